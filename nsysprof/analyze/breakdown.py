@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.analyze.findings import Waits, main_waits
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
 from nsysprof.analyze.ledger import (
     UnifiedMemory,
@@ -42,7 +43,7 @@ from nsysprof.attribution.paths import (
     range_paths,
     warm_up,
 )
-from nsysprof.attribution.split import Part, parts
+from nsysprof.attribution.split import BY, Part, parts
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
@@ -53,8 +54,6 @@ from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
-
-BY = ("process", "device")
 
 
 def _frame(table: str) -> cached_property[pd.DataFrame]:
@@ -72,11 +71,11 @@ class Breakdown:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
     for ``path``. ``ledger``: ``fate, ops, sum_ns, share``.
 
-    With ``by`` all tables but the ledger begin with a column of that name: a pid, or a GPU. ``options``: what
-    `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which range
-    instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is. ``parts``:
-    each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and what no range
-    owns.
+    With ``by`` all tables but the ledger begin with a column of that name: a pid, GPU, thread or stream. ``options``:
+    what `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which
+    range instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is.
+    ``parts``: each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and
+    what no range owns.
     """
 
     attribution: Attribution
@@ -136,6 +135,11 @@ class Breakdown:
         asked = Asked(self.merged_of, self.merged_paths.texts())
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
+
+    @cached_property
+    def waits(self) -> Waits | None:
+        """The `Waits` of the ranges that repeat, as `main_waits` finds them."""
+        return main_waits(self)
 
     @cached_property
     def graph_counts(self) -> GraphCounts:
@@ -217,12 +221,12 @@ def break_down(
     ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
     path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
     what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
-    by ``process`` or ``device``. Ledger and totals are always those of the whole report.
+    by one of `BY`. Ledger and totals are always those of the whole report.
 
     Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
     """
     if by is not None and by not in BY:
-        raise NsysprofError(f"cannot split rows by {by!r}", f"choose {' or '.join(BY)}")
+        raise NsysprofError(f"cannot split rows by {by!r}", f"choose one of {', '.join(BY)}")
     trace = attribution.trace
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
 from nsysprof.core.nesting import ancestors_or_self
+
+if TYPE_CHECKING:
+    from nsysprof.analyze.breakdown import Breakdown
 
 # Of ranges that hold one another with nothing beside, so many are shown at either end.
 _CHAIN_ENDS = 2
@@ -83,10 +86,10 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
     return np.array(out, np.intp)
 
 
-def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
+def kernels_inside(breakdown: Breakdown, row: int, label: object = None) -> ColumnTable:
     """Add up a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
 
-    Row -1 stands for what no range owns.
+    Row -1 stands for what no range owns, in the part of that ``label`` if one is given.
     """
     parent = breakdown.columns("merged")["parent"]
     inside = np.arange(-1, len(parent)) == row
@@ -94,6 +97,8 @@ def kernels_inside(breakdown: Breakdown, row: int) -> ColumnTable:
         inside[1:] = ancestors_or_self(parent, inside[1:])
     rows = breakdown.columns("merged_kernels")
     rows = rows.take(inside[rows["row"] + 1])
+    if breakdown.by and label is not None:
+        rows = rows.take(np.array([each == label for each in rows.columns[breakdown.by].tolist()], bool))
     kernels = rows.summed(["kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
     return kernels.take(np.argsort(-kernels["sum_ns"], kind="stable"))
 

@@ -15,7 +15,7 @@ from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tre
 from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
-from nsysprof.core.text import one_line, visible
+from nsysprof.core.text import one_line, quote_path, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
@@ -40,6 +40,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         subtitle=subtitle(breakdown),
         work=work_line(breakdown),
         graphs=[*breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
+        waits=_waits(breakdown),
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(), pictures),
@@ -60,6 +61,18 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         ],
         environment=report_facts(breakdown.attribution.trace.report, breakdown.attribution.threads),
     )
+
+
+def _waits(breakdown: Breakdown) -> dict[str, Any] | None:
+    """Make the findings about waits: a head, sentences with their hints, and the command that shows all."""
+    waits = breakdown.waits
+    if waits is None or not waits.findings:
+        return None
+    return {
+        "head": visible(waits.head),
+        "lines": [{"text": visible(waits.sentence(each)), "hint": each.hint} for each in waits.findings],
+        "command": visible(f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"),
+    }
 
 
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:

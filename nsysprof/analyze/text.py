@@ -30,7 +30,7 @@ from nsysprof.results.table import Column, TextTable, show_columns, spread_text,
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.trace import START_END
+from nsysprof.trace.trace import KERNEL, START_END
 
 _NAME_WIDTH = 48
 _MAX_INDENTS = 12
@@ -61,7 +61,8 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
-        [*_ledger(breakdown)],
+        [*_waits(breakdown)],
+        [*_ledger(breakdown), *_parts(breakdown, top)],
         [*_ranges(breakdown, top)],
         *_kernels(breakdown),
         *_summaries(breakdown, top),
@@ -166,6 +167,33 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
         yield from ledger_table(breakdown, empty=False).lines()
 
 
+def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
+    """Show how the GPU ops divide, the ``top`` parts, where the answer is split."""
+    rows = []
+    for part, _ in breakdown.parts if breakdown.by else ():
+        ops = part.attribution.trace.ops
+        chosen = slice(None) if part.ops is None else part.ops
+        kind, sum_ns = ops.kind[chosen], int((ops.end[chosen] - ops.start[chosen]).sum())
+        rows.append((-sum_ns, one_line(str(part.label), 40), len(kind), np.count_nonzero(kind == KERNEL)))
+    total = breakdown.totals["sum_ns"]
+    cells = [
+        [
+            label,
+            f"{ops:,}",
+            f"{kernels:,}",
+            format_ns(-sum_ns),
+            format_share(-sum_ns / total) if total else "",
+        ]
+        for sum_ns, label, ops, kernels in sorted(rows)
+        if ops
+    ]
+    if cells:
+        yield ""
+        yield text_table([f"by {breakdown.by}", "GPU ops", "kernels", "sum", "share"], cells[:top], "lrrrr")
+        if len(cells) > top:
+            yield f"{len(cells) - top:,} more: --top {len(cells)}"
+
+
 def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
     merged, by = breakdown.columns("merged"), breakdown.by
     if not len(merged):
@@ -201,10 +229,26 @@ def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
+def _waits(breakdown: Breakdown) -> Iterator[str]:
+    """Say what the GPU waits for most, and point to `nsysprof why`, which says all of it."""
+    waits, path = breakdown.waits, quote_path(breakdown.attribution.trace.report.path)
+    if waits is not None and waits.findings:
+        yield waits.head
+        for number, finding in enumerate(waits.findings, 1):
+            yield wrap(f"- {waits.sentence(finding)}", "  ", "    ")
+            if finding.hint and finding.hint not in [later.hint for later in waits.findings[number:]]:
+                yield wrap(f"→ {finding.hint}", "    ", "      ")
+        yield f"  all of it: nsysprof why {path}"
+    ranges = breakdown.columns("merged")["busy_ns"].any()
+    if waits is None and not ranges and breakdown.busy_share < 1 - WORTH_ASKING_WHY:
+        yield f"To see why the GPU idles: nsysprof why {path}"
+
+
 def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
     """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
 
-    Warm-up, which is slow everywhere, has none, and what is captured in CUDA graphs neither: time lies between replays.
+    Nothing where its findings stand above, or where it was asked about that range and finds nothing to gain. Warm-up,
+    which is slow everywhere, does not count, nor what is captured in CUDA graphs: time lies between replays.
     """
     warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
     if breakdown.attribution.replay is not None:
@@ -212,12 +256,15 @@ def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64])
     outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
     busy = rows["busy_ns"][outer]
     shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
-    if shares.max(initial=0.0) > WORTH_ASKING_WHY:
-        most = int(shares.argmax())
-        [row] = _rows(rows.take(outer[most : most + 1]))
-        path = quote_path(breakdown.attribution.trace.report.path)
+    if shares.max(initial=0.0) <= WORTH_ASKING_WHY:
+        return
+    most = int(shares.argmax())
+    [row] = _rows(rows.take(outer[most : most + 1]))
+    waits = breakdown.waits
+    asked = waits is not None and any(f"{path}/".startswith(f"{row.merged_path}/") for path in waits.paths)
+    if not asked and not (waits and waits.findings):
         yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
-        yield f"nsysprof why {path}"
+        yield f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
@@ -288,10 +335,14 @@ def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
         part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
         title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
         yield _top_kernels(title, kernels_inside(breakdown, number))
-    unowned = kernels_inside(breakdown, -1)
-    unowned = unowned.take(~unowned.texts("family").equal("migration"))
-    if int(unowned["sum_ns"].sum()) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
-        yield _top_kernels("GPU ops that no range owns" if len(merged) else "GPU ops", unowned)
+    parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
+    parts = [(name, rows.take(~rows.texts("family").equal("migration"))) for name, rows in parts]
+    sums = [int(rows["sum_ns"].sum()) for _, rows in parts]
+    if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
+        for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
+            name, rows = parts[at]
+            part = f" ({breakdown.by} {one_line(str(name), 60)})" if breakdown.by else ""
+            yield _top_kernels(f"GPU ops{' that no range owns' if len(merged) else ''}{part}", rows)
 
 
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:

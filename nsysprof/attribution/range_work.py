@@ -288,6 +288,28 @@ def range_work(
         op, window, call = op[kept], window[kept], call[kept]
         windows, window, call, ran = _by_replay(windows, window, call, replay[op])
         count = ran + idle_calls
+    return _sorted_work(trace, op, window, call, windows, count, idle_calls, left)
+
+
+def whole_work(trace: Trace) -> RangeWork:
+    """The `RangeWork` of a whole trace as one window with one call: all that keeps a GPU busy, whoever launched it."""
+    ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
+    op = op[np.lexsort((ops.end[op], ops.start[op]))]
+    op = trace.settled(op, ops.start[op], ops.end[op])
+    whole = np.zeros(len(op), np.int64)
+    return _sorted_work(trace, op, whole, whole, np.full(1, -1, np.intp), 1, 0, 0)
+
+
+def _sorted_work(
+    trace: Trace,
+    op: NDArray[np.intp],
+    window: Ints,
+    call: Ints,
+    windows: NDArray[np.intp],
+    count: int,
+    idle_calls: int,
+    left: int,
+) -> RangeWork:
     start = trace.ops.start[op]
     end = np.maximum(trace.ops.end[op], start)
     order = np.lexsort((end, start, window))

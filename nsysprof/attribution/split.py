@@ -1,7 +1,8 @@
-"""The slices of a report that get rows of their own: all of it, or each process, or each GPU."""
+"""The slices of a report that get rows of their own: all of it, or each process, GPU, thread or stream."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,15 +10,18 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.graph_work import GraphWork
-from nsysprof.trace.trace import Trace, only_ops, pid_of
+from nsysprof.trace.trace import Trace, only_ops, pid_of, tid_of
+
+BY = ("process", "device", "thread", "stream")
+MAX_PARTS = 64  # threads or streams that get rows of their own
 
 
 @dataclass(frozen=True)
 class Part:
     """One slice of a report.
 
-    ``label`` is its pid or GPU, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op of its
-    ``attribution`` (None: all); ``graphs`` what of it was captured in graphs, None where nothing was.
+    ``label`` is its pid, GPU, thread or stream, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op
+    of its ``attribution`` (None: all); ``graphs`` what of it was captured in graphs, None where nothing was.
     """
 
     label: object
@@ -30,29 +34,82 @@ class Part:
 def parts(
     attribution: Attribution, keep: NDArray[np.bool_], by: str | None, graphs: GraphWork | None = None
 ) -> list[Part]:
-    """The parts by ``process`` or ``device``, or the one part that is all of it."""
-    trace = attribution.trace
+    """The parts by one of `BY`, or the one part that is all of it; every GPU op is in one.
+
+    The ops of a process are its own, those of a thread what its ranges own and what it launched outside all ranges. Of
+    many threads or streams the `MAX_PARTS` with the most work are parts, and all others together one more.
+    """
     if by is None:
         return [Part(None, attribution, keep, None, graphs)]
-    if by == "process":
-        process = trace.thread_process[trace.ranges.thread]
-        of_op = trace.op_process
-        out = [
-            Part(pid_of(pid), attribution, keep & (process == code), of_op == code, graphs)
-            for code, pid in enumerate(trace.processes.tolist())
-            if (process == code).any() or (of_op == code).any()
-        ]
-        return out or [Part("no process", attribution, keep, None, graphs)]
-    of_op = np.array(trace.gpu_numbers, np.int32)[trace.stream_device][trace.ops.stream]
-    labels = device_labels(trace)
+    of_op, of_range, labels = _slices(attribution, by)
     out = []
     for number, label in labels.items():
         chosen = of_op == number
-        part = attribute(only_ops(trace, chosen), attribution.threads)
+        if of_range is not None:
+            rows = of_range == number
+            if rows.any() or chosen.any():
+                out.append(Part(label, attribution, keep & rows, chosen, graphs))
+            continue
+        part = attribute(only_ops(attribution.trace, chosen), attribution.threads)
         some = graphs.of(chosen) if graphs else None
         works = (part.inclusive.launches > 0) | (some.inside.inclusive.launches > 0 if some else False)
         out.append(Part(label, part, keep & works, None, some))
-    return out or [Part("no GPU", attribution, keep, None, graphs)]
+    nothing = "no GPU" if by == "device" else f"no {by}"
+    return out or [Part(nothing, attribution, keep, None, graphs)]
+
+
+def _slices(
+    attribution: Attribution, by: str
+) -> tuple[NDArray[np.integer], NDArray[np.integer] | None, Mapping[int, object]]:
+    """The number of each GPU op and range in a split, and the labels of the numbers.
+
+    None for ranges: these are in each part in which they have work.
+    """
+    trace = attribution.trace
+    if by == "process":
+        pids = {code: pid_of(pid) for code, pid in enumerate(trace.processes.tolist())}
+        return trace.op_process, trace.thread_process[trace.ranges.thread], pids
+    if by == "device":
+        return (
+            np.array(trace.gpu_numbers, np.int32)[trace.stream_device][trace.ops.stream],
+            None,
+            device_labels(trace),
+        )
+    if by == "stream":
+        streams, labels = _fewer(trace, trace.ops.stream, stream_labels(trace), "streams")
+        return streams, None, labels
+    nobody = len(trace.threads)  # of ops without a launch
+    owner, launch = attribution.op_owner, trace.ops.launch
+    thread = np.append(trace.launches.thread.astype(np.int32), np.int32(nobody))[launch]
+    thread = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], thread)
+    names = [*thread_labels(trace), "no launch row"]
+    together, labels = _fewer(trace, np.append(thread, trace.ranges.thread), names, "threads")
+    return together[: len(thread)], together[len(thread) :], labels
+
+
+def _fewer(
+    trace: Trace, code: NDArray[np.integer], labels: list[str], what: str
+) -> tuple[NDArray[np.integer], dict[int, str]]:
+    """The codes of GPU ops, and of what follows them, with those of little work as one: see `parts`."""
+    ops = trace.ops
+    work = np.bincount(code[: len(ops)], ops.end - ops.start, len(labels))
+    used = np.flatnonzero(np.bincount(code, minlength=len(labels)))
+    if len(used) <= MAX_PARTS:
+        return code, {number: labels[number] for number in used.tolist()}
+    kept = np.sort(used[np.argsort(-work[used], kind="stable")][:MAX_PARTS])
+    place = np.full(len(labels), MAX_PARTS)
+    place[kept] = np.arange(MAX_PARTS)
+    named = {number: labels[each] for number, each in enumerate(kept.tolist())}
+    return place[code], {**named, MAX_PARTS: f"{len(used) - MAX_PARTS:,} more {what}"}
+
+
+def thread_labels(trace: Trace) -> list[str]:
+    """The label of each thread: its name and number, and its process where there are several."""
+    several = len(set(trace.thread_process.tolist())) > 1
+    return [
+        trace.thread_label(code) + f" of pid {pid_of(tid)}" * (several and pid_of(tid) != tid_of(tid))
+        for code, tid in enumerate(trace.threads.tolist())
+    ]
 
 
 def device_labels(trace: Trace) -> dict[int, str]:

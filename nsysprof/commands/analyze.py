@@ -44,6 +44,8 @@ class By(str, Enum):
 
     PROCESS = "process"
     DEVICE = "device"
+    THREAD = "thread"
+    STREAM = "stream"
 
 
 def analyze(
@@ -62,7 +64,10 @@ def analyze(
     ] = 0,
     merge: MergeOption = None,
     no_merge: NoMergeOption = False,
-    by: Annotated[By | None, typer.Option(metavar="process|device", help="Split the rows.")] = None,
+    by: Annotated[
+        By | None,
+        typer.Option(metavar="process|device|thread|stream", help="Split what is printed and written."),
+    ] = None,
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
     ranges: RangesOption = "auto",

@@ -13,8 +13,8 @@ from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.compare.comparison import Comparison, compared_reports
-from nsysprof.compare.findings import compared
-from nsysprof.compare.selection import Selection
+from nsysprof.compare.findings import at, compared
+from nsysprof.compare.selection import WHOLE_TRACE, Selection
 from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
@@ -290,11 +290,13 @@ def _kernels(call: MedianCall) -> str:
 def _title(pair: Mapping[str, Any], calls: Sequence[MedianCall]) -> str:
     """The finding: the time of one call of either side, and the comparison over all calls, by the verdict."""
     names = shorten_both(pair["base_name"], pair["new_name"], _TITLED)
-    where = f" at {shorten(pair['place'], _TITLED)}" if pair["place"] else ""
     parts = [
         f"{name} {takes}{format_ns(call.length_ns)} for {_kernels(call)}"
         for name, takes, call in zip(names, ("takes ", ""), calls, strict=True)
     ]
+    if pair["place"] == WHOLE_TRACE:
+        return f"The whole traces: {parts[0]}, {parts[1]}"
+    where = at(shorten(pair["place"], _TITLED))
     return f"One call{where}: {parts[0]}, {parts[1]}; over all calls {compared(pair, names, '')}"
 
 
@@ -302,6 +304,10 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     base, new = (call.of for call in calls)
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     chosen = f"the median by span of n = {of} calls" if max(base, new) > 1 else "the only call of each"
+    if comparison.differences[comparison.largest].whole:
+        return " · ".join(
+            [*compared_reports(comparison), "n = 1, from the first GPU op to the end of the last"]
+        )
     return " · ".join(
         [*compared_reports(comparison), chosen, "a call lasts until the first GPU op of the next one"]
     )

@@ -99,7 +99,7 @@ def _panel(difference: Difference, steps: Sequence[_Step], *, titled: bool) -> W
     busy = [row[f"{side}_busy_ns"] for side in SIDES]
     return Waterfall(
         title=_panel_title(row, totals) if titled else "",
-        label=f"{unit} per call",
+        label=unit if difference.whole else f"{unit} per call",
         totals=(
             (busy[0] / divisor, (row["base_span_ns"] - busy[0]) / divisor),
             (busy[1] / divisor, (row["new_span_ns"] - busy[1]) / divisor),
@@ -158,7 +158,7 @@ def _single_title(difference: Difference) -> str:
     row, text = difference.row, pair_headline(difference.row)
     if row["verdict"] == NO_CLEAR_CHANGE:
         base, new = (format_ns(row[f"{side}_median_ns"]) for side in SIDES)
-        return f"{text}: {base} against {new} per call"
+        return f"{text}: {base} against {new} {difference.each}"
     if difference.no_shares:
         return text
     largest = difference.gaps.sort_values("share", ascending=False, kind="stable")
@@ -237,7 +237,8 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
     per = " and ".join(dict.fromkeys(side.per for side in sides))
     calls = f"mean of {number} calls ({shorten(per, 30)})"
     if all(side.ledger.calls == 1 for side in sides):
-        calls = "n = 1, a single call of each"
+        whole = all(difference.whole for difference in shown)
+        calls = "n = 1, the whole trace of each" if whole else "n = 1, a single call of each"
     clock = "clock: span, first GPU op to last, divided by calls; title: the median call"
     return " · ".join([*compared_reports(comparison), calls, clock])
 

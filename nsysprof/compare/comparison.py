@@ -34,6 +34,7 @@ from nsysprof.compare.pairs import (
     match_ranges,
     pair_warnings,
     select_pairs,
+    without_whole,
 )
 from nsysprof.compare.selection import LoadedReport, Selection, load_report
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
@@ -178,6 +179,8 @@ def compare(
     chosen: list[Instances | None] = [*map(read_instances, instances)] or [None]
     wanted: Wanted = (chosen[0], chosen[-1])
     matched, unmatched = match_ranges(reports, base, new, select, apart=wanted[0] != wanted[1])
+    if per or skip or instances:
+        matched = without_whole(matched)
     matched, beyond = largest_pairs(matched, reports)
     pairs, without_work = select_pairs(reports, matched, per, wanted)
     if not pairs:
@@ -233,7 +236,9 @@ def compare(
 
 
 def _expected(side: Selection, given: RecordedRun | None) -> Expected | None:
-    """The model of a side, where the record, or the shape that was given, has its shape."""
+    """The model of a side, where the record, or the shape that was given, has its shape; whole traces have none."""
+    if side.is_whole:
+        return None
     return expected(shape_of(side.name, side.loaded.runs.get(side.name, given)), side.ledger)
 
 
@@ -290,7 +295,7 @@ def _pair_row(pair: Pair) -> dict[str, Any]:
 def _gaps(pair: Pair, measured: BothMeasured | None) -> pd.DataFrame:
     """The columns of ``gap.csv`` for one pair, with those of the counters where any were read."""
     frame = gap_rows(pair.base.ledger, pair.new.ledger)
-    texts = [evidence_texts(side.evidence, side.gaps, side.work) for side in pair.sides]
+    texts = [evidence_texts(side.evidence, side.gaps, side.work, whole=side.is_whole) for side in pair.sides]
     lines = []
     for cause in frame["cause"].tolist():
         named = zip(pair.names, texts, strict=True)

@@ -51,8 +51,11 @@ _Call = tuple[str | None, NDArray[np.intp]]
 def match_counters(
     side: Selection, counters: CounterFile, merge: Sequence[str] | None = DEFAULT_MERGE
 ) -> CounterMatch | None:
-    """The `CounterMatch` of a side; None where the counters lack its range. ``merge`` as in `compare`."""
-    measured = list(_measured_calls(side, counters, merge))
+    """The `CounterMatch` of a side; None where the counters lack its range. ``merge`` as in `compare`.
+
+    Whole traces have none: counters are of fewer calls, so that their order says nothing.
+    """
+    measured = [] if side.is_whole else list(_measured_calls(side, counters, merge))
     if not measured:
         return None
     ours, theirs = _codes(side, counters)

@@ -14,6 +14,7 @@ from nsysprof.compare.attention_model import Expected, Models
 from nsysprof.compare.clocks import BUSY, EVENTS, SPAN
 from nsysprof.compare.gap_ledger import causes_cancel, mean_text, no_shares_reason
 from nsysprof.compare.pairs import SIDES, Pair
+from nsysprof.compare.selection import WHOLE_TRACE
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
@@ -73,6 +74,16 @@ class Difference:
         """The names of both sides."""
         return self.row["base_name"], self.row["new_name"]
 
+    @property
+    def whole(self) -> bool:
+        """Whether its sides are whole traces."""
+        return bool(self.row["place"] == WHOLE_TRACE)
+
+    @property
+    def each(self) -> str:
+        """What its figures are of: `per call`, or `in the whole trace`."""
+        return "in the whole trace" if self.whole else "per call"
+
     @cached_property
     def no_shares(self) -> str:
         """Why the causes get no shares of the difference; empty where they get some."""
@@ -91,11 +102,12 @@ class Difference:
         """The findings as sentences, the headline first."""
         clocks = {row["clock"]: row for row in row_dicts(self.clocks)}
         return (
-            _headline(self.row),
+            _headline(self),
             *_verdict(self.row, clocks[SPAN]),
             *_causes(self),
             *_kernels(self),
             *_bound(self, clocks[SPAN], clocks[BUSY]),
+            *_recorded(self),
             *_traffic(self),
             *_events(self.row, clocks[EVENTS]),
             *_skewed(self.row, clocks[SPAN]),
@@ -121,16 +133,22 @@ def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock:
 
     The headline of a pair, a row of `Comparison.pairs`, and the titles of all its charts begin with this.
     """
-    where = (f" at {place}" if place else "") + clock
+    where = at(place) + clock
     text = f"{names[0]} is {speed(pair['base_median_ns'], pair['new_median_ns'])} {names[1]}{where}"
     return word_by_verdict(text, f"no clear change from {names[0]} to {names[1]}{where}", pair["verdict"])
 
 
-def _headline(pair: Mapping[str, Any]) -> str:
+def at(place: str) -> str:
+    """` at S=1024`, ` over the whole trace`, or nothing."""
+    return f" over the {place}" if place == WHOLE_TRACE else f" at {place}" if place else ""
+
+
+def _headline(difference: Difference) -> str:
+    pair = difference.row
     text = compared(pair, (pair["base_name"], pair["new_name"]), pair["place"], " by span")
     base, new = (format_ns(pair[f"{side}_median_ns"]) for side in SIDES)
     counts = counts_text(pair["base_n"], pair["new_n"])
-    return f"{text}: {base} against {new}, median call ({counts})"
+    return f"{text}: {base} against {new}{'' if difference.whole else ', median call'} ({counts})"
 
 
 def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
@@ -192,7 +210,7 @@ def _kernels(difference: Difference) -> Iterator[str]:
         by_time = rows.groupby("math_unit")["sum_ns"].sum().sort_values(ascending=False).index.tolist()
         units.append(join_words([_UNITS.get(unit, unit) for unit in by_time]))
     base, new = (mean_text(count) for count in kernels)
-    text = f"per call {names[0]} runs {base} kernel{'' if base == '1' else 's'} and {names[1]} {new}"
+    text = f"{difference.each} {names[0]} runs {base} kernel{'' if base == '1' else 's'} and {names[1]} {new}"
     if all(units) and units[0] != units[1]:
         text += f"; matrix products run on {units[0]} in {names[0]}, on {units[1]} in {names[1]}"
     yield text
@@ -209,7 +227,7 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
         share = pair[f"{side}_busy_ns"] / whole
         if share >= MIN_BUSY_SHARE:
             continue
-        name = pair[f"{side}_name"] + (f" at {pair['place']}" if pair["place"] and not texts else "")
+        name = pair[f"{side}_name"] + ("" if texts else at(pair["place"]))
         waits = int(gaps.loc[gaps["cause"].isin(_LAUNCHING), f"{side}_ns"].sum()) / whole
         if waits >= MIN_WAITING_SHARE:
             texts.append(f"{name} is launch-bound: busy is {format_share(share)} of span")
@@ -221,6 +239,19 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
     if not math.isnan(by_span + by_busy) and _apart(by_span, by_busy):
         texts[-1] += f", so {format_ratio(by_span)} by span is {format_ratio(by_busy)} by busy"
     yield "; ".join(texts)
+
+
+def _recorded(difference: Difference) -> Iterator[str]:
+    """Of whole traces: how long the recordings are, of which the span is a part, and how busy the GPU is in them."""
+    if not difference.whole:
+        return
+    recorded = [side.loaded.report.about.duration_ns or 0 for side in difference.pair.sides]
+    if all(recorded):
+        busy = [difference.row[f"{side}_busy_ns"] / ns for side, ns in zip(SIDES, recorded, strict=True)]
+        lengths, shares = (
+            " and ".join(map(show, of)) for show, of in ((format_ns, recorded), (format_share, busy))
+        )
+        yield f"the recordings take {lengths}; GPUs are busy for {shares} of them"
 
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:

@@ -78,9 +78,10 @@ def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -
     np.add.at(total, causes.of, length)
     kernels = np.bincount(causes.of, weights=ops.kind[work.op] == KERNEL, minlength=count)
     launches = _distinct(causes.of, ops.launch[work.op], count)
-    rows = zip(causes.texts, launches.tolist(), kernels.tolist(), total.tolist(), strict=True)
+    present = np.bincount(causes.of, minlength=count).tolist()
+    rows = zip(causes.texts, present, launches.tolist(), kernels.tolist(), total.tolist(), strict=True)
     # a cause whose GPU ops all found a finer one by their order has none left
-    entries = {text: Entry(calls, int(many), ns) for text, calls, many, ns in rows if calls}
+    entries = {text: Entry(calls, int(many), ns) for text, some, calls, many, ns in rows if some}
     idle = int(gaps.length_ns.sum())
     overlap = work.span_ns - idle - int(length.sum())
     if overlap:
@@ -93,8 +94,9 @@ def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -
 
 
 def _distinct(code: NDArray[np.int32], launch: NDArray[np.int32], count: int) -> NDArray[np.int64]:
-    """The number of different launches of each code."""
-    pair = np.unique(code.astype(np.int64) << 32 | launch.astype(np.int64))
+    """The number of different launches of each code; what nobody launched, -1, has none."""
+    known = launch >= 0
+    pair = np.unique(code[known].astype(np.int64) << 32 | launch[known].astype(np.int64))
     return np.bincount(pair >> 32, minlength=count)
 
 
@@ -199,8 +201,11 @@ def evidence_rows(
     return frame.iloc[order].reset_index(drop=True), place[group]
 
 
-def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork) -> dict[str, str]:
-    """One line for each cause of a side: its kernels with count per call, math unit and grid, or its gaps."""
+def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork, *, whole: bool = False) -> dict[str, str]:
+    """One line for each cause of a side: its kernels with count per call, math unit and grid, or its gaps.
+
+    ``whole``: the side is a whole trace, without calls.
+    """
     kernels: dict[str, list[tuple[str, str, str, int]]] = {}
     columns = (rows[name].tolist() for name in ("cause", "kernel", "math_unit", "grid", "count"))
     for cause, *row in zip(*columns, strict=True):
@@ -210,7 +215,7 @@ def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork) -> dict[str,
         named = [_kernel_text(*row, work.calls) for row in named_rows[:MAX_NAMES]]
         more = [f"and {len(named_rows) - MAX_NAMES:,} more"] if len(named_rows) > MAX_NAMES else []
         out[cause] = ", ".join([*named, *more])
-    return {**out, **dict(_gap_texts(gaps, work.calls))}
+    return {**out, **dict(_gap_texts(gaps, work.calls, whole=whole))}
 
 
 def _kernel_text(kernel: str, math_unit: str, grid: str, count: int, calls: int) -> str:
@@ -223,19 +228,19 @@ def _kernel_text(kernel: str, math_unit: str, grid: str, count: int, calls: int)
 _short = lru_cache(maxsize=10_000)(short_name)
 
 
-def _gap_texts(gaps: Gaps, calls: int) -> Iterator[tuple[str, str]]:
+def _gap_texts(gaps: Gaps, calls: int, *, whole: bool) -> Iterator[tuple[str, str]]:
     for kind, text in enumerate(WAITING_FOR):
         length, of_kind = gaps.length_ns, gaps.kind == kind
         parts = [
-            f"{per_call_text(int(some.sum()), calls)} {where}, median {format_ns(float(np.median(length[some])))}"
+            f"{per_call_text(int(some.sum()), calls)}{where}, median {format_ns(float(np.median(length[some])))}"
             for where, some in (
-                ("within a call", of_kind & ~gaps.between_calls),
-                ("between calls", of_kind & gaps.between_calls),
+                ("" if whole else " within a call", of_kind & ~gaps.between_calls),
+                (" between calls", of_kind & gaps.between_calls),
             )
             if some.any()
         ]
         if parts:
-            yield text, f"gaps per call: {'; '.join(parts)}"
+            yield text, f"gaps{'' if whole else ' per call'}: {'; '.join(parts)}"
 
 
 def per_call_text(count: float, calls: int) -> str:

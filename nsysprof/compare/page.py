@@ -71,6 +71,8 @@ def _pair(difference: Difference, *, opened: bool) -> dict[str, Any]:
     return {
         "name": visible(pair.name),
         "opened": opened,
+        "whole": difference.whole,
+        "each": difference.each,
         "headline": headline,
         "findings": findings,
         "ledger": gap_table(difference, MAX_CAUSES).html(),
@@ -170,10 +172,11 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
         "paths": [[], [], []],
     }
     each = " and ".join(
-        f"{title} {format_ns(call.length_ns)} (the median of {call.of:,})"
+        f"{title} {format_ns(call.length_ns)}" + (f" (the median of {call.of:,})" if call.of > 1 else "")
         for title, call in zip(titles, calls, strict=True)
     )
-    return pack(rows, length, head), f"One call of either side, from its first GPU op on: {each}"
+    what = "The whole trace" if pair.base.is_whole else "One call"
+    return pack(rows, length, head), f"{what} of either side, from its first GPU op on: {each}"
 
 
 def _rows(side: Selection, call: MedianCall, group: str, length: int, names: _Names) -> Iterator[PageRow]:

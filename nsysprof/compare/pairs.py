@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from nsysprof.attribution.globs import Match, find_matches, listed, near_names, 
 from nsysprof.attribution.paths import Instances, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
 from nsysprof.compare.selection import (
+    WHOLE,
+    WHOLE_TRACE,
     LoadedReport,
     Selection,
     select_calls,
@@ -23,6 +26,7 @@ SIDES = ("base", "new")
 MAX_PAIRS = 200
 Matched = list[tuple[Match, Match]]
 Wanted = tuple[Instances | None, Instances | None]
+_WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,14 @@ def match_ranges(
 def _match_equal_paths(
     first: LoadedReport, last: LoadedReport, select: str | None
 ) -> tuple[Matched, list[str]]:
-    """Pair the paths that two reports share; without a glob, only those that own work where any do."""
+    """Pair the paths that two reports share; without a glob, only those that own work where any do.
+
+    Without a glob the whole traces are a pair too, unless both reports have ranges of NVTX; `WHOLE_TRACE` asks for it.
+    """
+    annotated = first.annotated, last.annotated
+    whole = not all(annotated) if select is None else select == WHOLE_TRACE and WHOLE_TRACE not in first.texts
+    if whole and (select or not (first.texts and last.texts)):
+        return [_WHOLE_PAIR], [*_annotated_once(first, last)]
     ones, others = (
         find_matches(side.merged, side.texts, select or "*", str(side.path)) for side in (first, last)
     )
@@ -111,16 +122,36 @@ def _match_equal_paths(
     for match in others:
         by_text.setdefault(match.text, []).append(match)
     pairs = _of_like_kinds(first, last, [(one, other) for one in ones for other in by_text.get(one.text, ())])
-    if not pairs:
+    if not (pairs or whole):
         near = ", ".join(map(repr, near_names([match.text for match in others], ones[0].text)))
         raise NsysprofError(
             f"{first.path} and {last.path} share no range: {ones[0].text!r} is in the one, {near} in the other",
-            "name what to compare: --base GLOB --new GLOB",
+            f"name what to compare: --base GLOB --new GLOB, or --range {WHOLE_TRACE!r}",
         )
     alone = list(_alone((first, last), (ones, others), pairs))
     if select is None:
         pairs = [pair for pair in pairs if _owns(first, pair[0]) or _owns(last, pair[1])] or pairs
-    return pairs, alone
+    return [*pairs, _WHOLE_PAIR] if whole else pairs, [*_annotated_once(first, last), *alone]
+
+
+def without_whole(matched: Matched) -> Matched:
+    """The pairs of ranges, whose calls can be chosen. Raises `NsysprofError` where there are none."""
+    pairs = [pair for pair in matched if pair[0].code != WHOLE]
+    if not pairs:
+        raise NsysprofError(
+            "whole traces are compared, and hold no calls to choose", "leave --per, --skip and --instance out"
+        )
+    return pairs
+
+
+def _annotated_once(first: LoadedReport, last: LoadedReport) -> Iterator[str]:
+    """Say what is compared where one of two reports has ranges of NVTX."""
+    if first.annotated != last.annotated:
+        have, lack = (first, last) if first.annotated else (last, first)
+        yield (
+            f"{have.path} has ranges of NVTX and {lack.path} has none, so that whole traces are compared; iterations"
+            " that both repeat: --ranges found"
+        )
 
 
 def _of_like_kinds(first: LoadedReport, last: LoadedReport, pairs: Matched) -> Matched:
@@ -157,7 +188,9 @@ def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Ma
     if len(matched) <= MAX_PAIRS:
         return matched, []
 
-    def weight(pair: tuple[Match, Match]) -> int:
+    def weight(pair: tuple[Match, Match]) -> float:
+        if pair[0].code == WHOLE:
+            return math.inf
         return sum(
             int(side.attribution.inclusive.sum_ns[side.instances([match.code])].sum())
             for side, match in zip((reports[0], reports[-1]), pair, strict=True)

@@ -25,7 +25,15 @@ from nsysprof.attribution.paths import (
     warm_up,
 )
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work
+from nsysprof.attribution.range_work import (
+    Pieces,
+    RangeWork,
+    WorkIndex,
+    cut,
+    index_work,
+    range_work,
+    whole_work,
+)
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
@@ -36,12 +44,14 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
 from nsysprof.trace.report import Gpu, Report
-from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Trace
+from nsysprof.trace.trace import GRAPH, KERNEL, PUSH_POP, START_END, Trace
 from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, wait_facts
 
 # From this share of the span on, a part without a known cause gets a warning.
 MIN_UNKNOWN_SHARE = 0.01
-MAX_NAMES = 3
+MAX_NAMES, _MAX_NAME = 3, 120
+# What stands for the code of a merged path where the whole trace is meant, and its text.
+WHOLE, WHOLE_TRACE = -1, "whole trace"
 
 
 @dataclass(frozen=True)
@@ -99,8 +109,19 @@ class LoadedReport:
         rows = [order[begin[code] : begin[code + 1]] for code in codes]
         return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)
 
+    def text(self, code: int) -> str:
+        """The text of a merged path."""
+        return WHOLE_TRACE if code == WHOLE else self.texts[code]
+
+    @cached_property
+    def annotated(self) -> bool:
+        """Whether any of its ranges are NVTX's."""
+        return bool(np.isin(self.merged.kind, (PUSH_POP, START_END)).any())
+
     def title(self, code: int) -> str:
         """The text of a merged path, marked as a start/end range where a push/pop range has the same text."""
+        if code == WHOLE:
+            return WHOLE_TRACE
         twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
         return f"{self.texts[code]} (start/end)" if twin else self.texts[code]
 
@@ -150,6 +171,9 @@ def select_calls(
     ``instances``: only these of the merged path, which may be none. Raises `NsysprofError` where nothing inside matches
     ``per``.
     """
+    if code == WHOLE:
+        nothing = np.empty(0, np.intp)
+        return SelectedCalls(WHOLE, nothing, nothing, WHOLE_TRACE)
     merged = loaded.merged
     inside = np.zeros(len(merged), bool)
     inside[code] = True
@@ -227,7 +251,12 @@ class Selection(SelectedCalls):
     @property
     def text(self) -> str:
         """The merged path."""
-        return self.loaded.texts[self.code]
+        return self.loaded.text(self.code)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole trace."""
+        return self.code == WHOLE
 
     @property
     def title(self) -> str:
@@ -237,6 +266,8 @@ class Selection(SelectedCalls):
     @property
     def name(self) -> str:
         """The range's own name, under which a run record has it."""
+        if self.is_whole:
+            return WHOLE_TRACE
         return str(self.loaded.merged.names[self.loaded.merged.name[self.code]])
 
     @cached_property
@@ -297,10 +328,13 @@ def select_ranges(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict
 
 
 def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) -> Selection:
-    calls = None if selected.calls is selected.windows else selected.calls
-    work = range_work(index, selected.windows, calls, loaded.left_out, selected.since)
+    if selected.code == WHOLE:
+        work = whole_work(loaded.trace)
+    else:
+        calls = None if selected.calls is selected.windows else selected.calls
+        work = range_work(index, selected.windows, calls, loaded.left_out, selected.since)
     gaps = find_gaps(index, work, loaded.wait_facts)
-    causes = _causes(loaded, work)
+    causes = _causes(loaded, work, by_name=selected.code == WHOLE or not loaded.annotated)
     evidence, evidence_of = evidence_rows(index, work, causes, loaded.kinds, loaded.grids)
     return Selection(
         **vars(selected),
@@ -315,8 +349,11 @@ def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) 
     )
 
 
-def _causes(loaded: LoadedReport, work: RangeWork) -> Causes:
-    """The causes of the GPU ops of a range, found call by call and stream by stream."""
+def _causes(loaded: LoadedReport, work: RangeWork, *, by_name: bool) -> Causes:
+    """The causes of the GPU ops of a range, found call by call and stream by stream.
+
+    ``by_name``: kernels that no rule knows have their short names as causes, which those of one name share.
+    """
     trace = loaded.trace
     stream = trace.ops.stream[work.op].astype(np.int64)
     order = np.lexsort((work.start, stream, work.call, work.window))
@@ -330,7 +367,22 @@ def _causes(loaded: LoadedReport, work: RangeWork) -> Causes:
     )
     of = np.empty(len(order), np.int32)
     of[order] = causes.of
-    return replace(causes, of=of)
+    return (
+        _named(replace(causes, of=of), loaded, trace.ops.name[work.op]) if by_name else replace(causes, of=of)
+    )
+
+
+def _named(causes: Causes, loaded: LoadedReport, name: NDArray[np.int32]) -> Causes:
+    """The same, with short names as the causes of kernels that no rule knows; ``name`` is that of each GPU op."""
+    unknown = np.array([rule == UNMATCHED for rule in loaded.kinds.rule], bool)
+    codes = {text: code for code, text in enumerate(causes.texts)}
+    used = np.unique(name[unknown[name] & (causes.of == codes.get("other", -1))])
+    code_of = np.full(len(unknown), -1, np.int32)
+    code_of[used] = [
+        codes.setdefault(short_name(loaded.trace.op_names[code], _MAX_NAME), len(codes))
+        for code in used.tolist()
+    ]
+    return Causes(np.where(code_of[name] >= 0, code_of[name], causes.of), list(codes))
 
 
 def selection_warnings(selection: Selection) -> Iterator[str]:

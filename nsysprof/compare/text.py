@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import Difference, calls_text, row_dicts
@@ -121,7 +119,7 @@ def _difference(difference: Difference, top: int, markdown: bool) -> Iterator[li
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     for table in (gap_table(difference, top), clock_table(difference), *traffic_tables(difference)):
         yield table.lines(markdown)
-    yield _evidence(difference.gaps.head(top), markdown)
+    yield _evidence(difference, top, markdown)
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
@@ -157,6 +155,10 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = " and ".join(dict.fromkeys((pair.base.per, pair.new.per)))
     note = f"mean {unit} per call ({calls_text(row)} of {per}), adding up to the span of the whole range"
+    if difference.whole:
+        note = (
+            f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
+        )
     exact = shown[["base_ns", "new_ns", "delta_ns"]].to_numpy().tolist()
     values = [[None, None, *each, None] for each in exact] + [[None] * 6] * (len(rows) - len(shown))
     notes = "; ".join(filter(None, (note, difference.no_shares)))
@@ -188,8 +190,9 @@ def _interval(row: Mapping[str, Any]) -> str:
     return f"{format_ratio(row['ratio_low'])} to {format_ratio(row['ratio_high'])}{level}"
 
 
-def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
+def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
     """The evidence of each cause, beside it."""
+    gaps, head = difference.gaps.head(top), f"Evidence, {difference.each}"
     texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
     width = min(max(map(len, texts), default=0), _NAME_WIDTH) + 2
     lines = [
@@ -197,8 +200,8 @@ def _evidence(gaps: pd.DataFrame, markdown: bool) -> list[str]:
         for cause, text in texts.items()
     ]
     if not markdown:
-        return ["Evidence, per call", *lines]
-    return ["<details><summary>Evidence, per call</summary>", "", *code_block(lines), "", "</details>"]
+        return [head, *lines]
+    return [f"<details><summary>{head}</summary>", "", *code_block(lines), "", "</details>"]
 
 
 # ---- bytes and FLOPs, by the model and by hardware counters

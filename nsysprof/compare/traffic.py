@@ -278,7 +278,7 @@ def measure_pairs(
             done[id(side)] = measured
             if measured:
                 warnings += [f"{title}: {text}" for text in measured.warnings]
-            elif file:
+            elif file and (named or not side.is_whole):
                 missing.setdefault(file.path, (file, []))[1].append(side.text)
     lacking = [_lacking(file, texts) for file, texts in missing.values()]
     if named and lacking and not any(done.values()):

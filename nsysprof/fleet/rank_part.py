@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,19 +27,16 @@ from nsysprof.formats.rank_answer import (
     RankPart,
 )
 from nsysprof.trace.details import SYNCHRONIZING
-from nsysprof.trace.trace import KERNEL, Trace, pid_of
+from nsysprof.trace.trace import Trace, pid_of
 from nsysprof.waits.causes import COMMUNICATION as AWAITED_COMMUNICATION
 from nsysprof.waits.causes import COPY, LATENCY, OTHERS, WaitFacts, idle_pieces
+from nsysprof.waits.peers import collective_ops
 from nsysprof.waits.windows import blocking_communication, gpu_lines
 
 MAX_COLLECTIVES, MAX_BLOCKING = 20_000, 100_000
 TIMELINE_BINS, TIMELINE_ITERATIONS = 2_000, 24
 FAR_LONGER = 3  # times the median iteration: such a one is none of the usual ones
 _IN_QUEUE = (LATENCY, AWAITED_COMMUNICATION, COPY, OTHERS)
-# All ranks take part in these and leave them together, so that their time beyond the shortest is waiting.
-_COLLECTIVE = re.compile(
-    r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar"
-)
 
 
 @dataclass(frozen=True)
@@ -179,10 +175,9 @@ def _collectives(
     trace: Trace, communication: NDArray[np.bool_], process: int
 ) -> tuple[NDArray[np.intp], int]:
     """Find the ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and count all."""
-    ops = trace.ops
-    collective = communication & np.array([bool(_COLLECTIVE.search(name)) for name in trace.op_names], bool)
-    rows = np.flatnonzero((ops.kind == KERNEL) & collective[ops.name] & (trace.op_process == process))
-    return rows[np.argsort(ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
+    rows = collective_ops(trace, communication)
+    rows = rows[trace.op_process[rows] == process]
+    return rows[np.argsort(trace.ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
 
 
 def _blocking_collectives(

@@ -1,8 +1,7 @@
 """Ranks against each other: who is slower in equal iterations, and in equal collectives who waits for whom.
 
-A collective ends on all ranks together, so the rank that comes last is in it for the shortest time, and whatever
-another rank takes beyond that is waiting for it. None of this needs the clocks of the ranks to agree; the ends even
-show how far the clocks are apart.
+Whatever a rank takes beyond the shortest in a collective is waiting, see `waits.peers`. None of this needs the clocks
+of the ranks to agree; the ends even show how far the clocks are apart.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from nsysprof.statistics.confidence import LEVEL
 from nsysprof.statistics.dependence import dependence
 from nsysprof.statistics.distributions import normal_quantile
 from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, summarize
+from nsysprof.waits.peers import wait_for_last
 
 # What it takes to be called a straggler: this much slower than the median of the others, and surely so. Ratios are of
 # equal iterations: how much iterations differ from each other must not hide how much ranks do.
@@ -198,15 +198,12 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
         return Waiting(none, late, 0, len(rows), {}, 0)
     matched["length"] = matched["end"] - matched["start"]
     matched["one"] = matched["label"] * (int(matched["place"].max()) + 1) + matched["place"]
-    together = matched.groupby("one", sort=False)["length"]
-    matched["waiting"] = matched["length"] - together.transform("min")
-    all_waiting = matched.groupby("one", sort=False)["waiting"].transform("sum")
-    last = together.idxmin().to_numpy()
-    matched["caused"] = 0
-    matched.loc[last, "caused"] = all_waiting.loc[last]
+    waiting, last = wait_for_last(matched["one"].to_numpy(np.int64), matched["length"].to_numpy(np.int64))
+    caused = np.zeros(len(matched), np.int64)
+    np.add.at(caused, last, waiting)
+    matched["waiting"], matched["caused"] = waiting, caused
     matched["late"] = _late(ranks, matched)
-    peer = matched.loc[last].set_index("one")["rank"]
-    matched["peer"] = matched["one"].map(peer)
+    matched["peer"] = matched["rank"].to_numpy()[last]
     each = (
         matched.groupby(["rank", "label"], sort=False)
         .agg(

@@ -173,10 +173,19 @@ class Trace:
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
-        """A number per device, the same for devices that are one GPU; a device of unknown GPU is one of its own."""
-        numbers: dict[object, int] = {}
+        """A number per device: that of its GPU in the report; a device of unknown GPU is one of its own, behind them.
+
+        GPUs whose numbers in the report are not small and distinct are counted instead.
+        """
+        ids = {at: gpu.id for at, gpu in enumerate(self.report.about.gpus)}
+        if len(set(ids.values())) < len(ids) or any(not 0 <= number < _MAX_GPUS for number in ids.values()):
+            ids = {}
+        others: dict[object, int] = {}
+        free = max(ids.values(), default=-1) + 1
         return [
-            numbers.setdefault(("gpu", device.gpu) if device.gpu is not None else device, len(numbers))
+            ids[device.gpu]
+            if device.gpu in ids
+            else others.setdefault(device if device.gpu is None else device.gpu, free + len(others))
             for device in self.devices
         ]
 
@@ -249,6 +258,7 @@ class Trace:
 
 
 Tables = Trace  # as it was called before
+_MAX_GPUS = 64
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
 Id = TypeVar("Id", int, NDArray[np.int64])
 

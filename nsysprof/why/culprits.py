@@ -15,8 +15,9 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, tid_of
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, pid_of, tid_of
 from nsysprof.waits.host import ACTIVITIES, exposed_by, host_time, ranges_around, threads_to_blame
+from nsysprof.waits.peers import Peers, find_peers, split_late
 from nsysprof.waits.walk import (
     BARRIER,
     CUT,
@@ -32,6 +33,7 @@ from nsysprof.waits.walk import (
     reasons,
 )
 from nsysprof.waits.windows import Windows
+from nsysprof.why.findings import LATE_PEER, TRANSFER
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
 COMPUTE, COMMUNICATION, COPY, OTHER_KERNEL, LATE_HOST, QUEUED, OVERHEAD, NOBODY = range(len(CAUSES))
@@ -42,6 +44,12 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     "op",
 )
+_OF_RANKS = (
+    "",
+    LATE_PEER,
+    TRANSFER,
+)  # the activities of GPU ops: of a collective whose other ranks are recorded
+ALONE, LATE, MOVES = range(len(_OF_RANKS))
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -74,6 +82,7 @@ class Texts:
 class Facts:
     """What is known of a trace: ``communication`` says of each op name whether it is a collective.
 
+    ``peers`` says who came last to it, None where no ranks share any;
     ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
     ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
     ``texts`` are all texts that pieces refer to.
@@ -85,6 +94,7 @@ class Facts:
     dependencies: Dependencies
     activity: HostActivity
     reasons: Reasons
+    peers: Peers | None
     copy_sizes: NDArray[np.int64]
     op_owner: NDArray[np.int32] | None
     names: list[str]
@@ -119,13 +129,15 @@ def read_facts(
     dependencies = reader.dependencies(trace)
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
+    communication = np.array([family == "communication" for family in kinds.family], bool)
     return Facts(
         attribution=attribution,
         kinds=kinds,
-        communication=np.array([family == "communication" for family in kinds.family], bool),
+        communication=communication,
         dependencies=dependencies,
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
+        peers=find_peers(trace, communication),
         copy_sizes=reader.copy_sizes(trace),
         op_owner=op_owner,
         names=list(place),
@@ -154,6 +166,7 @@ def account(
 ) -> dict[str, NDArray[Any]]:
     """The columns `PIECE` of the pieces of gaps, those of host time cut by what the host did."""
     trace = facts.attribution.trace
+    pieces, peer = split_late(pieces, facts.peers)
     rest = np.flatnonzero(pieces.kind != HOST)
     op, kind = pieces.op[rest].astype(np.int64), pieces.kind[rest]
     runs, op_kind = kind == RUNS, trace.ops.kind[op]
@@ -168,7 +181,9 @@ def account(
         OTHER_KERNEL,
     )
     culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
-    culprit[runs], range_name[runs] = _op_texts(facts, op[runs])
+    late, ranks = peer[rest] >= 0, np.append(facts.peers.last, -1)[op] >= 0 if facts.peers else runs & False
+    activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
+    culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
     unknown = ~runs & (kind != LATENCY)
     culprit[unknown] = _missing(facts, op[unknown], kind[unknown] == CUT)
     none = np.zeros(len(rest), np.int64)
@@ -178,11 +193,11 @@ def account(
             "start_ns": pieces.start[rest],
             "end_ns": pieces.end[rest],
             "cause": cause,
-            "activity": none,
+            "activity": np.array([facts.texts.code(name) for name in _OF_RANKS], np.int64)[activity],
             "culprit": culprit,
             "range": range_name,
             "exposed_by": none,
-            "claim": np.select([runs, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
+            "claim": np.select([runs & ~late, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
             "op": op,
         },
         _host_parts(facts, pieces, window, windows),
@@ -261,21 +276,43 @@ def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDA
     return facts.texts.each(describe, trace.ops.name[op], trace.ops.launch[op] >= 0, cut)
 
 
-def _op_texts(facts: Facts, op: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that."""
+def _op_texts(
+    facts: Facts,
+    op: NDArray[np.int64],
+    activity: NDArray[np.int64] | None = None,
+    peer: NDArray[np.int32] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that.
+
+    Where its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the rank that came late to it.
+    """
     trace = facts.attribution.trace
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
     if facts.op_owner is not None:
         owner = facts.op_owner[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
 
-    def describe(name: int, size: int, row: int) -> str:
+    activity = np.zeros(len(op), np.int64) if activity is None else activity
+    peer = np.full(len(op), -1, np.int32) if peer is None else peer
+    gpu, process = (np.where(peer >= 0, each[peer], -1) for each in (trace.op_gpu, trace.op_process))
+
+    def describe(name: int, size: int, row: int, activity: int, gpu: int, process: int) -> str:
         text = short_name(trace.op_names[name])
+        if activity:
+            rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
+            text = f"{_OF_RANKS[activity]}{rank}, {text}"
         return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
-    return facts.texts.each(describe, trace.ops.name[op], size, where), of
+    return facts.texts.each(describe, trace.ops.name[op], size, where, activity, gpu, process), of
+
+
+def _rank(facts: Facts, gpu: int, process: int) -> str:
+    """What a process on a GPU is called: by the GPU, and by the process where several share it."""
+    trace = facts.attribution.trace
+    alone = len(np.unique(trace.stream_process[trace.stream_gpu == gpu])) == 1
+    return f"GPU {gpu}" if alone else f"GPU {gpu} (pid {pid_of(int(trace.processes[process]))})"
 
 
 def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:

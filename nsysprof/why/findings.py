@@ -9,15 +9,20 @@ from typing import Any, TypeAlias
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
 
+WHOLE = "the whole trace"  # the path of windows that are of no range
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
 LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
+LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 _NO_RANGE = "outside every range"
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
+_Place: TypeAlias = tuple[
+    str, str, str
+]  # a path, what its times are per, and who waits there: the GPU, or which one
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,11 @@ def findings(
     for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
-    for (path, *_), waits in places.items():
+    gpus = {path: {gpu for other, gpu, _ in places if other == path} for path, _, _ in places}
+    for (path, gpu, _), waits in places.items():
         of_path = found.setdefault(str(path), {})
-        for each in _candidates(str(path), waits, per):
+        who = "the GPU" if len(gpus[path]) == 1 else f"GPU {gpu}"
+        for each in _candidates((str(path), per, who), waits):
             if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
                 of_path[each.culprit] = max(
                     each, of_path.get(each.culprit, each), key=lambda finding: finding.ns
@@ -68,7 +75,8 @@ def findings(
     }
 
 
-def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
+def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
+    who = place[2]
     host = [row for row in waits if row["cause"] == "host"]
     short: list[Row] = []
     for name, rows in _grouped(host, lambda row: row["culprit"]):
@@ -79,10 +87,10 @@ def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
         exposing, exposed = max(by_call, key=lambda group: _total(group[1]), default=("", []))
         shown = exposing != name and _total(exposed) >= _MOST_OF_IT * _total(rows)
         text = "code between calls" if name == "code" else name  # of a report without ranges
-        yield _finding((path, per), rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
+        yield _finding(place, rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
         subject = f"the host after {name}"
-        yield _finding((path, per), rows, name, f"{subject}, which lets the GPU run dry", subject)
+        yield _finding(place, rows, name, f"{subject}, which lets the GPU run dry", subject)
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
         ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
@@ -90,27 +98,39 @@ def _candidates(path: str, waits: list[Row], per: str) -> Iterator[Finding]:
         if _total(launches) >= LAUNCH_BOUND * _total(ours) > 0:
             where = f"in {name}" if name != _NO_RANGE else name
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
-            yield _finding((path, per), ours, f"launches {where}", text)
+            yield _finding(place, ours, f"launches {where}", text)
             rows = [row for row in rows if row not in ours]
         yield from (
-            _finding((path, per), some, name, name)
-            for name, some in _grouped(rows, lambda row: row["culprit"])
+            _finding(place, some, name, name) for name, some in _grouped(rows, lambda row: row["culprit"])
         )
     for name, rows in _grouped(
         [row for row in waits if row["cause"] == "compute"], lambda row: row["culprit"]
     ):
-        yield _finding((path, per), rows, name, f"{name} holds up another stream, which waits for it")
+        yield _finding(place, rows, name, f"{name} holds up another stream, which waits for it")
     others = [row for row in waits if row["cause"] not in ("compute", "host", "latency")]
+    late = [row for row in others if row["activity"] == LATE_PEER]
+    for name, rows in _grouped(late, lambda row: row["culprit"].split(", ")[0]):
+        peer = name.removeprefix(f"{LATE_PEER} ")
+        text = f"{who} waits for {peer}, which comes late to {_collectives(rows)}"
+        yield _finding(place, rows, name, text)
+    others = [row for row in others if row["activity"] != LATE_PEER]
     yield from (
-        _finding((path, per), rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
+        _finding(place, rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
     )
     latency = [row for row in waits if row["cause"] == "latency"]
     if latency:
         text = "launch and queue latency between GPU ops that were ready to run"
-        yield _finding((path, per), latency, "launch and queue latency", text)
+        yield _finding(place, latency, "launch and queue latency", text)
 
 
-def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> list[tuple[str, list[Row]]]:
+def _collectives(rows: list[Row]) -> str:
+    """The collective that most of the time went to, without the peer."""
+    name: str = max(rows, key=lambda row: (row["waited_ns"], row["culprit"]))["culprit"].split(", ", 1)[1]
+    more = len({row["culprit"] for row in rows}) - 1
+    return f"{name} and {plural(more, 'other')}" if more else name
+
+
+def _grouped(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:
     """The rows by their keys, in order of appearance; without those whose key is empty."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -123,21 +143,21 @@ def _total(rows: list[Row]) -> int:
     return sum(row["waited_ns"] for row in rows)
 
 
-def _finding(place: tuple[str, str], rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
-    """The finding about rows of a path; ``place`` is that and what its times are per."""
-    path, per = place
+def _finding(place: _Place, rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
+    """The finding about rows of a path."""
+    path, per, gpu = place
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
-    amount = (
-        f"{format_ns(ns)} per {per}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
-    )
-    who = "a stream" if top["cause"] == "compute" else "the GPU"
+    each = "" if path == WHOLE and per == "window" else f" per {per}"
+    amount = f"{format_ns(ns)}{each}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
+    who = "a stream" if top["cause"] == "compute" else gpu
+    where = "" if gpu == "the GPU" or text.startswith(gpu) else f" on {gpu}"
     return Finding(
         path=path,
         cause=top["cause"],
         culprit=culprit,
-        text=f"{text}: {amount}, in {plural(waits, 'wait')}",
+        text=f"{text}: {amount}{where}, in {plural(waits, 'wait')}",
         headline=f"{who} waits {amount}, for {subject or culprit}",
         ns=ns,
         share=share,
@@ -177,6 +197,8 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
     ("host", "", "make this code shorter, move it to another thread, or launch ahead of it"),
     ("copy", "HtoD DtoH", "copy in a stream of its own, beside compute, and from pinned memory"),
     ("copy", "", "fuse the copy into a kernel, or keep the layout that is needed"),
+    ("communication", "peer", "see what that GPU runs and waits for until then: its own windows"),
+    ("communication", "transfer", "start it earlier (smaller buckets), so that compute hides it"),
     (
         "communication",
         "",
@@ -191,7 +213,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
-    text = f"{culprit} {exposed_by}"
+    text = f"{activity} {culprit} {exposed_by}"
     if activity == "code" and not culprit.startswith(
         "launch-bound"
     ):  # not what a call in its text would need

@@ -172,7 +172,10 @@ def _with_the_wait(answer: Why, rows: NDArray[np.int64], median: int, finding: F
     near = np.abs(np.arange(len(rows)) - int(np.flatnonzero(rows == median)[0]))
     near = rows[np.argsort(near, kind="stable")[:_TRIED]]
     pieces = critical_path(answer, near, compute=False)
-    has = np.array([finding.culprit in text.split(" ← ") for text in pieces.texts], bool)[pieces.text]
+    who = finding.culprit, f"{finding.culprit}, "  # behind a late peer stands to what it came late
+    has = np.array([who[0] in text.split(" ← ") or text.startswith(who[1]) for text in pieces.texts], bool)[
+        pieces.text
+    ]
     ns = np.bincount(pieces.window[has], (pieces.end - pieces.start)[has], minlength=len(answer.windows))
     enough = near[ns[near] >= finding.share * mean / 2]
     return int(enough[0]) if len(enough) else median

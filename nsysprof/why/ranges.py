@@ -14,8 +14,8 @@ from nsysprof.attribution.paths import Paths, merged_names, merged_paths, range_
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
+from nsysprof.why.findings import WHOLE
 
-WHOLE = "the whole trace"
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
 _STEPS = ("step", "iter", "profilerstep")  # how the names of steps begin
 

@@ -9,11 +9,11 @@ WHY = table(
     "a row per range path, GPU, cause and culprit; the rows of a path on a GPU add up to its windows",
     {
         "path": "merged path of the ranges whose GPU windows are accounted for",
-        "gpu": Column("gpu", "number of the GPU", cell=str, align="r"),
+        "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
         "pid": Column("pid", "process", cell=str, align="r"),
         "cause": "compute, or what the GPU waited for: communication, copy, kernel, host, latency, profiler, unknown",
         "activity": "what the host did: launch calls, synchronizing calls, other CUDA calls, OS calls, code; of compute"
-        " the family of the kernel",
+        " the family of the kernel; of a collective whose other ranks are recorded: late peer, transfer",
         "culprit": "who is to blame: a call or code of a range, a copy, a collective, a kernel",
         "range": "innermost range in which that was called or launched",
         "exposed_by": "the call that had let the GPU run dry",

@@ -470,7 +470,7 @@ def test_an_unknown_way_to_split_is_refused(trace: MakeTrace) -> None:
     """A misspelt `by` names what there is to choose from."""
     with pytest.raises(NsysprofError, match="'host'") as refused:
         broken_down(trace(*steps(1)), by="host")
-    assert refused.value.hint == "choose process or device"
+    assert refused.value.hint == "choose one of process, device, thread, stream"
 
 
 @pytest.mark.parametrize("glob", ["step1", "run/step1", "*step1"])

@@ -52,6 +52,7 @@ DOCUMENT = [
     "totals",
     "unified_memory",
     "cuda_graphs",
+    "findings",
     "summaries",
     "ledger",
     "warnings",
@@ -204,7 +205,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("source", ["shipped", "odd"])
-@pytest.mark.parametrize("by", [None, "process", "device"])
+@pytest.mark.parametrize("by", [None, "process", "device", "thread", "stream"])
 def test_json_equals_the_frames_and_the_csv(
     source: str, by: str | None, tmp_path: Path, trace: MakeTrace
 ) -> None:

@@ -247,7 +247,10 @@ def test_select_keeps_one_run() -> None:
     ]
 
 
-@pytest.mark.parametrize(("by", "label"), [("process", 515), ("device", "GPU 0")])
+@pytest.mark.parametrize(
+    ("by", "label"),
+    [("process", 515), ("device", "GPU 0"), ("thread", "python3 515")],
+)
 def test_one_process_on_one_gpu_is_the_whole(by: str, label: object) -> None:
     """The report's one process, and its one GPU, are the whole report under another head."""
     found, whole = break_down(attributed(), by=by), broken_down()

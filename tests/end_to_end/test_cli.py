@@ -22,7 +22,7 @@ from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Done, Run, known_failure, runner
-from tests.kit.trace import Gpu, Items, Kernel, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Gpu, Items, Kernel, Range, ThreadName, launch_kernel, launch_memcpy
 
 ROOT = Path(__file__).parents[2]
 SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
@@ -224,7 +224,7 @@ def test_the_front_door(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--by", "thread"], "thread"),
+        (["--by", "core"], "core"),
         (["--threads", "loose"], "loose"),
         (["--top", "0"], "--top"),
         (["--top", "many"], "--top"),
@@ -481,9 +481,11 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         duration=LATE,
     )
     out = run("analyze", path.name, "--no-charts", "--by", "process").out
-    assert [line.split()[:2] for line in out.splitlines() if re.match(r"[78] ", line)] == [
-        ["7", "work"],
-        ["8", "work"],
+    assert [line.split()[:4] for line in out.splitlines() if re.match(r"[78] ", line)] == [
+        ["8", "1", "1", "30"],
+        ["7", "1", "1", "10"],
+        ["7", "work", "1", "1"],
+        ["8", "work", "1", "1"],
     ]
     assert re.findall(r"^GPU ops .*", out, re.M) == [
         "GPU ops in work (process 8): 30 ns under 1 name",
@@ -492,6 +494,8 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
     assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last\n" in out
     out = run("analyze", path.name, "--no-charts", "--by", "device").out
     assert [re.split(" {2,}", line)[:2] for line in out.splitlines() if re.match(r"GPU \d ", line)] == [
+        ["GPU 1", "1"],
+        ["GPU 0", "1"],
         ["GPU 0", "work"],
         ["GPU 1", "work"],
     ]
@@ -499,6 +503,28 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         "GPU ops in work (device GPU 1): 30 ns under 1 name",
         "GPU ops in work (device GPU 0): 10 ns under 1 name",
     ]
+
+
+def test_by_splits_what_no_range_owns(trace: MakeTrace, run: Run) -> None:
+    """Without ranges, the parts and the kernels of each part are the answer; threads show their names."""
+    path = trace(
+        ThreadName(2, "loader"),
+        launch_kernel("k", (1, 2), (10, 20), id=1, stream=7),
+        launch_kernel("k", (3, 4), (20, 30), id=2, stream=9),
+        launch_kernel("m", (1, 2), (30, 90), id=3, thread=2, stream=9),
+        duration=LATE,
+    )
+    for by, parts in (
+        ("thread", ["loader 2 1 1 60 ns 75 %", "thread 1 2 2 20 ns 25 %"]),
+        ("stream", ["GPU 0 · stream 9 2 2 70 ns 88 %", "GPU 0 · stream 7 1 1 10 ns 12 %"]),
+    ):
+        out = run("analyze", path.name, "--no-charts", "--by", by, "--ranges", "nvtx", "-o", by).out
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        at = lines.index(f"by {by} GPU ops kernels sum share")
+        assert lines[at + 2 : at + 4] == parts
+        heads = [line for line in lines if line.startswith("GPU ops (")]
+        names = [" ".join(part.split()[:-6]) for part in parts]
+        assert [head.split(" (")[1].split(")")[0] for head in heads] == [f"{by} {name}" for name in names]
 
 
 def test_strict_threads(trace: MakeTrace, run: Run) -> None:

@@ -237,6 +237,8 @@ def commands(rng: random.Random, path: Path, out: Path) -> list[str]:
                 ["--threads", "strict"],
                 ["--by", "process"],
                 ["--by", "device"],
+                ["--by", "thread"],
+                ["--by", "stream"],
                 ["--skip", "1"],
                 ["--range", "a*"],
                 ["--no-merge"],

@@ -687,8 +687,41 @@ class Walk:
                         elif self.talks(op):
                             cause = "communication"
                     where = self.merged_owner(op) if kind == "runs" else ""
-                    out.append(Piece(*head, start, end, cause, "", op, "", where, "", 0))
+                    until = min(self.peers.get(op, start), end) if kind == "runs" else start
+                    late, transfer = (
+                        ("late peer", "transfer") if op in self.peers and kind == "runs" else ("", "")
+                    )
+                    for first, last, activity in ((start, until, late), (max(start, until), end, transfer)):
+                        if first < last:
+                            out.append(Piece(*head, first, last, cause, activity, op, "", where, "", 0))
         return out
+
+    @cached_property
+    def peers(self) -> dict[int, int]:
+        """When the last rank came to each collective that others have, too: it is in it for the shortest time."""
+        some = [at for at in range(len(self.ops)) if self.talks(at) and self.ops[at].end > self.ops[at].start]
+        some = [
+            at for at in some if "allreduce" in self.ops[at].name.lower() and self.ops[at].gpu is not None
+        ]
+        together: list[list[int]] = []
+        for at in sorted(some, key=lambda at: (self.ops[at].name, self.ops[at].end, self.order[at])):
+            mine = self.ops[at]
+            group = [self.ops[other] for other in together[-1]] if together else []
+            shortest = min(op.end - op.start for op in [mine, *group])
+            if (
+                not group
+                or mine.name != group[0].name
+                or any((op.process, op.gpu) == (mine.process, mine.gpu) for op in group)
+                or mine.end - group[0].end > shortest // 2
+            ):
+                together.append([])
+            together[-1].append(at)
+        return {
+            at: self.ops[at].end - min(self.ops[each].end - self.ops[each].start for each in group)
+            for group in together
+            if len(group) > 1
+            for at in group
+        }
 
     def merged_owner(self, op: int) -> str:
         """The merged name of the range that owns an op."""

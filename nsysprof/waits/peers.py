@@ -1,0 +1,100 @@
+"""Collectives that are the same on several ranks: who came last to each, and until when the others waited for that.
+
+A collective ends on all ranks together, so the rank that comes last is in it for the shortest time, and whatever
+another rank takes beyond that is waiting for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.trace import KERNEL, Trace
+from nsysprof.waits.walk import RUNS, Pieces
+
+# All ranks take part in these and leave them together.
+_COLLECTIVE = re.compile(
+    r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar"
+)
+
+
+def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The kernels that all ranks take part in and leave together; ``communication`` says it of each op name."""
+    collective = communication & np.array([bool(_COLLECTIVE.search(name)) for name in trace.op_names], bool)
+    return np.flatnonzero((trace.ops.kind == KERNEL) & collective[trace.ops.name])
+
+
+def wait_for_last(one: NDArray[np.integer], length: Ints) -> tuple[Ints, NDArray[np.intp]]:
+    """For each member of collectives how long it waited, in ns, and which member came last.
+
+    ``one`` is the number of the collective of each member, ``length`` how long it was in it. Of equal ones the first
+    member came last.
+    """
+    order = np.lexsort((length, one))
+    first = np.flatnonzero(np.append(True, np.diff(one[order]) != 0)[: len(order)])
+    last = np.empty(len(order), np.intp)
+    last[order] = np.repeat(order[first], np.diff(np.append(first, len(order))))
+    return length - length[last], last
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Of each GPU op, in the order of `Trace.ops`: ``last`` int32, the op of the rank that came last to its collective,
+    itself for that one, -1 where it has none on other ranks; ``until`` int64 ns, when that rank came.
+    """
+
+    last: NDArray[np.int32]
+    until: Ints
+
+
+def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
+    """Match the collectives of the ranks of a trace, each a process on a GPU; None where no two ranks have any.
+
+    Those of one name that end one after the other on different ranks, no further apart than half of the shortest of
+    them takes, are one: a rank cannot end the next one before all are through with this one.
+    """
+    ops = trace.ops
+    rows = collective_ops(trace, communication)
+    rows = rows[(trace.op_gpu[rows] >= 0) & (ops.end[rows] > ops.start[rows])]
+    rows = rows[np.lexsort((ops.end[rows], ops.name[rows]))]
+    rows = trace.settled(rows, ops.name[rows], ops.end[rows])
+    rank = (
+        trace.op_process[rows].astype(np.int64) * (1 + int(trace.op_gpu.max(initial=0))) + trace.op_gpu[rows]
+    )
+    if len(np.unique(rank)) < 2:
+        return None
+    columns = (ops.name[rows], rank, ops.end[rows], ops.end[rows] - ops.start[rows])
+    one, members = np.zeros(len(rows), np.int64), set[int]()
+    number = this = until = shortest = -1
+    for at, (name, who, end, length) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
+        if name != this or who in members or end - until > min(shortest, length) // 2:
+            number, this, until, shortest, members = number + 1, name, end, length, set()
+        members.add(who)
+        shortest, one[at] = min(shortest, length), number
+    some = np.bincount(one)[one] > 1
+    waiting, last = wait_for_last(one, ops.end[rows] - ops.start[rows])
+    found = Peers(np.full(len(ops), -1, np.int32), np.zeros(len(ops), np.int64))
+    found.last[rows[some]], found.until[rows[some]] = rows[last[some]], (ops.start[rows] + waiting)[some]
+    return found
+
+
+def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, NDArray[np.int32]]:
+    """The pieces, cut where the last rank came to a collective; and of each the op of that rank, -1 for no late one."""
+    none = np.full(len(pieces.gap), -1, np.int32)
+    if peers is None:
+        return pieces, none
+    late = (pieces.kind == RUNS) & (peers.last[pieces.op] >= 0) & (pieces.start < peers.until[pieces.op])
+    cut = np.where(late, np.minimum(peers.until[pieces.op], pieces.end), pieces.start)
+    before, behind = np.flatnonzero(late), np.flatnonzero(cut < pieces.end)
+    rows = np.concatenate([before, behind])
+    start = np.concatenate([pieces.start[before], cut[behind]])
+    end = np.concatenate([cut[before], pieces.end[behind]])
+    whose = np.where(np.arange(len(rows)) < len(before), peers.last[pieces.op[rows]], np.int32(-1))
+    order = np.lexsort((start, pieces.gap[rows]))
+    rows = rows[order]
+    cut_pieces = Pieces(pieces.gap[rows], start[order], end[order], pieces.kind[rows], pieces.op[rows])
+    return cut_pieces, whose[order]

@@ -1,0 +1,151 @@
+"""Whole traces compared: reports without ranges of NVTX, or with them in one report only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.compare.comparison import Comparison
+from nsysprof.compare.text import comparison_text
+from nsysprof.errors import NsysprofError
+from tests.compare.conftest import answer
+from tests.conftest import MakeTrace
+from tests.kit.calls import GEMM, run
+from tests.kit.command_line import runner
+from tests.kit.trace import Items, Kernel, Launch, Memcpy, MpiCall, launch_kernel, launch_memcpy
+
+SOLVE, FETCH = "solve(float*, int)", "fetch(float*)"
+
+
+def program(solve: int, at: int = 0) -> list[Items]:
+    """Three kernels that no rule knows and a copy; ``solve`` is how long two of them run."""
+    return [
+        launch_memcpy((at + 10, at + 20), (at + 30, at + 130), id=1),
+        launch_kernel(SOLVE, (at + 30, at + 35), (at + 200, at + 200 + solve), id=2, grid=(8, 1, 1)),
+        launch_kernel(SOLVE, (at + 40, at + 45), (at + 600, at + 600 + solve), id=3, grid=(8, 1, 1)),
+        launch_kernel(FETCH, (at + 50, at + 55), (at + 950, at + 1000), id=4),
+    ]
+
+
+def causes(found: Comparison, pair: str = "whole trace") -> dict[str, int]:
+    """The difference of each cause of a pair."""
+    gaps = found.gaps[found.gaps["pair"] == pair]
+    return {
+        cause: change
+        for cause, change in zip(gaps["cause"], gaps["delta_ns"].tolist(), strict=True)
+        if not cause.startswith("idle")
+    }
+
+
+def both(trace: MakeTrace) -> tuple[Path, Path]:
+    """Two reports without ranges, the second with kernels of a third of the time."""
+    return trace(*program(300), name="before.sqlite"), trace(
+        *program(100), name="after.sqlite", duration=2000
+    )
+
+
+def test_reports_without_ranges_are_compared_whole(trace: MakeTrace) -> None:
+    """One pair, kernel by kernel and copy by copy; its rows add up to both spans and their difference."""
+    found = answer(*both(trace))
+    row = found.pairs.iloc[0]
+    assert found.pairs["pair"].tolist() == ["whole trace"]
+    assert (row["base_span_ns"], row["new_span_ns"], row["base_busy_ns"], row["new_busy_ns"]) == (
+        970,
+        970,
+        750,
+        350,
+    )
+    assert causes(found) == {"solve": -400, "memcpy HtoD": 0, "fetch": 0}
+    for side in ("base", "new"):
+        assert int(found.gaps[f"{side}_ns"].sum()) == row[f"{side}_span_ns"]
+    assert int(found.gaps["delta_ns"].sum()) == row["delta_ns"] == 0
+
+
+def test_the_words_are_those_of_a_whole_trace(trace: MakeTrace) -> None:
+    """Nothing is per call; how busy GPUs are is of the recording, whose length the report states."""
+    found = answer(*both(trace))
+    text = " ".join(comparison_text(found).split())
+    assert "before is as fast as after over the whole trace by span" in text
+    assert "ns in the whole trace, adding up to its span" in text
+    assert "the recordings take 1.00 µs and 2.00 µs; GPUs are busy for 75 % and 18 % of them" in text
+    assert "per call" not in text
+
+
+def test_work_that_nobody_launched_counts(trace: MakeTrace) -> None:
+    """A report cut in time has kernels without their calls: they are in the whole trace, as its ledger says."""
+    lost = trace(*program(300), Kernel(SOLVE, 1200, 1300, None), name="lost.sqlite")
+    found = answer(lost, trace(*program(300)))
+    assert causes(found)["solve"] == -100
+    assert found.pairs["base_span_ns"].tolist() == [1270]
+
+
+def test_migrations_keep_no_gpu_busy(trace: MakeTrace) -> None:
+    """What the driver moves of unified memory is no work of the whole trace, as in `analyze`."""
+    moved = trace(*program(300), Memcpy(5000, 6000, None, kind=11, cause=2), name="moved.sqlite")
+    found = answer(moved, trace(*program(300)))
+    assert found.pairs[["base_span_ns", "base_busy_ns"]].to_numpy().tolist() == [[970, 750]]
+
+
+def test_what_only_one_report_annotates_is_compared_whole_and_said(trace: MakeTrace) -> None:
+    """A report with ranges of NVTX and one without: whole traces, and which option finds iterations in both."""
+    annotated, bare = trace(*run("train", 0, [(GEMM, 200)]), name="a.sqlite"), trace(*program(300))
+    for found in (answer(annotated, bare), answer(bare, annotated)):
+        assert found.pairs["pair"].tolist() == ["whole trace"]
+        [said] = [text for text in found.warnings if "has ranges of NVTX" in text]
+        assert said.startswith(
+            f"{annotated} has ranges of NVTX and {bare} has none, so that whole traces are compared"
+        )
+        assert said.endswith("--ranges found")
+
+
+def test_ranges_of_mpi_are_pairs_beside_the_whole_traces(trace: MakeTrace) -> None:
+    """What both reports name is compared by name too, and the causes of either pair have names of kernels."""
+    paths = [
+        trace(MpiCall("MPI_Send", 0, 400), *program(solve), name=name)
+        for solve, name in ((300, "a.sqlite"), (100, "b.sqlite"))
+    ]
+    found = answer(*paths)
+    assert sorted(found.pairs["pair"]) == ["MPI_Send", "whole trace"]
+    assert causes(found, "MPI_Send") == {"solve": -400, "memcpy HtoD": 0, "fetch": 0}
+
+
+def test_whole_traces_can_be_asked_for(trace: MakeTrace) -> None:
+    """`--range 'whole trace'` compares annotated reports whole, also where they share no range."""
+    paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
+    with pytest.raises(NsysprofError) as refused:
+        answer(*paths)
+    assert "--range 'whole trace'" in str(refused.value.hint)
+    found = answer(*paths, select="whole trace")
+    assert found.pairs["pair"].tolist() == ["whole trace"]
+    assert causes(found) == {"gemm": 0}
+
+
+def test_a_trace_without_gpu_work_is_refused(trace: MakeTrace) -> None:
+    """It says which report launched nothing."""
+    idle = trace(Launch(0, 10, 1), name="idle.sqlite")
+    with pytest.raises(NsysprofError, match=r"whole trace of .*idle.sqlite launched no GPU work"):
+        answer(idle, trace(*program(300)))
+
+
+def test_charts_and_page_of_whole_traces(
+    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files are written; the document has the pair, and the page does not call it a call."""
+    done = runner(tmp_path, capsys, monkeypatch, "compare")(*both(trace), "--html", "-o", "out")
+    assert done.code == 0
+    document = json.loads((tmp_path / "out" / "gap.json").read_text(encoding="utf-8"))
+    assert [pair["pair"] for pair in document["pairs"]] == ["whole trace"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Kernels in the whole trace" in page
+    assert "The whole traces" in page
+    assert {"compare.png", "gap.png"} <= {file.name for file in (tmp_path / "out").iterdir()}
+
+
+@pytest.mark.parametrize("how", [{"per": "iter*"}, {"skip": 1}, {"instances": ["0-3"]}])
+def test_calls_cannot_be_chosen_in_whole_traces(how: dict[str, Any], trace: MakeTrace) -> None:
+    """There are none; the hint names the options."""
+    with pytest.raises(NsysprofError, match="hold no calls to choose"):
+        answer(*both(trace), **how)
