@@ -255,9 +255,12 @@ def _attribute_process(
 
 
 def _nests(
-    trace: Trace, members: range, range_bounds: NDArray[np.intp]
+    trace: Trace, members: range, range_bounds: NDArray[np.intp], parent: NDArray[np.int32] | None = None
 ) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
-    """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges."""
+    """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges.
+
+    ``parent`` is that of each range, where it is known already.
+    """
     ranges = trace.ranges
     nests: dict[int, tuple[int, Nest]] = {}
     start_end: list[slice] = []
@@ -265,7 +268,8 @@ def _nests(
         first, last = range_bounds[thread : thread + 2].tolist()
         middle = first + int(np.searchsorted(ranges.kind[first:last], START_END))
         if middle > first:
-            nests[thread] = first, nest(ranges.start[first:middle], ranges.end[first:middle])
+            up = None if parent is None else np.maximum(parent[first:middle] - np.int32(first), np.int32(-1))
+            nests[thread] = first, nest(ranges.start[first:middle], ranges.end[first:middle], up)
         if last > middle:
             start_end.append(slice(middle, last))
     return nests, start_end
@@ -329,12 +333,12 @@ def ranges_around(
     end: NDArray[np.int64],
     follows: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """The innermost push/pop range in which each host call stands, a row of ``trace.ranges``; -1 for none.
+    """The innermost range in which each host call stands, a row of ``trace.ranges``; -1 for none.
 
     ``thread`` are codes of ``trace.threads``, -1 for others. Calls that ``follows`` marks stand, where none is open on
-    their thread, in the one open on the only other thread that has one, as launches do (not under ``strict``).
+    their thread, in what launches would belong to there.
     """
-    trace = attribution.trace
+    trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)
     group = (thread + 1).astype(np.uint16 if len(trace.threads) < 1 << 16 else np.int32)  # radix sort
     order = np.argsort(group, kind="stable")
@@ -343,17 +347,31 @@ def ranges_around(
     first_thread = _bounds(trace.thread_process, len(trace.processes))
     for process in range(len(trace.processes)):
         members = range(first_thread[process], first_thread[process + 1])
-        nests, _ = _nests(trace, members, range_bounds)
+        nests, windows = _nests(trace, members, range_bounds, attribution.parent)
         for code, (first, thread_nest) in nests.items():
             rows = order[bounds[code] : bounds[code + 1]]
             inside = thread_nest.innermost(start[rows], end[rows])
             out[rows] = np.where(inside >= 0, inside + first, -1)
-        if nests and attribution.threads == "follow":
-            rows = order[bounds[members.start] : bounds[members.stop]]
-            rows = rows[(out[rows] < 0) & follows[rows]]
-            found, candidates = _open_elsewhere(nests, start[rows], end[rows])
-            out[rows] = np.where(candidates == 1, found, -1)
+        lost = order[bounds[members.start] : bounds[members.stop]]
+        lost = lost[(out[lost] < 0) & follows[lost]]
+        if nests and not strict and len(lost):
+            found, candidates = _open_elsewhere(nests, start[lost], end[lost])
+            out[lost] = np.where(candidates == 1, found, -1)
+            lost = lost[candidates == 0]
+        for rows in _windows(trace, windows, strict):
+            free = lost[thread[lost] == trace.ranges.thread[rows[0]]] if strict else lost
+            inside = nest(trace.ranges.start[rows], trace.ranges.end[rows]).innermost(start[free], end[free])
+            out[free] = np.where(inside >= 0, rows[inside], -1)
     return out
+
+
+def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[NDArray[np.intp]]:
+    """The start/end ranges of a process in order of time, under ``strict`` those of each thread apart."""
+    each = [np.arange(part.start, part.stop) for part in start_end]
+    if strict or not each:
+        return each
+    rows = np.concatenate(each)
+    return [rows[np.lexsort((-trace.ranges.end[rows], trace.ranges.start[rows]))]]
 
 
 def _fill_start_end(
@@ -369,15 +387,9 @@ def _fill_start_end(
     They are open to their whole process, or under ``strict`` to the thread that started them.
     """
     ranges, arena = result.trace.ranges, result.trace.arena
-    if result.threads == "strict":
-        groups = [
-            (np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in start_end
-        ]
-    else:
-        rows = np.concatenate([np.arange(part.start, part.stop) for part in start_end])
-        rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
-        groups = [(rows, slice(0, len(calls.start)))]
-    for rows, among in groups:
+    strict = result.threads == "strict"
+    for rows in _windows(result.trace, start_end, strict):
+        among = own[int(ranges.thread[rows[0]])] if strict else slice(0, len(calls.start))
         start, end = ranges.start[rows], ranges.end[rows]
         held = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
         result.inclusive.fill(rows, project(take_calls(calls, held, None, arena), start, end, arena))

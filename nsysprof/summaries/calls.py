@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, cover_before, union, union_length
+from nsysprof.core.intervals import Ints, cover_before, merge, union
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import Column, table
 from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary
-from nsysprof.trace.details import CALL_KINDS, CUDA_CALL, AllCalls
-from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, Trace, pid_of, tid_of
+from nsysprof.trace.details import CALL_KINDS, CUDA_CALL, CallNames, HostCalls
+from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, PROCESS_OF_THREAD, Trace, pid_of, tid_of
 
 LAUNCH, WAIT, COPY, MEMORY, MODULES, OTHER, MPI_ITSELF, OS_ITSELF = range(8)
 WHAT = ("launch", "wait", "copy", "memory", "module loading", "other", "MPI", "OS")
@@ -38,7 +39,8 @@ _WHAT = (
         re.compile(r"cu(?:da)?(?:Malloc|Free|Host(?:Alloc|Register|Unregister|Get)|Mem(?!GetInfo|Advise))"),
     ),
 )
-_LAZY = 10  # times the median: the first launch of a kernel that loads it
+# The first launch of a kernel that loads it takes so many times the median, and no less than that.
+_LAZY, _LOADS_NS = 10, 50_000
 _NAMED = 3  # calls in the sentence
 _WORTH_SAYING = 0.01  # of the time in calls
 _KIND_WORDS = ("CUDA calls", "MPI calls", "calls of the operating system")
@@ -81,35 +83,46 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Host calls with where they stand.
+class _Calls:
+    """Host calls with where they stand, a row each.
 
-    Of each ``path`` int32, a merged path, -1 for none; ``waits`` bool; ``waited`` int64 ns. ``what`` is of each name.
+    ``thread`` codes of ``tids``; ``length`` int64 ns; ``name`` codes of ``texts``, of which ``kind`` and ``what`` say
+    the kind and the `WHAT`; ``path`` int32, a merged path, -1 for none. Numbers of rows are ``failed`` and ``waits``,
+    with ``waited`` int64 ns of the latter. ``parts`` are where they come from, launches first.
     """
 
-    calls: AllCalls
+    parts: list[HostCalls]
+    thread: NDArray[np.int32]
     length: Ints
+    name: NDArray[np.integer]
     path: NDArray[np.int32]
-    waits: NDArray[np.bool_]
+    failed: NDArray[np.intp]
+    waits: NDArray[np.intp]
     waited: Ints
+    texts: list[str]
+    kind: NDArray[np.uint8]
     what: NDArray[np.uint8]
+    tids: Ints
 
 
 def calls(attribution: Attribution, asked: Asked) -> Answer | None:
     """Add up host calls by name, thread and merged path, the longest first; None where none were recorded."""
+    attribution = attribution.launched  # which has the launches that were recorded
     trace = attribution.trace
-    found = trace.report.reader.all_calls(asked.calls, trace.arena)
-    if not len(found):
+    found = _recorded(attribution, asked)
+    if found is None:
         return None
-    placed = _placed(attribution, asked, found)
     recording = trace.report.about.duration_ns or 0
-    rows, names = _rows(trace, placed, asked, recording)
+    rows, names = _rows(trace, found, asked, recording)
     shown = ["call", "what", "count", "sum_ns", "share", "median_ns", "extremes"]
     shown += [name for name in ("waited_ns", "failed") if np.nansum(names[name])]
-    shown += ["mostly_in"] * (len(asked.merged) > 0)
-    shown += ["mostly_on"] * (len(set(names.texts("mostly_on").codes.tolist())) > 1)
-    note = "share: of the recording. waited: while a GPU of the process still ran." * bool(recording)
-    finding = "; ".join(_finding(attribution, placed, names, recording))
+    if len(asked.merged):
+        shown.append("mostly_in")
+    elif len(set(names.texts("mostly_on").codes.tolist())) > 1:
+        shown.append("mostly_on")
+    note = "share: of the recording. " * bool(recording)
+    note += "waited: while a GPU of the process still ran." * ("waited_ns" in shown)
+    finding = "; ".join(_finding(trace, found, names, recording))
     return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, note)
 
 
@@ -119,39 +132,72 @@ SUMMARY = Summary("calls", "Host calls", (CALLS,), calls)
 # ---- each call
 
 
-def _placed(attribution: Attribution, asked: Asked, found: AllCalls) -> _Placed:
+def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
+    """The calls of the kinds that are asked for, the launches first; None where there are none."""
     trace = attribution.trace
-    code = np.searchsorted(trace.threads, found.threads)
-    known = np.append(trace.threads, 0)[code] == found.threads
-    thread = np.where(known, code, -1).astype(np.int32)[found.thread]
-    cuda = found.kind == CUDA_CALL
-    around = ranges_around(attribution, thread, found.start, found.end, cuda[found.name])
-    ranges = trace.ranges
-    if len(ranges) and not cuda.all():  # a call of MPI that is a range itself stands in the one around it
-        own = np.flatnonzero((around >= 0) & ~cuda[found.name])
-        own = own[ranges.kind[around[own]] == MPI]
-        own = own[
-            (ranges.start[around[own]] == found.start[own]) & (ranges.end[around[own]] == found.end[own])
-        ]
-        around[own] = attribution.parent[around[own]]
-    what = np.array(
-        [_what(name, kind) for name, kind in zip(found.names, found.kind.tolist(), strict=True)],
-        np.uint8,
+    parts = [trace.report.reader.other_calls(asked.calls, trace.arena)]
+    around = [_around(attribution, parts[0])]
+    if trace.calls and CALL_KINDS[CUDA_CALL] in asked.calls:
+        others = trace.calls.others
+        made = replace(others, **vars(trace.launches), name=trace.calls.name, threads=trace.threads)
+        parts, around = [made, others, *parts], [attribution.owner, _around(attribution, others), *around]
+    if not any(map(len, parts)):
+        return None
+    names = _together([part.names for part in parts[-2:]])  # a call of CUDA has the lower code
+    first = [0] * (len(parts) - 1) + [len(parts[-2].names.texts) if len(parts) > 1 else 0]
+    name = np.concatenate([part.name + np.int32(offset) for part, offset in zip(parts, first, strict=True)])
+    failed = np.flatnonzero(names.failed[name]) if names.failed.any() else np.empty(0, np.intp)
+    waits, waited = _waits(trace, parts, names.waits[name])
+    pairs = list(zip(names.kind.tolist(), names.texts, strict=True))
+    once = list(dict.fromkeys(pairs))  # those that failed and those that did not are one
+    if len(once) < len(pairs):
+        place = {pair: code for code, pair in enumerate(once)}
+        name = np.array([place[pair] for pair in pairs], np.int32)[name]
+    tids = np.unique(np.concatenate([part.threads for part in parts]))
+    path_of = np.append(asked.merged_of, np.int32(-1))
+    return _Calls(
+        parts=parts,
+        thread=np.concatenate(
+            [np.searchsorted(tids, part.threads).astype(np.int32)[part.thread] for part in parts]
+        ),
+        length=np.concatenate([part.end - part.start for part in parts]),
+        name=name,
+        path=np.concatenate([path_of[each] for each in around]),
+        failed=failed,
+        waits=waits,
+        waited=waited,
+        texts=[text for _, text in once],
+        kind=np.array([kind for kind, _ in once], np.uint8),
+        what=np.array([_what(text, kind) for kind, text in once], np.uint8),
+        tids=tids,
     )
-    waits = found.waits[found.name]
-    late = np.flatnonzero((what == COPY)[found.name] & ~waits)
-    waits[late[_returned_late(trace, thread[late], found.start[late])]] = True
-    waited = np.zeros(len(found), np.int64)
-    rows = np.flatnonzero(waits)
-    waited[rows] = _busy_meanwhile(trace, thread[rows], found.start[rows], found.end[rows])
-    return _Placed(
-        found,
-        found.end - found.start,
-        np.append(asked.merged_of, np.int32(-1))[around],
-        waits,
-        waited,
-        what,
-    )
+
+
+def _together(parts: list[CallNames]) -> CallNames:
+    """The names of all, one after the other."""
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("kind", "waits", "failed")
+    }
+    return CallNames([text for part in parts for text in part.texts], **arrays)
+
+
+def _waits(trace: Trace, parts: list[HostCalls], waits: NDArray[np.bool_]) -> tuple[NDArray[np.intp], Ints]:
+    """The rows of calls that wait for the GPU: those that do so by their name, and asynchronous copies that returned
+    only after they were done, as those of pageable memory; and how long a GPU of the process still ran during each.
+    """
+    if len(parts) > 1:
+        ops = trace.ops
+        copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
+        launch = ops.launch[copies]
+        waits[launch[ops.end[copies] <= trace.launches.end[launch]]] = True
+    rows, waited, first = [], [], 0
+    for part in parts:
+        some = np.flatnonzero(waits[first : first + len(part)])
+        times = part.start[some], np.maximum(part.end[some], part.start[some])
+        waited.append(_busy_meanwhile(trace, part.threads[part.thread[some]], *times))
+        rows.append(some + first)
+        first += len(part)
+    return np.concatenate(rows), np.concatenate(waited)
 
 
 def _what(name: str, kind: int) -> int:
@@ -160,98 +206,127 @@ def _what(name: str, kind: int) -> int:
     return next((what for what, pattern in _WHAT if pattern.match(name)), OTHER)
 
 
-def _returned_late(trace: Trace, thread: NDArray[np.int32], start: Ints) -> NDArray[np.bool_]:
-    """Which of some calls launched a copy and returned only after it, as copies of pageable memory do."""
-    ops, launches = trace.ops, trace.launches
-    late = np.zeros(len(launches), bool)
-    copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
-    launch = ops.launch[copies]
-    late[launch[ops.end[copies] <= launches.end[launch]]] = True
-    late_at = np.flatnonzero(late)
-    key = launches.start[late_at] * len(trace.threads) + launches.thread[late_at]
-    return np.isin(start * len(trace.threads) + thread, key)
+def _around(attribution: Attribution, calls: HostCalls) -> NDArray[np.int32]:
+    """The range around each call, -1 for none; a call of MPI that is a range itself stands in the one around it."""
+    trace, ranges = attribution.trace, attribution.trace.ranges
+    code = np.searchsorted(trace.threads, calls.threads)
+    known = np.append(trace.threads, 0)[code] == calls.threads
+    thread = np.where(known, code, -1)[calls.thread]
+    if not len(calls):
+        return np.empty(0, np.int32)
+    cuda = (calls.names.kind == CUDA_CALL)[calls.name]
+    around = ranges_around(attribution, thread, calls.start, calls.end, cuda)
+    own = np.flatnonzero(~cuda & (around >= 0))
+    own = own[ranges.kind[around[own]] == MPI]
+    own = own[(ranges.start[around[own]] == calls.start[own]) & (ranges.end[around[own]] == calls.end[own])]
+    around[own] = attribution.parent[around[own]]
+    return around
 
 
-def _busy_meanwhile(trace: Trace, thread: NDArray[np.int32], start: Ints, end: Ints) -> Ints:
+def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
     """How long at least one GPU of the calling process ran during each call."""
     out = np.zeros(len(start), np.int64)
-    process = np.append(trace.thread_process, -1)[thread]
-    for code in np.flatnonzero(np.bincount(process[process >= 0])).tolist():
-        numbers = {
-            number
-            for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
-            if device.process == code
-        }
-        if numbers:
-            busy = union(*(trace.gpu_busy[number] for number in sorted(numbers)))
-            rows = np.flatnonzero(process == code)
-            out[rows] = cover_before(*busy, np.maximum(end[rows], start[rows])) - cover_before(
-                *busy, start[rows]
+    process = tid & PROCESS_OF_THREAD
+    for code, pid in enumerate(trace.processes.tolist()):
+        numbers = zip(trace.devices, trace.gpu_numbers, strict=True)
+        used = sorted({number for device, number in numbers if device.process == code})
+        rows = np.flatnonzero(process == pid)
+        if used and len(rows):
+            busy = (
+                union(*(trace.gpu_busy[number] for number in used))
+                if len(used) > 1
+                else trace.gpu_busy[used[0]]
             )
+            out[rows] = cover_before(*busy, end[rows]) - cover_before(*busy, start[rows])
     return out
 
 
 # ---- added up
 
 
-def _added_up(key: Ints, placed: _Placed) -> tuple[Ints, dict[str, Ints]]:
-    """The distinct keys of calls, sorted, and the figures of each."""
-    ordered, length = sorted_in_groups(key, placed.length)
-    ordered = ordered.astype(np.int64, copy=False)
+def _added_up(key: Ints, found: _Calls) -> tuple[Ints, Ints, dict[str, Ints]]:
+    """The distinct keys of calls, sorted; the lengths of all calls in that order; and the figures of each key."""
+    ordered, length = sorted_in_groups(key, found.length)
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    keys, count = ordered[first], np.diff(np.append(first, len(ordered)))
-    spread = quartiles_of_sorted(length, count)
-    out: dict[str, Ints] = {"count": count, "sum_ns": np.add.reduceat(length, first)}
-    out |= {"median_ns": spread.median, "min_ns": spread.low, "max_ns": spread.high}
-    for name, values in (
-        ("failed", placed.calls.failed),
-        ("waits", placed.waits),
-        ("waited_ns", placed.waited),
+    keys: Ints = ordered[first].astype(np.int64)
+    count = np.diff(np.append(first, len(ordered)))
+    out = {"count": count, "sum_ns": np.add.reduceat(length, first), **_spread(length, count)}
+    ones = np.ones(max(len(found.failed), len(found.waits)), np.int64)
+    for name, rows, values in (
+        ("failed", found.failed, ones[: len(found.failed)]),
+        ("waits", found.waits, ones[: len(found.waits)]),
+        ("waited_ns", found.waits, found.waited),
     ):
-        some = np.flatnonzero(values)
         out[name] = np.zeros(len(keys), np.int64)
-        np.add.at(out[name], np.searchsorted(keys, key[some]), values[some])
-    return keys, out
+        np.add.at(out[name], np.searchsorted(keys, key[rows]), values)
+    return keys, length, out
 
 
-def _columns(placed: _Placed, name: Ints, numbers: dict[str, Ints], recording: int) -> dict[str, Any]:
+def _spread(length: Ints, count: Ints) -> dict[str, Ints]:
+    each = quartiles_of_sorted(length, count)
+    return {"median_ns": each.median, "min_ns": each.low, "max_ns": each.high}
+
+
+def _of_names(name: Ints, length: Ints, numbers: dict[str, Ints]) -> dict[str, Ints]:
+    """The figures of each name, from those of its parts, which stand together; sorts their lengths in place."""
+    first = np.flatnonzero(np.append(True, name[1:] != name[:-1]))
+    out = {each: np.add.reduceat(values, first) for each, values in numbers.items()}
+    stop = np.cumsum(out["count"])
+    for begin, end in zip((stop - out["count"]).tolist(), stop.tolist(), strict=True):
+        length[begin:end].sort()
+    return {**out, **_spread(length, out["count"])}
+
+
+def _columns(found: _Calls, name: Ints, numbers: dict[str, Ints], recording: int) -> dict[str, Any]:
     """What a row per name, or part of one, has in any case."""
-    cuda = placed.calls.kind[name] == CUDA_CALL
+    kind = found.kind[name]
     return {
-        "kind": Texts(placed.calls.kind[name], CALL_KINDS),
-        "call": Texts(name, placed.calls.names),
-        "what": Texts(placed.what[name], WHAT),
+        "kind": Texts(kind, CALL_KINDS),
+        "call": Texts(name, found.texts),
+        "what": Texts(found.what[name], WHAT),
         **numbers,
-        "share": numbers["sum_ns"] / recording if recording else np.full(len(name), np.nan),
-        "failed": np.where(cuda, numbers["failed"], np.nan),
+        "share": np.round(numbers["sum_ns"] / recording, 6) if recording else np.full(len(name), np.nan),
+        "failed": np.where(kind == CUDA_CALL, numbers["failed"], np.nan),
     }
 
 
-def _rows(trace: Trace, placed: _Placed, asked: Asked, recording: int) -> tuple[ColumnTable, ColumnTable]:
+def _rows(trace: Trace, found: _Calls, asked: Asked, recording: int) -> tuple[ColumnTable, ColumnTable]:
     """The rows of ``calls.csv``; and a row per name, with the path and the thread of most of its time."""
-    found, paths = placed.calls, len(asked.merged) + 1
-    threads = len(found.threads)
-    key = (found.name.astype(np.int64) * threads + found.thread) * paths + placed.path + 1
-    keys, numbers = _added_up(key, placed)
+    threads, paths = len(found.tids), len(asked.merged) + 1
+    key = found.name.astype(np.int64)
+    for size, code in ((threads, found.thread), (paths, found.path)):
+        key *= size
+        key += code
+    key += 1  # path -1 is none
+    keys, length, numbers = _added_up(key, found)
     rest, path = np.divmod(keys, paths)
     name, thread = np.divmod(rest, threads)
-    tids = found.threads[thread]
-    paths_text = Texts(path - 1, [*asked.merged, ""])
-    labels = Texts(thread, [trace.thread_names.get(tid, "") for tid in found.threads.tolist()])
-    columns = _columns(placed, name, numbers, recording)
-    columns |= {"pid": pid_of(tids), "tid": tid_of(tids), "thread": labels, "merged_path": paths_text}
+    tids = found.tids[thread]
+    path_words = [*asked.merged, ""]
+    labels = [trace.thread_names.get(tid, "") for tid in found.tids.tolist()]
+    columns = _columns(found, name, numbers, recording)
+    columns |= {"pid": pid_of(tids), "tid": tid_of(tids), "thread": Texts(thread, labels)}
+    columns |= {"merged_path": Texts(path - 1, path_words)}
     rows = ColumnTable({each: columns[each] for each in CALLS.names})
-    once, of_name = _added_up(found.name.astype(np.int64), placed)
-    most = [_most(name, code, numbers["sum_ns"]) for code in (path, thread)]
-    called = [f"{trace.thread_names.get(tid) or 'thread'} {tid_of(tid)}" for tid in found.threads.tolist()]
-    columns = _columns(placed, once, of_name, recording)
-    columns |= {"mostly_in": Texts(most[0] - 1, paths_text.words), "mostly_on": Texts(most[1], called)}
+    of_name = _of_names(name, length, numbers)
+    once = np.unique(name)
+    called = [
+        f"{label or 'thread'} {tid_of(tid)}" for label, tid in zip(labels, found.tids.tolist(), strict=True)
+    ]
     extremes = [
         f"{format_ns(low)}–{format_ns(high)}"
         for low, high in zip(of_name["min_ns"].tolist(), of_name["max_ns"].tolist(), strict=True)
     ]
-    names = ColumnTable({**columns, "extremes": Texts(np.arange(len(once)), extremes)})
-    return tuple(some.take(np.lexsort((-some["sum_ns"], some.texts("kind").codes))) for some in (rows, names))
+    columns = _columns(found, once, of_name, recording)
+    columns |= {"extremes": Texts(np.arange(len(once)), extremes)}
+    columns |= {"mostly_in": Texts(_most(name, path, numbers["sum_ns"]) - 1, path_words)}
+    columns |= {"mostly_on": Texts(_most(name, thread, numbers["sum_ns"]), called)}
+    return _longest_first(rows), _longest_first(ColumnTable(columns))
+
+
+def _longest_first(rows: ColumnTable) -> ColumnTable:
+    """The same rows, those of CUDA before others."""
+    return rows.take(np.lexsort((-rows["sum_ns"], rows.texts("kind").codes)))
 
 
 def _most(name: Ints, code: Ints, sums: Ints) -> Ints:
@@ -260,8 +335,7 @@ def _most(name: Ints, code: Ints, sums: Ints) -> Ints:
     pairs, place = np.unique(name * size + code, return_inverse=True)
     total = np.zeros(len(pairs), np.int64)
     np.add.at(total, place, sums)
-    order = np.lexsort((pairs, -total, pairs // size))
-    of, most = np.divmod(pairs[order], size)
+    of, most = np.divmod(pairs[np.lexsort((pairs, -total, pairs // size))], size)
     chosen: Ints = most[np.append(True, of[1:] != of[:-1])]
     return chosen
 
@@ -269,9 +343,8 @@ def _most(name: Ints, code: Ints, sums: Ints) -> Ints:
 # ---- in words
 
 
-def _finding(attribution: Attribution, placed: _Placed, names: ColumnTable, recording: int) -> Iterator[str]:
+def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) -> Iterator[str]:
     """What matters: how long in which calls, what waits, what loads modules."""
-    trace, found = attribution.recorded or attribution.trace, placed.calls
     kinds = names.texts("kind").codes
     kind = int(kinds[0])
     total, threads = _in_calls(found, kind)
@@ -283,34 +356,40 @@ def _finding(attribution: Attribution, placed: _Placed, names: ColumnTable, reco
     whole = f" of {format_ns(recording)}" if recording and threads == 1 else ""
     where = f" on {threads:,} threads" if threads > 1 else ""
     yield f"Host: {format_ns(total)}{whole} in {_KIND_WORDS[kind]}{where}: {', '.join(each)}"
-    if kind != CUDA_CALL:
-        return
     least = max(_WORTH_SAYING * total, 1)
-    waiting, waited = int(placed.length[placed.waits].sum()), int(placed.waited.sum())
+    waiting, waited = int(found.length[found.waits].sum()), int(found.waited.sum())
     if waiting >= least:
         yield f"{format_ns(waiting)} in calls that wait for the GPU, which ran for {format_ns(waited)} of that"
-    loading = int(placed.length[(placed.what == MODULES)[found.name]].sum())
+    loading = int(names["sum_ns"][names.texts("what").codes == MODULES].sum())
     if loading >= least:
         yield f"module loading {format_ns(loading)}"
-    first, ns = _first_launches(trace)
+    first, ns = _first_launches(trace) if kind == CUDA_CALL else (0, 0)
     if ns >= least:
         yield f"first launches of {plural(first, 'kernel')} {format_ns(ns)} (lazy loading)"
-    for other in range(1, len(CALL_KINDS)):
-        if (kinds == other).any():
-            yield f"{_KIND_WORDS[other]} {format_ns(int(names['sum_ns'][kinds == other].sum()))}"
+    for other in np.unique(kinds[kinds != kind]).tolist():
+        yield f"{_KIND_WORDS[other]} {format_ns(int(names['sum_ns'][kinds == other].sum()))}"
 
 
-def _in_calls(found: AllCalls, kind: int) -> tuple[int, int]:
+def _in_calls(found: _Calls, kind: int) -> tuple[int, int]:
     """How long threads were in calls of a kind, those in one another counted once, and how many threads made some."""
-    total = threads = 0
-    chosen = np.flatnonzero((found.kind == kind)[found.name])
-    order = chosen[np.argsort(found.thread[chosen].astype(np.uint16), kind="stable")]
-    sizes = np.bincount(found.thread[chosen])
-    for last, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
-        if size:
-            rows = order[last - size : last]
-            total, threads = total + union_length(found.start[rows], found.end[rows]), threads + 1
-    return total, threads
+    lines: dict[int, tuple[Ints, Ints]] = {}
+    total = 0
+    for part in found.parts:
+        these, thread, start, end = part.names.kind == kind, part.thread, part.start, part.end
+        if not these.all():
+            rows = np.flatnonzero(these[part.name])
+            thread, start, end = thread[rows], start[rows], end[rows]
+        if (thread[1:] < thread[:-1]).any():
+            order = np.argsort(thread, kind="stable")
+            thread, start, end = thread[order], start[order], end[order]
+        bounds = np.flatnonzero(np.append(True, thread[1:] != thread[:-1])[: len(thread)]).tolist()
+        for first, last in pairwise([*bounds, len(thread)]):
+            tid, line = int(part.threads[thread[first]]), merge(start[first:last], end[first:last])
+            total += int((line[1] - line[0]).sum())
+            if tid in lines:
+                total -= int((cover_before(*lines[tid], line[1]) - cover_before(*lines[tid], line[0])).sum())
+            lines.setdefault(tid, line)  # there are two parts of a kind at most
+    return total, len(lines)
 
 
 def _first_launches(trace: Trace) -> tuple[int, int]:
@@ -318,15 +397,19 @@ def _first_launches(trace: Trace) -> tuple[int, int]:
     how long these launches took together.
     """
     ops, launches = trace.ops, trace.launches
-    rows = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0) & ~ops.from_graph)
-    if not len(rows):
+    slow = launches.end - launches.start >= _LOADS_NS
+    if not slow.any():
         return 0, 0
-    launch = ops.launch[rows]
-    start, length = launches.start[launch], launches.end[launch] - launches.start[launch]
+    rows = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0) & ~ops.from_graph)
     group = trace.op_process[rows].astype(np.int64) * len(trace.op_names) + ops.name[rows]
+    maybe = np.zeros(int(group.max(initial=0)) + 1, bool)
+    maybe[group[slow[ops.launch[rows]]]] = True
+    rows, group = rows[maybe[group]], group[maybe[group]]
+    start = launches.start[ops.launch[rows]]
+    length = launches.end[ops.launch[rows]] - start
     size = np.bincount(group)
     first = np.full(len(size), np.iinfo(np.int64).max)
     np.minimum.at(first, group, start)
     median = quartiles_of_sorted(sorted_in_groups(group, length)[1], size).median
-    slow = np.flatnonzero((start == first[group]) & (length >= _LAZY * median[group]) & (length > 0))
-    return len(slow), int(length[slow].sum())
+    lazy = np.flatnonzero((start == first[group]) & (length >= np.maximum(_LAZY * median[group], _LOADS_NS)))
+    return len(lazy), int(length[lazy].sum())

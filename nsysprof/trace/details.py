@@ -121,27 +121,48 @@ CUDA_CALL, MPI_CALL, OS_CALL = range(3)
 
 
 @dataclass(frozen=True)
-class AllCalls:
-    """Host calls of several kinds, in no order, a row as recorded.
+class CallNames:
+    """What host calls are named.
 
-    ``thread`` int32 into ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` int32 into ``names``,
-    sorted by kind and text, of which ``kind`` says the kind, an index into `CALL_KINDS`, and ``waits`` whether such
-    calls return only when the GPU is done; ``failed`` bool: a CUDA call that returned an error (that an event or a
-    stream is not ready is none).
+    ``texts``, sorted by kind, text and failure; for each ``kind`` uint8, an index into `CALL_KINDS`; ``waits`` bool:
+    such calls return only when the GPU is done; ``failed`` bool: these returned an error, which only calls of CUDA say
+    (that an event or a stream is not ready is none).
     """
 
-    thread: NDArray[np.int32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    name: NDArray[np.int32]
-    failed: NDArray[np.bool_]
-    names: list[str]
+    texts: list[str]
     kind: NDArray[np.uint8]
     waits: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class HostCalls:
+    """Host calls, in no order, a row as recorded.
+
+    ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    name: NDArray[np.integer]
+    names: CallNames
     threads: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.start)
+
+
+@dataclass(frozen=True)
+class CudaCalls:
+    """The CUDA calls of a trace.
+
+    ``name`` of each of `Trace.launches`, codes of the names of ``others``: the calls that caused no GPU work, and those
+    with the correlation id of a launch, which is a shorter call.
+    """
+
+    name: NDArray[np.integer]
+    others: HostCalls
 
 
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
@@ -241,11 +262,9 @@ _NONE = np.empty(0, np.int64)
 _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
-NO_CALLS_AT_ALL = AllCalls(
-    _NO_CODES,
-    *(_NONE, _NONE, _NO_CODES, _NONE.astype(bool)),
-    [],
-    *(_NONE.astype(np.uint8), _NONE.astype(bool), _NONE),
+_NO_FLAGS = np.empty(0, bool)
+NO_HOST_CALLS = HostCalls(
+    _NO_CODES, _NONE, _NONE, _NO_CODES, CallNames([], np.empty(0, np.uint8), _NO_FLAGS, _NO_FLAGS), _NONE
 )
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 

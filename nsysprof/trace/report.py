@@ -18,12 +18,12 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
-    NO_CALLS_AT_ALL,
-    AllCalls,
+    NO_HOST_CALLS,
     CallList,
     Captures,
     Dependencies,
     HostActivity,
+    HostCalls,
     Job,
     MemoryUse,
     OpDetails,
@@ -156,9 +156,9 @@ class Reader(ABC):
         """All host CUDA calls, those that launched nothing too."""
         return NO_CALLS
 
-    def all_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> AllCalls:
-        """The host calls of these kinds, of `CALL_KINDS`, in no order."""
-        return NO_CALLS_AT_ALL
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls that are not CUDA's of these kinds, of ``mpi`` and ``os``."""
+        return NO_HOST_CALLS
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import OtherRanges
+from nsysprof.trace.details import CudaCalls, OtherRanges
 from nsysprof.trace.report import Report
 
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
@@ -138,7 +138,8 @@ class Trace:
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
     ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns;
-    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid.
+    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid; ``calls`` are the CUDA
+    calls of ``launches`` and all others, None where they are not known.
     """
 
     report: Report
@@ -160,6 +161,7 @@ class Trace:
     never_popped: int = 0
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
+    calls: CudaCalls | None = field(default=None, repr=False)
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -355,4 +357,5 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
         ops=Ops(**kept, launch=arena.take(place, launch)),
         migrations=Migrations(trace.migrations.size_bytes[moved], trace.migrations.cause[moved]),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
+        calls=None,
     )

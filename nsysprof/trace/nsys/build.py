@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
 from nsysprof.core.intervals import settled
+from nsysprof.trace.details import CudaCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
@@ -47,7 +48,9 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
     """The `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, recorded_twice = _read_gpu_work(source, process_ids, tids, progress, arena)
+        ops, launches, work, calls, recorded_twice = _read_gpu_work(
+            source, process_ids, tids, progress, arena
+        )
         nvtx = read_ranges(source, tids, progress, arena)
         pids = process_ids.values
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
@@ -94,6 +97,7 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         never_popped=sum(never_popped.values()),
         named_threads=nvtx.thread_names,
         arena=arena,
+        calls=calls,
     )
 
 
@@ -168,9 +172,9 @@ def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
 
 def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
-) -> tuple[Ops, Launches, Work, int]:
-    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, and how
-    many host calls were given up because a shorter one has their id.
+) -> tuple[Ops, Launches, Work, CudaCalls, int]:
+    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, all CUDA
+    calls, and how many were no launches because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
@@ -198,6 +202,7 @@ def _read_gpu_work(
         start=start,
         end=arena.take(calls.end, order),
     )
+    cuda = CudaCalls(arena.take(calls.name, order), calls.others)
     launch_of_slot = np.full(slots + 1, -1, np.int32)  # the last entry is for ops without a launch: slot -1
     for first in range(0, len(order), _CHUNK):
         part = slice(first, first + _CHUNK)
@@ -213,7 +218,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, launches, work, calls.duplicates
+    return ops, launches, work, cuda, calls.duplicates
 
 
 def _ranges(

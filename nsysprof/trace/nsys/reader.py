@@ -15,11 +15,11 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
 from nsysprof.trace.details import (
-    AllCalls,
     CallList,
     Captures,
     Dependencies,
     HostActivity,
+    HostCalls,
     Job,
     MemoryUse,
     OpDetails,
@@ -31,7 +31,7 @@ from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
 from nsysprof.trace.nsys.gpu_work import read_copy_sizes, read_grids, read_memory_use, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
-from nsysprof.trace.nsys.host_calls import read_all_calls, read_call_list, read_host_activity
+from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.sqlite import SqliteSource
@@ -103,10 +103,10 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_call_list(self.source, progress)
 
-    def all_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> AllCalls:
-        """The host calls of these kinds, in no order."""
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls of MPI and of the operating system."""
         with reading(self.path):
-            return read_all_calls(self.source, kinds, arena)
+            return read_other_calls(self.source, kinds, arena)
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""
