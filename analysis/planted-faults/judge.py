@@ -36,6 +36,7 @@ NAMES = {
     "loader": r"sem_wait in data",
     "lock": r"sem_wait in locked",
     "backward_hook": r"code in hook",
+    "late_peer": r"waits for GPU 1, which comes late",
 }
 SHOWS = 1.03  # a step that takes so many times as long as the clean one shows its dose
 NEAR, NEAR_NS = 0.1, 100_000  # of the added time: what a magnitude may be off by
@@ -63,7 +64,7 @@ def verdicts(folder: Path, fault: str) -> Iterator[dict[str, Any]]:
             "added_ms": round(added / 1e6, 3),
             "added_compute_ms": round(float(here["compute_ns"] - clean["compute_ns"]) / 1e6, 3),
             "named_ms": round(planted / 1e6, 3),
-            "named": "; ".join(each.culprit for each in named),
+            "named": "; ".join(dict.fromkeys(each.culprit for each in named)),
             "others": "; ".join(each.culprit for each in findings if each not in named),
             "verdict": _verdict(step_ms / times["0"], added, planted, bool(findings)),
         }

@@ -50,6 +50,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
+from nsysprof.trace.details import CALL_KINDS
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Breakdown:
     place of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
     inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
-    for ``path``. ``ledger``: ``fate, ops, sum_ns, share``.
+    for ``path``; ``whole_kernels``: that of no range at all. ``ledger``: ``fate, ops, sum_ns, share``.
 
     With ``by`` all tables but the ledger begin with a column of that name: a pid, GPU, thread or stream. ``options``:
     what `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which
@@ -132,7 +133,7 @@ class Breakdown:
     @cached_property
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
-        asked = Asked(self.merged_of, self.merged_paths.texts())
+        asked = Asked(self.merged_of, self.merged_paths.texts(), self.options["calls"])
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
@@ -215,6 +216,7 @@ def break_down(
     instances: Instances | None = None,
     by: str | None = None,
     rules: Rules | None = None,
+    calls: Sequence[str] = CALL_KINDS,
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
@@ -240,6 +242,7 @@ def break_down(
         "select": select,
         "skip": skip,
         "merge": list(merge) if merge is not None else None,
+        "calls": list(calls),
     }
     if instances is not None:
         numbers = instance_numbers(merged_of, trace.ranges.start)
@@ -358,13 +361,28 @@ def _kernels(answer: Breakdown) -> ColumnTable:
         own, own_merged = kernel_tables(part, paths, unowned=answer.options["select"] is None)
         owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
         tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds), "path"))
-        nothing = Texts(np.full(len(own_merged), -1), texts)
-        rows = KernelRows(row[own_merged["path"]], nothing, own_merged, names, kinds)
-        columns = {**kernel_columns(rows, "row").columns, "group": answer.groups.of[own_merged["name"]]}
-        del columns["captured_path"]
-        merged.append(ColumnTable(columns))
+        merged.append(_by_row(answer, own_merged, row[own_merged["path"]]))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, tables)
+
+
+def _by_row(answer: Breakdown, numbers: ColumnTable, row: NDArray[np.int64]) -> ColumnTable:
+    """The columns of ``merged_kernels`` for rows as `kernel_tables` makes them."""
+    nothing = Texts(np.full(len(numbers), -1), [""])
+    rows = KernelRows(row, nothing, numbers, answer.attribution.trace.op_names, answer.kinds)
+    columns = {**kernel_columns(rows, "row").columns, "group": answer.groups.of[numbers["name"]]}
+    del columns["captured_path"]
+    return ColumnTable(columns)
+
+
+def _whole_kernels(answer: Breakdown) -> ColumnTable:
+    """The columns of ``merged_kernels`` by GPU op alone, the longest first: whichever range owns it, and none."""
+    if not len(answer.paths):
+        return answer.columns("merged_kernels")
+    paths = np.full_like(answer.paths.of, -1), answer.merged_paths.of
+    unowned = answer.options["select"] is None
+    tables = [kernel_tables(part, paths, unowned=unowned)[1] for part, _ in answer.parts]
+    return _labelled(answer, [_by_row(answer, table, table["path"]) for table in tables])
 
 
 def _merged_kernels(answer: Breakdown) -> ColumnTable:
@@ -392,5 +410,6 @@ _TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {
     "families": _families,
     "kernels": _kernels,
     "merged_kernels": _merged_kernels,
+    "whole_kernels": _whole_kernels,
     "ledger": lambda answer: ledger_columns(answer.attribution),
 }

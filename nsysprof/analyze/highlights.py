@@ -26,8 +26,10 @@ WORTH_ASKING_WHY, MIN_WEIGHT = 0.1, 0.1
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 
-def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
+def top_rows(breakdown: Breakdown, count: int, by: str = "busy_ns") -> NDArray[np.intp]:
     """Choose the rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
+
+    Or those with the most of another column ``by``, and then siblings stand in that order.
 
     A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
     one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
@@ -37,14 +39,15 @@ def top_rows(breakdown: Breakdown, count: int) -> NDArray[np.intp]:
     parent, work = merged["parent"], merged["sum_ns"]
     alike = (parent >= 0) & (work > 0) & (work == work[parent])
     shown = np.zeros(len(merged), bool)
-    order = np.lexsort((-merged["busy_ns"], preparing(merged)))
+    order = np.lexsort((-merged[by], preparing(merged)))
     for row in order[~alike[order]][:count].tolist():
         while row >= 0 and not shown[row]:
             shown[row] = True
             row = int(parent[row])
     for row in np.flatnonzero(alike).tolist():  # parents stand before children
         shown[row] |= shown[parent[row]]
-    return tree_order(parent, np.flatnonzero(shown & ~_inside_chain(parent, alike)))
+    rows = np.flatnonzero(shown & ~_inside_chain(parent, alike))
+    return tree_order(parent, rows if by == "busy_ns" else rows[np.argsort(-merged[by][rows], kind="stable")])
 
 
 def preparing(merged: ColumnTable) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
 from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
-from nsysprof.trace.trace import KERNEL, START_END, Ops, Trace
+from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Trace
 
 _CHUNK = 1 << 20  # ops at a time where temporaries would be large
 
@@ -35,9 +35,10 @@ def kernel_tables(
     """Add up what each path owns of a part of a report, a row per path and op name, and the same for merged paths.
 
     ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
-    ns: ``sum_ns, median_ns, min_ns, max_ns``; sorted by path and then by time spent. ``paths`` are the path of each
-    range instance and the merged path of each path; ``unowned`` adds the rows of path -1. The first table has another
-    row for each path in which CUDA graphs that replay the ops were captured, ``captured`` int32, -1 for none.
+    ns: ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path and then by time spent.
+    ``paths`` are the path of each range instance and the merged path of each path; ``unowned`` adds the rows of path
+    -1. The first table has another row for each path in which CUDA graphs that replay the ops were captured,
+    ``captured`` int32, -1 for none.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths
@@ -45,7 +46,8 @@ def kernel_tables(
     path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
     places = len(merged_of) + 1 if part.graphs else 1
     key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
-    stop = 0
+    stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
+    sizes, moved = trace.copy_sizes(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
         own = np.flatnonzero(counts[owner] if part.ops is None else counts[owner] & part.ops[ops])
@@ -55,13 +57,16 @@ def kernel_tables(
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
         key[place] = path * names + trace.ops.name[ops][own]
         length[place] = trace.ops.end[ops][own] - trace.ops.start[ops][own]
+        copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
+        moved.append((key[place][copies], np.maximum(sizes[ops][own[copies]], 0)))
         stop = place.stop
-    owned, length = _by_name(key[:stop], length[:stop], names)
+    owned, length = _by_name(key[:stop], length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
     path, captured = np.divmod(owned["path"] + 1, places)
     codes = {"path": (path - 1).astype(np.int32), "captured": (captured - 1).astype(np.int32)}
     owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
-    together, _ = _by_name(np.repeat(merged * names + owned["name"], owned["count"]), length, names)
+    key = merged * names + owned["name"]
+    together, _ = _by_name(np.repeat(key, owned["count"]), length, names, key, owned["size_bytes"])
     rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
     first, second = (
         table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"])))
@@ -70,13 +75,18 @@ def kernel_tables(
     return first, second
 
 
-def _by_name(key: Ints, length: Ints, names: int) -> tuple[ColumnTable, Ints]:
-    """Make the table of GPU ops by their keys, in the order of those; with the lengths of the ops in that order."""
+def _by_name(key: Ints, length: Ints, names: int, moved: Ints, size: Ints) -> tuple[ColumnTable, Ints]:
+    """Make the table of GPU ops by their keys, in the order of those; with the lengths of the ops in that order.
+
+    ``moved`` are keys of what has a ``size``.
+    """
     keys, length = sorted_in_groups(key, length)
     first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
     count = np.diff(np.append(first, len(keys)))
     spread = quartiles_of_sorted(length, count)
     path, name = np.divmod(keys[first], names)
+    size_bytes = np.zeros(len(first), np.int64)
+    np.add.at(size_bytes, np.searchsorted(keys[first], moved), size)
     columns = {
         "path": path - 1,
         "name": name.astype(np.int32),
@@ -85,6 +95,7 @@ def _by_name(key: Ints, length: Ints, names: int) -> tuple[ColumnTable, Ints]:
         "median_ns": spread.median,
         "min_ns": spread.low,
         "max_ns": spread.high,
+        "size_bytes": size_bytes,
     }
     return ColumnTable(columns), length
 

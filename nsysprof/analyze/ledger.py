@@ -215,13 +215,14 @@ def unified_memory(trace: Trace) -> UnifiedMemory | None:
     moves = np.flatnonzero(ops.kind == MIGRATION)
     if not len(moves):
         return None
-    cause = trace.migrations.cause
+    of_moves = ops.kind[trace.copy_ops] == MIGRATION
+    cause = trace.copies.cause[of_moves]
     each = ColumnTable(
         {
             "direction": Texts(ops.name[moves], [name.removeprefix("migration ") for name in trace.op_names]),
             "cause": Texts(np.where((cause > 0) & (cause < len(_CAUSES)), cause, 0), _CAUSES),
             "pieces": np.ones(len(moves), np.int64),
-            "size_bytes": trace.migrations.size_bytes,
+            "size_bytes": np.maximum(trace.copies.size_bytes[of_moves], 0),
             "sum_ns": ops.end[moves] - ops.start[moves],
         }
     )

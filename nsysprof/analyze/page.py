@@ -13,8 +13,12 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
+from nsysprof.analyze.range_text import (
+    range_cells,
+    range_notes,
+)
 from nsysprof.analyze.subject import subtitle
-from nsysprof.analyze.text import ledger_table, range_cells, range_notes, warning_lines, work_line
+from nsysprof.analyze.text import ledger_table, warning_lines, work_line
 from nsysprof.core.text import one_line, quote_path, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -57,7 +61,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
                 "table": answer.show(MAX_SUMMARY_ROWS).html(),
             }
             for summary in SUMMARIES
-            if (answer := breakdown.summaries.get(summary.name))
+            if (answer := breakdown.summaries.get(summary.name)) and answer.finding
         ],
         environment=report_facts(breakdown.attribution.trace.report, breakdown.attribution.threads),
     )

@@ -76,6 +76,8 @@ class PathRows:
         ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
+        if name == "exclusive_cpu_ns":
+            return exclusive_cpu(self.attribution)[self.instances]
         home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(
             name, self.attribution.inclusive
         )
@@ -146,6 +148,17 @@ _SHARED: dict[str, Callable[[Attribution], Ints]] = {
 }
 
 
+def exclusive_cpu(attribution: Attribution) -> Ints:
+    """The CPU time of each range instance in which no range inside it is open, in ns."""
+    ranges, parent = attribution.trace.ranges, attribution.parent
+    own: Ints = ranges.end - ranges.start
+    inner = np.flatnonzero(parent >= 0)
+    around = parent[inner]
+    np.subtract.at(own, around, np.minimum(ranges.end[inner], ranges.end[around]) - ranges.start[inner])
+    np.maximum(own, 0, out=own)
+    return own
+
+
 def _total(name: str) -> Callable[[PathRows], Column]:
     return lambda rows: rows.total(name)
 
@@ -209,6 +222,9 @@ _SUMS: Columns[PathRows] = {
         "captured_sum_ns without what was captured in inner ranges",
         _captured("exclusive_sum_ns"),
     ),
+    "exclusive_cpu_ns": ("cpu_ns without that of inner ranges", _total("exclusive_cpu_ns")),
+    "cpu_min_ns": ("least of the instances' cpu_ns", _of_instances("low", "cpu_ns")),
+    "cpu_max_ns": ("most of the instances' cpu_ns", _of_instances("high", "cpu_ns")),
 }
 _DOMAIN: Columns[PathRows] = {
     "domain": (
@@ -361,6 +377,7 @@ _OF_KERNELS: Columns[KernelRows] = {
         " captures outside every range or the recording",
         lambda rows: rows.captured,
     ),
+    "size_bytes": ("bytes that copies and memsets moved or set; 0 for kernels", _number("size_bytes")),
 }
 KERNELS = _declare(
     "kernels.csv",

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import (
-    LAUNCH_BOUND_IDLE,
-    MIN_WEIGHT,
-    WORTH_ASKING_WHY,
-    idle_shares,
-    kernels_inside,
-    launch_bound,
-    preparing,
-    top_rows,
-)
+from nsysprof.analyze.highlights import WORTH_ASKING_WHY
+from nsysprof.analyze.kernel_text import annotated, kernels_text
+from nsysprof.analyze.range_text import ranges_text
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
-from nsysprof.core.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
-from nsysprof.kernels.classify import short_name
-from nsysprof.results.table import Column, TextTable, show_columns, spread_text, text_table, wrap
-from nsysprof.statistics.summary import LEAST_SAMPLES
+from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
+from nsysprof.results.table import Column, TextTable, show_columns, text_table, wrap
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.trace import KERNEL, START_END
+from nsysprof.trace.trace import KERNEL
 
-_NAME_WIDTH = 48
-_MAX_INDENTS = 12
-_TOP_RANGES, _TOP_KERNELS = 4, 5
-# The kernels that no range owns are shown when they take at least this share of the time.
-_UNOWNED_SHARE = 0.1
+_FEW = 5  # rows of summaries beside ranges
 _MAX_DIFFERENCES = 20
 _MAX_DIAGNOSTICS = 3
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
@@ -62,9 +46,10 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> st
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         [*_waits(breakdown)],
-        [*_ledger(breakdown), *_parts(breakdown, top)],
-        [*_ranges(breakdown, top)],
-        *_kernels(breakdown),
+        [*_ledger(breakdown)],
+        [*_parts(breakdown, top)],
+        [*ranges_text(breakdown, top)],
+        *kernels_text(breakdown, top),
         *_summaries(breakdown, top),
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
@@ -163,7 +148,8 @@ def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
 
 
 def _ledger(breakdown: Breakdown) -> Iterator[str]:
-    if breakdown.totals["ops"]:
+    some = sum(row["ops"] > 0 for row in breakdown.columns("ledger").records())
+    if breakdown.totals["ops"] and (some > 1 or len(breakdown.attribution.trace.ranges)):
         yield from ledger_table(breakdown, empty=False).lines()
 
 
@@ -188,45 +174,9 @@ def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
         if ops
     ]
     if cells:
-        yield ""
         yield text_table([f"by {breakdown.by}", "GPU ops", "kernels", "sum", "share"], cells[:top], "lrrrr")
         if len(cells) > top:
             yield f"{len(cells) - top:,} more: --top {len(cells)}"
-
-
-def _ranges(breakdown: Breakdown, top: int) -> Iterator[str]:
-    merged, by = breakdown.columns("merged"), breakdown.by
-    if not len(merged):
-        return
-    numbers = top_rows(breakdown, top)
-    shown = merged.take(numbers)
-    idle = idle_shares(breakdown, numbers.tolist())
-    waiting, early = launch_bound(breakdown, numbers, idle), preparing(merged)[numbers]
-    rows: list[list[str]] = []
-    around: list[int] = []  # depths of the ranges around the row, as far as they are shown
-    head = ["range"]
-    for row, waits in zip(_rows(shown), waiting.tolist(), strict=True):
-        cells = range_cells(row, breakdown.work_ns, waits, captured=breakdown.graphs is not None)
-        head = ["range", *cells]
-        while around and around[-1] >= row.depth:
-            around.pop()
-        left_out = row.depth - around[-1] - 1 if around else 0
-        if left_out:
-            indent = "  " * min(row.depth - left_out, _MAX_INDENTS)
-            gap = f"{indent}… {left_out:,} more, each inside the one above"
-            rows.append([*([""] if by else []), gap, *[""] * len(cells)])
-        around.append(row.depth)
-        part = [one_line(str(getattr(row, by)), 30)] if by else []
-        rows.append([*part, _label(row), *(text for text, _ in cells.values())])
-    head = [by, *head] if by else head
-    yield text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
-    yield from range_notes(shown, waiting)
-    yield from _pointer(breakdown, shown.take(~early), idle[~early])
-    if (shown["depth"] > _MAX_INDENTS).any():
-        yield "[n]: n ranges are around this one."
-    if len(merged) > len(shown):
-        more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
-        yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
 
 
 def _waits(breakdown: Breakdown) -> Iterator[str]:
@@ -244,134 +194,13 @@ def _waits(breakdown: Breakdown) -> Iterator[str]:
         yield f"To see why the GPU idles: nsysprof why {path}"
 
 
-def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
-    """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
-
-    Nothing where its findings stand above, or where it was asked about that range and finds nothing to gain. Warm-up,
-    which is slow everywhere, does not count, nor what is captured in CUDA graphs: time lies between replays.
-    """
-    warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
-    if breakdown.attribution.replay is not None:
-        warm |= rows["captured_nodes"] > 0
-    outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
-    busy = rows["busy_ns"][outer]
-    shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
-    if shares.max(initial=0.0) <= WORTH_ASKING_WHY:
-        return
-    most = int(shares.argmax())
-    [row] = _rows(rows.take(outer[most : most + 1]))
-    waits = breakdown.waits
-    asked = waits is not None and any(f"{path}/".startswith(f"{row.merged_path}/") for path in waits.paths)
-    if not asked and not (waits and waits.findings):
-        yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
-        yield f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
-
-
-def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
-    """Explain the columns of `range_cells`, for these rows of ``merged``."""
-    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first"
-    yield "GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
-    yield "with half the IQR."
-    if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
-        yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
-    if shown["captured_nodes"].any():
-        yield "captured: kernels that CUDA graphs replay of what was captured inside, whoever launches the graph."
-    if waiting.any():
-        idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
-        yield f"* launch-bound: {idle}, not even GPU ops of other ranges."
-    if (shown["busy_ns"] > shown["span_ns"]).any():
-        yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
-
-
-def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> dict[str, tuple[str, float]]:
-    """Make the cells of a row of ``merged`` by their heads: each its text and the number behind it.
-
-    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound, ``captured`` the kernels that CUDA
-    graphs replay of what was captured inside.
-    """
-    many = row.instances > 1
-    span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
-    ratio = busy / span if span > 0 else 0.0
-    return {
-        "instances": (format_count(row.instances), row.instances),
-        "launches": (format_count(row.launches), row.launches),
-        "kernels": (format_count(row.kernels), row.kernels),
-        **({"captured": (format_count(row.captured_kernels), row.captured_kernels)} if captured else {}),
-        "CPU": (format_ns(row.cpu_ns), row.cpu_ns),
-        "span": (format_ns(row.span_ns), row.span_ns),
-        "busy": (format_ns(row.busy_ns), row.busy_ns),
-        "share": (format_share(row.sum_ns / total) if total else "", row.sum_ns),
-        "span each": (_each(row, "span") if many else "", row.span_median_ns),
-        "busy each": (_each(row, "busy") if many else "", row.busy_median_ns),
-        "busy/span": (format_share(ratio) + " *" * waits if span > 0 else "", ratio),
-    }
-
-
-def _each(row: Any, name: str) -> str:
-    """Write a median with its spread over the instances; nothing for ranges without GPU ops."""
-    median, iqr, low, high = (getattr(row, f"{name}_{what}_ns") for what in ("median", "iqr", "min", "max"))
-    return spread_text(median, iqr, low, high, row.instances) if median > 0 else ""
-
-
-def _label(row: Any) -> str:
-    """Write the name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
-    lead = "  " * min(row.depth, _MAX_INDENTS) + (f"[{row.depth}] " if row.depth > _MAX_INDENTS else "")
-    notes = " (start/end)" if row.kind == "start_end" else ""
-    if row.unclosed:
-        notes += " (never closed)" if row.instances == 1 else f" ({row.unclosed:,} never closed)"
-    name = one_line(row.name, max(_NAME_WIDTH - len(lead) - len(notes), 12)) or "(no name)"
-    return f"{lead}{name}{notes}"
-
-
-def _kernels(breakdown: Breakdown) -> Iterator[list[str]]:
-    """List the longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
-    merged = breakdown.columns("merged")
-    # a start/end range is only a view of work that push/pop ranges own: what it owns itself is all there is to list
-    owning = (merged.texts("kind").codes != START_END) | (merged["exclusive_sum_ns"] > 0)
-    roots = np.flatnonzero((merged["parent"] < 0) & (merged["sum_ns"] > 0) & owning)
-    roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
-    for number, row in zip(roots.tolist(), _rows(merged.take(roots)), strict=True):
-        label = one_line(row.merged_path, 80) or "(no name)"
-        part = f" ({breakdown.by} {getattr(row, breakdown.by)})" if breakdown.by else ""
-        title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
-        yield _top_kernels(title, kernels_inside(breakdown, number))
-    parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
-    parts = [(name, rows.take(~rows.texts("family").equal("migration"))) for name, rows in parts]
-    sums = [int(rows["sum_ns"].sum()) for _, rows in parts]
-    if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
-        for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
-            name, rows = parts[at]
-            part = f" ({breakdown.by} {one_line(str(name), 60)})" if breakdown.by else ""
-            yield _top_kernels(f"GPU ops{' that no range owns' if len(merged) else ''}{part}", rows)
-
-
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
-    """Show each summary; few rows beside ranges, which are the answer there."""
-    rows = min(top, _TOP_KERNELS) if len(breakdown.columns("merged")) else top
+    """Show each summary; few rows beside annotated ranges, which are the answer there."""
+    rows = min(top, _FEW) if annotated(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
-        yield [wrap(answer.finding, "", ""), *answer.show(rows).lines()]
-
-
-def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
-    total = int(kernels["sum_ns"].sum())
-    rows = [
-        [
-            one_line(short_name(row.kernel, 70), 70),
-            row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
-            "" if row.cause == row.family else one_line(row.cause, 30),
-            format_count(row.count),
-            format_ns(row.sum_ns),
-            format_share(row.sum_ns / total) if total else "",
-        ]
-        for row in _rows(kernels.take(slice(_TOP_KERNELS)))
-    ]
-    table = text_table(["GPU op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
-    return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]
-
-
-def _rows(table: ColumnTable) -> Iterator[Any]:
-    """Turn rows into objects with an attribute per column; only for the few that are printed."""
-    return (SimpleNamespace(**row) for row in table.records())
+        if answer.finding:
+            finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "").replace("\u00a0", " ")
+            yield [finding, *answer.show(rows).lines()]
 
 
 def verification(result: Verification) -> str:

@@ -40,13 +40,14 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
         "thread": np.concatenate([launches.thread[kept], made_by]),
         "start": np.concatenate([launches.start[kept], made_at]),
         "end": np.concatenate([launches.end[kept], made_at]),
+        "name": np.concatenate([launches.name[kept], np.full(len(made_at), -1)]),
     }
     order = np.lexsort((column["end"], column["start"], column["thread"]))
     moved = np.empty(len(order) + 1, np.int64)
     moved[order], moved[-1] = np.arange(len(order)), -1
     read = Launches(
-        column["thread"][order].astype(launches.thread.dtype), column["start"][order], column["end"][order]
+        **{name: values[order].astype(getattr(launches, name).dtype) for name, values in column.items()}
     )
     columns = {**ops.__dict__, "launch": moved[launch].astype(np.int32)}
     columns["from_graph"] = ops.from_graph & (replay < 0)  # so that no node counts as the launch of a graph
-    return replace(trace, launches=read, ops=Ops(**columns), calls=None), replay
+    return replace(trace, launches=read, ops=Ops(**columns), other_calls=None), replay

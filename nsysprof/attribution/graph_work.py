@@ -88,7 +88,7 @@ class GraphCounts:
         if self.unknown:
             yield (
                 f"{plural(self.unknown, 'GPU op')} of CUDA graphs whose capture the report does not hold: of a child"
-                " graph, or captured before the recording began (then record the capture too)"
+                " graph or a conditional node, or captured before the recording began (then record the capture too)"
             )
         if self.whole:
             yield (

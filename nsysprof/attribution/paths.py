@@ -5,7 +5,7 @@ which instances of a path count.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -29,6 +29,13 @@ _MAX_CHARACTERS, _CUT = 1 << 26, 900
 # The same for paths of more names than anybody writes: there may be as many of them as there are ranges.
 _DEEP, _CUT_DEEP = 100, 60
 DEFAULT_MERGE = ("iter*", "step*")
+# With both of these, other names of steps merge, too (`Iteration 7`, `train_step_12`, `ProfilerStep#3`), and words that
+# may also stand for sizes (`batch 4`) where their numbers follow one another.
+_STEP = re.compile(rf"((?:[^\W\d]|[ .-])*(?:iter|step|iteration)){_NUMBERED}", re.IGNORECASE)
+_COUNTED = re.compile(rf"((?:(?:micro|mini)[ _-]?)?batch|epoch|token|frame){_NUMBERED}", re.IGNORECASE)
+_LEAST_COUNTED = 3
+# What stands for a path where all of a trace is meant.
+WHOLE_TRACE = "whole trace"
 
 
 @dataclass(frozen=True)
@@ -104,8 +111,9 @@ def range_paths(attribution: Attribution) -> Paths:
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
     """The merged path of every path: per-call ids dropped, and names that match a glob replaced by the glob.
 
-    A default glob's star stands for a number (``iter7``, ``step 12``); that of any other glob for anything.
-    None merges nothing.
+    A default glob's star stands for a number (``iter7``, ``step 12``), and with all of them other names of steps
+    merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); that of any other glob
+    for anything. None merges nothing.
     """
     codes: dict[str, int] = {}
     recode = [codes.setdefault(name, len(codes)) for name in merged_names(paths.names, merge)]
@@ -117,6 +125,8 @@ def merged_names(names: Sequence[str], merge: Sequence[str] | None = DEFAULT_MER
     if merge is None:
         return list(names)
     numbered = [(g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE]
+    if len({glob for glob, _ in numbered}) == len(DEFAULT_MERGE):
+        numbered += [("", _STEP), *(("", pattern) for pattern in _counted(names))]
     anything = [g for g in merge if g not in DEFAULT_MERGE]
     return [_merged_name(name, numbered, anything) for name in names]
 
@@ -139,9 +149,25 @@ def _merged_name(name: str, numbered: list[tuple[str, re.Pattern[str]]], anythin
         if fnmatchcase(name, glob):
             return glob.encode(errors="replace").decode()
     for glob, pattern in numbered:
-        if pattern.fullmatch(name):
-            return glob
+        if match := pattern.fullmatch(name):
+            return glob or f"{match[1]}*"
     return name
+
+
+def _counted(names: Sequence[str]) -> Iterator[re.Pattern[str]]:
+    """Patterns of the words of `_COUNTED` whose numbers in these names follow one another."""
+    numbers: dict[str, set[int]] = {}
+    for match in filter(None, map(_COUNTED.fullmatch, names)):
+        numbers.setdefault(match[1], set()).add(int(match[0][len(match[1]) :].lstrip(" _:#=.-")))
+    for word, found in numbers.items():
+        if len(found) >= _LEAST_COUNTED and max(found) - min(found) == len(found) - 1:
+            yield re.compile(f"({re.escape(word)}){_NUMBERED}")
+
+
+def names_step(merged: str) -> bool:
+    """Whether the name of a merged path is that of steps, numbered or not: `iter*`, `train_step`, `batch*`."""
+    word = f"{merged.removesuffix('*')}0"
+    return (_STEP.fullmatch(word) or _COUNTED.fullmatch(word)) is not None
 
 
 def _group(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import numpy as np
+
 from nsysprof.attribution.iterations import find_iterations
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import Ranges, Trace, with_ranges
+from nsysprof.trace.trace import PUSH_POP, START_END, Ranges, Trace, with_ranges
 
 AUTO = "auto"
 SOURCES = ("nvtx", "mpi", "openacc", "found")
@@ -25,6 +27,11 @@ def read_sources(text: str) -> frozenset[str] | None:
                 f"--ranges {AUTO}, or some of {','.join(SOURCES)}, comma separated",
             )
     return frozenset(names)
+
+
+def annotated(trace: Trace) -> bool:
+    """Whether any of its ranges are NVTX's."""
+    return bool(np.isin(trace.ranges.kind, (PUSH_POP, START_END)).any())
 
 
 def choose_ranges(trace: Trace, text: str) -> Trace:

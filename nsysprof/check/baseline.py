@@ -14,7 +14,7 @@ import pandas as pd
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
-from nsysprof.check.measure import OF_GPU_WORK, CallSamples, call_samples, samples_of_frame
+from nsysprof.check.measure import OF_GPU_WORK, CallSamples, call_samples, samples_of_frame, with_whole_trace
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -48,7 +48,8 @@ class Baseline:
 def baseline_of(breakdown: Breakdown) -> Baseline:
     """The calls of a report that was broken down like the one to check."""
     report = breakdown.attribution.trace.report
-    return Baseline(str(report.path), gpu_names(breakdown), call_samples(breakdown), frozenset())
+    samples = with_whole_trace(call_samples(breakdown), breakdown)
+    return Baseline(str(report.path), gpu_names(breakdown), samples, frozenset())
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:

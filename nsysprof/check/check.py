@@ -25,7 +25,7 @@ import pandas as pd
 from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.paths import instances_text
+from nsysprof.attribution.paths import WHOLE_TRACE, instances_text
 from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analysis
 from nsysprof.check.budget import Budget, RangeBudget, read_budget
 from nsysprof.check.draft import draft_budget
@@ -221,11 +221,15 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
+    whole = any(each.glob == WHOLE_TRACE for each in budget.ranges)
     if breakdown.merged.empty and budget.instances:
         have = instances_text(budget.instances)
         raise NsysprofError(f"{report}: no range has {have}, counted from 0", "leave --instance out")
-    if breakdown.merged.empty:
-        raise NsysprofError(f"{report}: no range in it, and {budget.path} is about ranges", hint)
+    if breakdown.merged.empty and not whole:
+        raise NsysprofError(
+            f"{report}: no range in it, and {budget.path} is about ranges",
+            f'nsysprof check --init {report}, for limits on path = "{WHOLE_TRACE}"; or {hint}',
+        )
     cpu_only = all(
         set(each.caps) <= {"cpu"} and set(each.growth) <= {"cpu"} and not _asks_of_ops(each)
         for each in budget.ranges

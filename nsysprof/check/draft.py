@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.paths import WHOLE_TRACE, names_step
+from nsysprof.attribution.sources import annotated
 from nsysprof.check.baseline import gpu_names
-from nsysprof.check.measure import COUNTS, RangeFinder, backends_seen, call_samples
+from nsysprof.check.measure import COUNTS, RangeFinder, backends_seen, call_samples, with_whole_trace
 from nsysprof.core.nesting import ancestors_or_self, outermost
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
@@ -20,6 +23,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.backends import NO_ATTENTION, NONE, UNKNOWN
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.summary import LEAST_SAMPLES
+from nsysprof.trace.trace import MEMCPY
 
 _SLACK = Decimal("1.2")
 _MAX_RANGES = 200  # those with the most busy time
@@ -57,11 +61,13 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
 
     It has the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, as far
     as they have GPU work and a name. Where an outermost range has none it is limited itself, if it has several calls or
-    nothing in it repeats, else what repeats in it. Raises `NsysprofError` where there are none.
+    nothing in it repeats, else what repeats in it. A report without ranges of NVTX gets limits on the whole trace too.
+    Raises `NsysprofError` where there is nothing to limit.
     """
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]
-    if len(rows) == 0:
+    whole = [WHOLE_TRACE] * (breakdown.totals["span_ns"] > 0 and not annotated(breakdown.attribution.trace))
+    if len(rows) == 0 and not whole:
         report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
             f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
@@ -79,7 +85,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
         parts.append(f"# Left out: {plural(nameless, 'range')} with an empty name: no path finds one.\n")
     finder = RangeFinder(breakdown)
     globs = {_glob(finder, row): None for row in kept.tolist()}
-    return "\n".join([*parts, *_tables(breakdown, rules, finder, sorted(globs))])
+    return "\n".join([*parts, *_tables(breakdown, rules, finder, [*whole, *sorted(globs)])])
 
 
 def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
@@ -91,7 +97,10 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     tops = outermost(parent, runs) if (runs & works).any() else parent < 0
     tops &= works
     inside = ancestors_or_self(parent, tops) & works
-    numbered = merged["name"].isin(breakdown.options["merge"] or ()).to_numpy()
+    globs = breakdown.options["merge"] or ()
+    numbered = np.array(
+        [name in globs or (name.endswith("*") and names_step(name)) for name in merged["name"].tolist()], bool
+    )
     chosen = outermost(parent, inside & numbered)
     top = _top_of(parent, tops)
     tops[top[chosen]] = False
@@ -133,14 +142,18 @@ def _writable_text(text: str, other: str) -> str:
 def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
     """The ``[[range]]`` tables of globs."""
     rows_of = {glob: finder.find(glob) for glob in globs}
-    samples = call_samples(breakdown)
+    samples = with_whole_trace(call_samples(breakdown), breakdown)
     spreads = samples.spreads()
-    seen = backends_seen(breakdown, np.unique(np.concatenate(list(rows_of.values()))).tolist(), rules)
+    ranges = np.unique(np.concatenate(list(rows_of.values())))
+    seen = backends_seen(breakdown, ranges[ranges < finder.whole].tolist(), rules)
     families = breakdown.families
     with_copies = families["row"][families["family"] == "memcpy"]
+    if (breakdown.attribution.trace.ops.kind == MEMCPY).any():
+        with_copies = pd.concat([with_copies, pd.Series([finder.whole])])
     for glob, rows in rows_of.items():
         calls = int(samples.calls[rows].sum())
-        lines = [f"[[range]] # {plural(calls, 'call')}", f"path = {json.dumps(glob, ensure_ascii=False)}"]
+        counted = "" if glob == WHOLE_TRACE else f" # {plural(calls, 'call')}"
+        lines = [f"[[range]]{counted}", f"path = {json.dumps(glob, ensure_ascii=False)}"]
         # what nearly every call keeps to; of few calls, what all do
         stat = "p95" if calls >= LEAST_SAMPLES else "max"
         for name in COUNTS:

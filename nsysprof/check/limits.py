@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.check.baseline import Baseline, Growth, growths, other_gpu
 from nsysprof.check.budget import Forbidden, RangeBudget, UnitShare
 from nsysprof.check.measure import (
@@ -27,6 +28,7 @@ from nsysprof.check.measure import (
     ops_inside,
     syncs_of_calls,
     waits_of_calls,
+    with_whole_trace,
 )
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
@@ -79,11 +81,16 @@ class Facts:
     def samples(self) -> CallSamples:
         """What every call did."""
         more: dict[str, Floats] = {}
-        if rows := self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_WINDOWS)):
-            more |= waits_of_calls(self.breakdown, rows)
-        if self._rows_where(lambda asked: SYNCS in asked.caps):
+        waits = self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_WINDOWS))
+        if waits:
+            more |= waits_of_calls(self.breakdown, waits)
+        syncs = self._rows_where(lambda asked: SYNCS in asked.caps)
+        if syncs:
             more[SYNCS] = syncs_of_calls(self.breakdown)
-        return call_samples(self.breakdown, more)
+        samples = call_samples(self.breakdown, more)
+        if not self._rows_where(lambda asked: asked.glob == WHOLE_TRACE):
+            return samples
+        return with_whole_trace(samples, self.breakdown, waits=bool(waits), syncs=bool(syncs))
 
     @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
@@ -93,7 +100,7 @@ class Facts:
     @cached_property
     def paths(self) -> list[str]:
         """The merged path of each row."""
-        return list(self.breakdown.merged["merged_path"])
+        return [*self.breakdown.merged["merged_path"], WHOLE_TRACE]
 
     @cached_property
     def growths(self) -> dict[tuple[int, str], Growth]:
@@ -110,7 +117,7 @@ class Facts:
     def works(self) -> NDArray[np.bool_]:
         """Which rows have GPU work in any call."""
         works: NDArray[np.bool_] = self.breakdown.merged["launches"].to_numpy() > 0
-        return works
+        return np.append(works, self.breakdown.totals["span_ns"] > 0)
 
     @cached_property
     def ops(self) -> dict[int, OpsInside]:
@@ -121,7 +128,7 @@ class Facts:
     @cached_property
     def backends(self) -> dict[int, list[tuple[str, int, str]]]:
         """What was observed, in how many instances, and by which evidence, in each row of which a backend is asked."""
-        rows = self._rows_where(lambda asked: bool(asked.backend))
+        rows = self._rows_where(lambda asked: bool(asked.backend) and asked.glob != WHOLE_TRACE)
         out: dict[int, list[tuple[str, int, str]]] = {row: [] for row in rows}
         for row, *seen in backends_seen(self.breakdown, rows, self.rules).itertuples(index=False):
             out[row].append((seen[0], seen[1], seen[2]))
@@ -251,6 +258,9 @@ class _LimitedRange:
 
     def backend(self, wanted: str) -> Outcome:
         """This attention backend in every call."""
+        if self.row == len(self.facts.breakdown.merged):
+            evidence = "backends are seen in ranges, not in a whole trace"
+            return self.outcome("backend", IS, wanted, None, UNIT_TEXT, None, evidence)
         seen = self.facts.backends[self.row]
         others = [each for each in seen if _parts(each[0]) != _parts(wanted)]
         found = ", ".join(dict.fromkeys(observed for observed, _, _ in others or seen))

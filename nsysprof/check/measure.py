@@ -15,15 +15,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.projection import Totals
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import SYNCHRONIZING
-from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END
-from nsysprof.waits.windows import gpu_windows
-from nsysprof.why.why import account_for
+from nsysprof.trace.trace import GRAPH, PROCESS_OF_THREAD, START_END
+from nsysprof.waits.windows import gpu_windows, whole_windows
+from nsysprof.why.why import Why, account_for
 
 COUNTS = ("kernels", "launches", "memops", "graph_launches")
 # What is nothing, and not short, where a range has no GPU work.
@@ -44,11 +45,19 @@ class RangeFinder:
         for row, name in enumerate(merged["name"].tolist()):
             self._by_name.setdefault(name, []).append(row)
 
+    @property
+    def whole(self) -> int:
+        """The row that stands for the whole trace, behind all others."""
+        return len(self.texts)
+
     def find(self, glob: str) -> NDArray[np.intp]:
         """The rows whose merged path matches, or, where none does, whose name does, in their order.
 
-        Of ranges inside one another that match, the outermost counts. A star matches ``/`` as well.
+        Of ranges inside one another that match, the outermost counts. A star matches ``/`` as well. `WHOLE_TRACE` finds
+        the whole trace, where no range is called that.
         """
+        if glob == WHOLE_TRACE and glob not in self._by_name:
+            return np.array([self.whole])
         matches = re.compile(translate(glob)).match
         prefix = re.split(r"[*?\[]", glob, maxsplit=1)[0]
         first, last = (
@@ -145,6 +154,48 @@ def _idle(inside: Totals) -> Floats:
     return idle
 
 
+def with_whole_trace(
+    samples: CallSamples, breakdown: Breakdown, *, waits: bool = False, syncs: bool = False
+) -> CallSamples:
+    """The samples with those of the whole trace behind them, one call; ``waits`` and ``syncs``: these measures too."""
+    attribution, totals = breakdown.attribution, breakdown.totals
+    trace = attribution.trace
+    graphs = trace.ops.launch[(trace.ops.kind == GRAPH) | trace.ops.from_graph]
+    gpus = sum(len(start) > 0 for start, _ in trace.gpu_busy.values())
+    room = totals["span_ns"] * gpus
+    whole: dict[str, float] = {
+        **{name: totals[name] for name in ("kernels", "launches", "memops")},
+        "graph_launches": len(np.unique(graphs[graphs >= 0])),
+        "span": totals["span_ns"],
+        "busy": totals["busy_ns"],
+        "idle": 1 - totals["busy_ns"] / room if room else np.nan,
+        "cpu": trace.report.about.duration_ns or np.nan,
+    }
+    if waits:
+        windows = whole_windows(attribution.launched.trace)
+        _, values = _of_windows(account_for(attribution, windows, [WHOLE_TRACE], breakdown.kinds))
+        whole |= {name: max(column.tolist(), default=np.nan) for name, column in values.items()}
+    if syncs:
+        activity = trace.report.reader.host_activity()
+        waiting = int(np.count_nonzero(activity.kind == SYNCHRONIZING))
+        whole[SYNCS] = waiting if len(activity.calls) else np.nan
+    return CallSamples(
+        keys={**samples.keys, (WHOLE_TRACE, "whole"): samples.count},
+        row=np.append(samples.row, samples.count),
+        count=samples.count + 1,
+        columns={name: np.append(values, whole[name]) for name, values in samples.columns.items()},
+    )
+
+
+def _of_windows(answer: Why) -> tuple[NDArray[np.int64], dict[str, Floats]]:
+    """The range of each window, and what `OF_WINDOWS` are in it."""
+    waits, frame = answer.waits[answer.launch_bound], answer.windows
+    length = (waits["end_ns"] - waits["start_ns"]).groupby(waits["window"]).sum()
+    bound = length.reindex(frame.index, fill_value=0) / (frame["end_ns"] - frame["start_ns"])
+    values = bound.to_numpy(np.float64), frame["communication_ns"].to_numpy(np.float64)
+    return frame["range"].to_numpy(), dict(zip(OF_WINDOWS, values, strict=True))
+
+
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
     """What `OF_WINDOWS` are in each range instance of some rows of ``breakdown.merged``.
 
@@ -157,17 +208,10 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
     windows = gpu_windows(attribution, asked, row[asked])
     paths: list[str] = breakdown.merged["merged_path"].tolist()
     answer = account_for(attribution, windows, paths, breakdown.kinds)
-    waits, frame = answer.waits[answer.launch_bound], answer.windows
-    bound = (
-        (waits["end_ns"] - waits["start_ns"])
-        .groupby(waits["window"])
-        .sum()
-        .reindex(frame.index, fill_value=0)
-    )
-    values = (bound / (frame["end_ns"] - frame["start_ns"]), frame["communication_ns"])
+    of, values = _of_windows(answer)
     columns = {name: np.full(len(row), np.nan) for name in OF_WINDOWS}
-    for column, value in zip(columns.values(), values, strict=True):
-        np.fmax.at(column, frame["range"].to_numpy(), value.to_numpy(np.float64))
+    for name, column in columns.items():
+        np.fmax.at(column, of, values[name])
     return columns
 
 
@@ -224,7 +268,20 @@ class OpsInside(NamedTuple):
 
 
 def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside]:
-    """The `OpsInside` each of some rows. A GPU op counts once per row, in however many instances it is."""
+    """The `OpsInside` each of some rows. A GPU op counts once per row, in however many instances it is.
+
+    All that keeps a GPU busy is in the whole trace, the row behind all others.
+    """
+    whole = len(breakdown.merged)
+    if whole in rows:
+        trace = breakdown.attribution.trace
+        ops = np.flatnonzero(trace.op_gpu >= 0)
+        counts, total = (np.zeros(len(trace.op_names), np.int64) for _ in range(2))
+        np.add.at(counts, trace.ops.name[ops], 1)
+        np.add.at(total, trace.ops.name[ops], (trace.ops.end - trace.ops.start)[ops])
+        name = np.flatnonzero(counts)
+        others = ops_inside(breakdown, [row for row in rows if row != whole])
+        return {**others, whole: OpsInside(name, counts[name], total[name])}
     instances, row = _instances(breakdown, rows)
     work = work_inside(breakdown.attribution, instances, row, len(breakdown.merged))
     sums = work.groupby(["number", "name"], as_index=False)[["count", "sum_ns"]].sum()

@@ -52,7 +52,7 @@ def fleet(
     ] = None,
     per: Annotated[
         str | None,
-        typer.Option(metavar="GLOB", help="Ranges that are iterations [default: iter*, step* and a number]."),
+        typer.Option(metavar="GLOB", help="Ranges that are iterations [default: steps, as iter7, batch 3]."),
     ] = None,
     skip: Annotated[
         int, typer.Option(min=0, metavar="N", help="Leave out the first N iterations (warm-up).")

@@ -36,13 +36,13 @@ HtmlOption = Annotated[bool, typer.Option("--html", help="Also write report.html
 PerOption = Annotated[
     str | None,
     typer.Option(
-        metavar="GLOB", help="Inner ranges that count as calls [default: iter*, step* and a number]."
+        metavar="GLOB", help="Inner ranges that count as calls [default: steps, as iter7, batch 3]."
     ),
 ]
 MergeOption = Annotated[
     _Globs,
     typer.Option(
-        metavar="GLOB", help="Names that make one row; repeatable [default: iter*, step* and a number]."
+        metavar="GLOB", help="Names that make one row; repeatable [default: steps, as iter7, batch 3]."
     ),
 ]
 SkipOption = Annotated[

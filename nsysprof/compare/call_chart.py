@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.compare.comparison import Comparison, compared_reports
 from nsysprof.compare.findings import at, compared
-from nsysprof.compare.selection import WHOLE_TRACE, Selection
+from nsysprof.compare.selection import Selection
 from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pandas as pd
 
+from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.compare.attention_model import Expected, Models
 from nsysprof.compare.clocks import BUSY, EVENTS, SPAN
 from nsysprof.compare.gap_ledger import causes_cancel, mean_text, no_shares_reason
 from nsysprof.compare.pairs import SIDES, Pair
-from nsysprof.compare.selection import WHOLE_TRACE
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
-from nsysprof.attribution.paths import Instances, instances_text
+from nsysprof.attribution.paths import WHOLE_TRACE, Instances, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
 from nsysprof.compare.selection import (
     WHOLE,
-    WHOLE_TRACE,
     LoadedReport,
     Selection,
     select_calls,

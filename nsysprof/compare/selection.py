@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.paths import (
-    DEFAULT_MERGE,
+    WHOLE_TRACE,
     Instances,
     Paths,
     merged_names,
     merged_paths,
+    names_step,
     range_paths,
     warm_up,
 )
@@ -34,6 +35,7 @@ from nsysprof.attribution.range_work import (
     range_work,
     whole_work,
 )
+from nsysprof.attribution.sources import annotated
 from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
@@ -44,14 +46,13 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
 from nsysprof.trace.report import Gpu, Report
-from nsysprof.trace.trace import GRAPH, KERNEL, PUSH_POP, START_END, Trace
+from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Trace
 from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, wait_facts
 
 # From this share of the span on, a part without a known cause gets a warning.
 MIN_UNKNOWN_SHARE = 0.01
 MAX_NAMES, _MAX_NAME = 3, 120
-# What stands for the code of a merged path where the whole trace is meant, and its text.
-WHOLE, WHOLE_TRACE = -1, "whole trace"
+WHOLE = -1  # stands for the code of a merged path where the whole trace is meant
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class LoadedReport:
     @cached_property
     def annotated(self) -> bool:
         """Whether any of its ranges are NVTX's."""
-        return bool(np.isin(self.merged.kind, (PUSH_POP, START_END)).any())
+        return annotated(self.trace)
 
     def title(self, code: int) -> str:
         """The text of a merged path, marked as a start/end range where a push/pop range has the same text."""
@@ -180,7 +181,9 @@ def select_calls(
     inside = ancestors_or_self(merged.parent, inside)
     inside[code] = False
     if per is None:
-        hits = np.isin(np.array(merged_names(merged.names), object), DEFAULT_MERGE)
+        hits = np.array(
+            [name.endswith("*") and names_step(name) for name in merged_names(merged.names)], bool
+        )
     else:
         hits = np.array([fnmatchcase(name, per) for name in merged.names], bool)
     codes = np.flatnonzero(outermost(merged.parent, inside & hits[merged.name])).tolist()

@@ -42,6 +42,27 @@ def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return codes, first[by_place]
 
 
+def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
+    key, most = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        column = column.astype(np.int64)
+        size = int(column.max(initial=-1)) + 2
+        if most * size >= 1 << 62:
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+            most = int(key.max(initial=0)) + 1
+        key, most = key * size + column + 1, most * size
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return first, place.reshape(-1)
+
+
+def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Add up whole numbers in ``count`` groups; ``group`` holds a code below ``count`` per value."""
+    out = np.zeros(count, np.int64)
+    np.add.at(out, group, values)
+    return out
+
+
 class Coder:
     """Distinct int64 values met so far, in order of first appearance, and their codes.
 

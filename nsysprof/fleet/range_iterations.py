@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, names_step, range_paths
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import innermost_marked
 from nsysprof.core.units import format_share
@@ -177,7 +177,10 @@ def _iteration_path(
         ]
         return _outermost(merged, wanted, held), []
     wanted = [at for at in wanted if 2 * worked[at] >= count[at] > 1]
-    numbered = [at for at in wanted if merged.names[int(merged.name[at])] in choice.merge]
+    called = {at: merged.names[int(merged.name[at])] for at in wanted}
+    numbered = [
+        at for at, name in called.items() if name in choice.merge or (name.endswith("*") and names_step(name))
+    ]
     repeated = [at for at in wanted if worked[at] >= _MIN_REPEATS]
     best = ([at for at in among if held[at] >= _COVERED] for among in (numbered, repeated))
     main = next((_outermost(merged, among, held) for among in (*best, numbered) if among), None)

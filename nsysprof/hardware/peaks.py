@@ -7,6 +7,8 @@ sparsity), a multiply-add counts two, float16 and bfloat16 accumulated in float3
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -106,3 +108,34 @@ def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence
             "share refused: look at what is suspect, and at the peak itself",
         )
     return share
+
+
+# ---- the links of a GPU, in each direction. PCIe: GT/s per lane × 128/130, of the generation that an architecture has,
+# 16 lanes but for the small boards below. NVLink and NVLink-C2C: half of what the datasheets of V100, A100, H100, H200
+# and B200 (SXM, NVL), GH200 and GB200 state for both directions.
+_GIGATRANSFERS = {"6": 8, "7": 8, "8": 16, "9": 32, "10": 32, "12": 32}
+_EIGHT_LANES = re.compile(r"RTX (?:3050|4060|5060)|RTX 2000 Ada|\bA2\b")
+_UNKNOWN_LANES = re.compile(r"laptop|max-q|mobile|orin|thor|xavier|gb10", re.IGNORECASE)
+_TO_HOST = {r"GH200|GB200|GB300": 450e9}
+_TO_GPUS = {
+    r"V100-SXM": 150e9,
+    r"A100-SXM|A800-SXM": 300e9,
+    r"H100 80GB HBM3|H100 SXM|H200|GH200": 450e9,
+    r"B200|B300|GB200|GB300": 900e9,
+}
+
+
+def link_bytes_per_s(
+    name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False
+) -> float:
+    """Return what a GPU's link to the host, or that to other GPUs, carries in one direction; NaN where not known.
+
+    That is the most that the board can do: a slot of fewer lanes or an older generation does less.
+    """
+    for pattern, speed in (_TO_GPUS if to_gpus else _TO_HOST).items():
+        if re.search(pattern, name):
+            return speed
+    if to_gpus or compute_capability is None or _UNKNOWN_LANES.search(name):
+        return math.nan
+    lanes = 8 if _EIGHT_LANES.search(name) else 16
+    return _GIGATRANSFERS.get(str(compute_capability[0]), math.nan) * lanes / 8 * 128 / 130 * 1e9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\bunnamed>::")
 _PLAIN = re.compile(r"(?:(?:void|static|const) )*([\w:~$.\-]+)(?=[<(\[]|$)")
@@ -119,30 +118,19 @@ def dtype(text: str) -> str:
     return next((word for end, word in _DTYPES.items() if end[0].isdigit() and last.endswith(end)), last)
 
 
-class Origin(NamedTuple):
-    """Where the source of a kernel is: the qualified function, its line (None: not in the name), and the language."""
+def origin(name: str) -> tuple[str, str, str] | None:
+    """The source of a kernel, as far as its name says: the qualified function, its line ("": not known), the language.
 
-    function: str
-    line: int | None
-    language: str
-
-
-def origin(name: str) -> Origin | None:
-    """What the name of a kernel says of its source, None for what is named after no region and no such language.
-
-    ``__omp_offloading_10303_4e2ec6__Z4main_l21`` is ``main``, line 21, OpenMP.
+    ``__omp_offloading_10303_4e2ec6__Z4main_l21`` is ``main``, line 21, OpenMP. None for other names.
     """
     plain = "::".join(_mangled_path(name)[0]) if name.startswith(("_Z16julia_", "_ZN6cudapy")) else name
     for pattern, language in _ORIGINS:
         match = pattern.fullmatch(plain)
         if match:
-            function, line = match["function"], match.groupdict().get("line")
+            function, line = match["function"], match.groupdict().get("line") or ""
             fortran = _FORTRAN.fullmatch(function)
-            if function.startswith("_Z"):
-                function = "::".join(_mangled_path(function)[0]) or function
-            else:
-                function = fortran[1] if fortran else function.rstrip("_") or function
-            return Origin(function, int(line) if line else None, language)
+            mangled = function.startswith("_Z") and "::".join(_mangled_path(function)[0])
+            return mangled or (fortran[1] if fortran else function.rstrip("_") or function), line, language
     return None
 
 
@@ -150,7 +138,7 @@ def function_name(name: str) -> str:
     """The function's qualified name: no return type, template arguments, parameters, anonymous namespaces."""
     found = origin(name)
     if found is not None:
-        return found.function
+        return found[0]
     if name.startswith("_Z"):
         return "::".join(_mangled_path(name)[0]) or name
     text = _UNNAMED.sub("", name)
@@ -209,9 +197,11 @@ def short_name(name: str, width: int = 60) -> str:
     """
     source = origin(name)
     if source is not None:
-        line = "" if source.line is None else f":{source.line}"
-        function = source.function.rsplit("::", 1)[-1]
-        return _cut(f"{function.removesuffix('_kernel') or function}{line} ({source.language})", width)
+        function, line, language = source
+        function = function.rsplit("::", 1)[-1]
+        return _cut(
+            f"{function.removesuffix('_kernel') or function}{f':{line}' if line else ''} ({language})", width
+        )
     path = function_name(name).split("::")
     function = path[-1]
     words, numbers = _details(name)

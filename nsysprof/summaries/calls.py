@@ -16,6 +16,7 @@ from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, cover_before, merge, union
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, table
 from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary
@@ -82,6 +83,18 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 }
 
 
+def read_kinds(text: str) -> tuple[str, ...]:
+    """The kinds of calls that ``--calls cuda,mpi,os`` names, none for ``none``. `NsysprofError` for anything else."""
+    names = [name.strip() for name in text.split(",")] if text != "none" else []
+    for name in names:
+        if name not in CALL_KINDS:
+            raise NsysprofError(
+                f"unknown calls: {name!r}",
+                f"--calls none, or some of {','.join(CALL_KINDS)}, comma separated",
+            )
+    return tuple(names)
+
+
 @dataclass(frozen=True)
 class _Calls:
     """Host calls with where they stand, a row each.
@@ -120,10 +133,10 @@ def calls(attribution: Attribution, asked: Asked) -> Answer | None:
         shown.append("mostly_in")
     elif len(set(names.texts("mostly_on").codes.tolist())) > 1:
         shown.append("mostly_on")
-    note = "share: of the recording. " * bool(recording)
-    note += "waited: while a GPU of the process still ran." * ("waited_ns" in shown)
+    notes = ["share: of the recording."] * bool(recording)
+    notes += ["waited: while a GPU of the process still ran."] * ("waited_ns" in shown)
     finding = "; ".join(_finding(trace, found, names, recording))
-    return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, note)
+    return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, " ".join(notes))
 
 
 SUMMARY = Summary("calls", "Host calls", (CALLS,), calls)
@@ -137,9 +150,8 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
     trace = attribution.trace
     parts = [trace.report.reader.other_calls(asked.calls, trace.arena)]
     around = [_around(attribution, parts[0])]
-    if trace.calls and CALL_KINDS[CUDA_CALL] in asked.calls:
-        others = trace.calls.others
-        made = replace(others, **vars(trace.launches), name=trace.calls.name, threads=trace.threads)
+    if (others := trace.other_calls) is not None and CALL_KINDS[CUDA_CALL] in asked.calls:
+        made = replace(others, **vars(trace.launches), threads=trace.threads)
         parts, around = [made, others, *parts], [attribution.owner, _around(attribution, others), *around]
     if not any(map(len, parts)):
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsysprof.summaries import calls, copies
+from nsysprof.summaries import calls, copies, gaps, streams
 from nsysprof.summaries.summary import Summary
 
-SUMMARIES: tuple[Summary, ...] = (calls.SUMMARY, copies.SUMMARY)
+SUMMARIES: tuple[Summary, ...] = (calls.SUMMARY, copies.SUMMARY, streams.SUMMARY, gaps.SUMMARY)
 FILES = tuple(table.file for summary in SUMMARIES for table in summary.tables)

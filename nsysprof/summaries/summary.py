@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.columns import ColumnTable
 from nsysprof.results.table import Column, Table, TextTable, show_columns
+from nsysprof.trace.details import CALL_KINDS
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,12 @@ class Asked:
     """What summaries are asked for.
 
     ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``calls``,
-    the kinds of host calls that count.
+    the kinds of host calls that count, of `CALL_KINDS`.
     """
 
     merged_of: NDArray[np.int32]
     merged: Sequence[str]
-    calls: tuple[str, ...] = ("cuda", "mpi", "os")
+    calls: Sequence[str] = CALL_KINDS
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Answer:
     """What a summary says of one trace.
 
     ``files`` are the rows of each of its tables, by the name of the file. ``finding`` is the sentence above what
-    readers see: ``columns`` of ``rows``, the most important first; ``note`` explains them.
+    readers see: ``columns`` of ``rows``, the most important first; ``note`` explains them. Without a finding there is
+    nothing that they should see.
     """
 
     files: Mapping[str, ColumnTable]

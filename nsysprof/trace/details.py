@@ -153,18 +153,6 @@ class HostCalls:
         return len(self.start)
 
 
-@dataclass(frozen=True)
-class CudaCalls:
-    """The CUDA calls of a trace.
-
-    ``name`` of each of `Trace.launches`, codes of the names of ``others``: the calls that caused no GPU work, and those
-    with the correlation id of a launch, which is a shorter call.
-    """
-
-    name: NDArray[np.integer]
-    others: HostCalls
-
-
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
 # system; work of the profiler; or, between all of these, code.
 LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)

@@ -168,10 +168,6 @@ class Reader(ABC):
         """Where the nodes of CUDA graphs were captured that the ops of a trace are."""
         return no_captures(len(trace.ops))
 
-    def copy_sizes(self, trace: Trace) -> NDArray[np.int64]:
-        """The bytes that each GPU op copied, -1 for what is no copy."""
-        return self.op_details(trace).size
-
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
         return NO_ACTIVITY

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import CudaCalls, OtherRanges
+from nsysprof.trace.details import HostCalls, OtherRanges
 from nsysprof.trace.report import Report
 
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
 KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
+COPYING = (MEMCPY, MEMSET, MIGRATION)
+# Kinds of memory as CUDA calls them (CUpti_ActivityMemoryKind); the last where that is not recorded.
+MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "")
 # Kinds of ranges: NVTX's, found iterations, MPI calls and OpenACC constructs. All but the last are of a thread, where
 # they nest; a start/end range is a window of its process.
 PUSH_POP, FOUND, MPI, OPENACC, START_END = range(5)
@@ -89,12 +92,14 @@ class Ranges:
 class Launches:
     """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
 
-    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns.
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``name`` a code of `Trace.call_names`, -1 where
+    that is not known.
     """
 
     thread: NDArray[np.integer]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    name: NDArray[np.integer]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -123,10 +128,16 @@ class Ops:
 
 
 @dataclass(frozen=True)
-class Migrations:
-    """What GPU ops of kind MIGRATION moved, in their order: ``size_bytes`` int64; ``cause`` uint8, nsys's number."""
+class Copies:
+    """What GPU ops of the kinds `COPYING` moved or set, in their order.
+
+    ``size_bytes`` int64, -1 where not recorded; ``source``, ``destination`` uint8, indexes of `MEMORY_KINDS`; ``cause``
+    uint8, of a migration, nsys's number.
+    """
 
     size_bytes: NDArray[np.int64]
+    source: NDArray[np.uint8]
+    destination: NDArray[np.uint8]
     cause: NDArray[np.uint8]
 
 
@@ -137,9 +148,10 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``arena`` holds the long columns;
-    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid; ``calls`` are the CUDA
-    calls of ``launches`` and all others, None where they are not known.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
+    calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
+    are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
+    by NVTX, by globalTid.
     """
 
     report: Report
@@ -153,15 +165,16 @@ class Trace:
     processes: NDArray[np.int64]
     devices: list[Device]
     streams: list[Stream]
-    migrations: Migrations
+    copies: Copies
     session_end: int
     warnings: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
     no_work: str = ""
     never_popped: int = 0
+    call_names: tuple[str, ...] = ()
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
-    calls: CudaCalls | None = field(default=None, repr=False)
+    other_calls: HostCalls | None = field(default=None, repr=False)
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -242,6 +255,17 @@ class Trace:
         """The GPU number of each stream; -1 for those of migrations."""
         migrates = np.array([stream.migrates for stream in self.streams], bool)
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
+
+    @cached_property
+    def copy_ops(self) -> NDArray[np.intp]:
+        """The GPU ops that `copies` has a row for: copies, memsets and migrations."""
+        return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
+
+    def copy_sizes(self) -> NDArray[np.int64]:
+        """The bytes that each GPU op copied or set, -1 where it did not, or that is not recorded."""
+        sizes = self.arena.full(len(self.ops), -1, np.int64)
+        sizes[self.copy_ops] = self.copies.size_bytes
+        return sizes
 
     @property
     def op_process(self) -> NDArray[np.int32]:
@@ -350,12 +374,12 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
     used[-1] = False  # where GPU ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)
-    moved = chosen[ops.kind == MIGRATION]
+    moved = chosen[trace.copy_ops]
     kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
     return replace(
         trace,
         ops=Ops(**kept, launch=arena.take(place, launch)),
-        migrations=Migrations(trace.migrations.size_bytes[moved], trace.migrations.cause[moved]),
+        copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
-        calls=None,
+        other_calls=None,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.columns import Column, ColumnTable, Texts, distinct
 from nsysprof.core.intervals import Ints, cover_before, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
@@ -23,7 +23,6 @@ from nsysprof.why.culprits import (
     COUNTED,
     Facts,
     account,
-    distinct,
     held_up,
     read_facts,
 )

@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
+from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
-from nsysprof.trace.details import PROFILER, Dependencies, HostActivity
+from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, pid_of, tid_of
-from nsysprof.waits.host import ACTIVITIES, exposed_by, host_time, ranges_around, threads_to_blame
+from nsysprof.waits.host import (
+    ACTIVITIES,
+    SLACK_NS,
+    HostTime,
+    exposed_by,
+    host_time,
+    ranges_around,
+    threads_to_blame,
+)
 from nsysprof.waits.peers import Peers, find_peers, split_late
 from nsysprof.waits.walk import (
     BARRIER,
@@ -138,27 +147,13 @@ def read_facts(
         activity=reader.host_activity(trace.arena),
         reasons=reasons(trace, dependencies),
         peers=find_peers(trace, communication),
-        copy_sizes=reader.copy_sizes(trace),
+        copy_sizes=trace.copy_sizes(),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
         texts=Texts(),
     )
-
-
-def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
-    key, most = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        column = column.astype(np.int64)
-        size = int(column.max(initial=-1)) + 2
-        if most * size >= 1 << 62:
-            key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            most = int(key.max(initial=0)) + 1
-        key, most = key * size + column + 1, most * size
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def account(
@@ -219,7 +214,7 @@ def _host_parts(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
     )
     name = np.append(calls.name, -1)[time.call]
-    copies, where = _copies_of(facts, time.call), _merged_name(facts, time.range)
+    copies, where = _copies_of(facts, time), _merged_name(facts, time.range)
     owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
     own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
     of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
@@ -232,6 +227,7 @@ def _host_parts(
         return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
+    begun = np.append(calls.start, 0)[exposing][time.piece]  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
@@ -240,7 +236,7 @@ def _host_parts(
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
         "culprit": facts.texts.each(describe, name, copies, where, helps),
         "range": facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where),
-        "exposed_by": _exposing(facts, exposing)[time.piece],
+        "exposed_by": np.where(begun < time.end, _exposing(facts, exposing)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
         "op": pieces.op[late][time.piece].astype(np.int64),
     }
@@ -321,22 +317,35 @@ def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(size > 0, (size + step // 2) // step * step, size)
 
 
-def _copies_of(facts: Facts, call: NDArray[np.int32]) -> NDArray[np.int64]:
-    """For each call the copy that it started, -1 for none; one op for copies of the same kind and about one size."""
+def _copies_of(facts: Facts, time: HostTime) -> NDArray[np.int64]:
+    """For each piece of host time the copy that its call started, or waited for; -1 for none.
+
+    A call waited for the copy that ended when it did and ran for half of the piece or longer. One op stands for copies
+    of the same kind and about one size.
+    """
     trace, calls = facts.attribution.trace, facts.activity.calls
-    out = np.full(len(call), -1, np.int64)
-    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
-    if len(copies) == 0 or len(call) == 0:
+    ops, out = trace.ops, np.full(len(time.call), -1, np.int64)
+    copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
+    if len(copies) == 0 or len(out) == 0:
         return out
-    launch = trace.ops.launch[copies]
+    copies = trace.settled(copies[np.argsort(ops.end[copies], kind="stable")], np.sort(ops.end[copies]))
+    launch = ops.launch[copies]
     made = calls.find(
         trace.threads[trace.launches.thread[launch]], trace.launches.start[launch], trace.launches.end[launch]
     )
     of_call = np.full(len(calls) + 1, -1, np.int64)
-    first, inverse = distinct(trace.ops.name[copies], _bucket(facts.copy_sizes[copies]))
+    first, inverse = distinct(ops.name[copies], _bucket(facts.copy_sizes[copies]))
     of_call[made] = copies[first][inverse]
     of_call[-1] = -1
-    return of_call[call]
+    out = of_call[time.call]
+    place = np.searchsorted(ops.end[copies], time.end, side="right") - 1
+    last = copies[place]
+    waited = (
+        np.isin(time.activity, (SYNCHRONIZING, OS)) & (place >= 0) & (time.end - ops.end[last] <= SLACK_NS)
+    )
+    waited &= 2 * (ops.end[last] - np.maximum(ops.start[last], time.start)) >= time.end - time.start
+    waited &= (out < 0) & (trace.op_process[last] == trace.thread_process[time.thread])
+    return np.where(waited, copies[first][inverse][place], out)
 
 
 def _copy_text(facts: Facts, op: int) -> str:
@@ -360,7 +369,10 @@ def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The texts of calls that let the GPU run dry: `.item()` for what waits for the copy of a few bytes."""
+    """The texts of calls that let the GPU run dry, with the copy that they made or that was launched right before.
+
+    `.item()` for what waits for the copy of a few bytes, and `nonzero()` where a kernel of that name had made them.
+    """
     trace, calls = facts.attribution.trace, facts.activity.calls
     tid = np.append(calls.threads, 0)[np.append(calls.thread, -1)[call]]
     thread = np.searchsorted(trace.threads, tid)
@@ -368,32 +380,38 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     thread = np.where(known, thread, -1)
     start = np.append(calls.start, 0)[call]
     rows = ranges_around(facts.attribution, thread, start, np.append(calls.end, 0)[call])
-    small = np.zeros(len(call), bool)
-    copies = _small_copies(facts)
+    copied, own = np.full(len(call), -1, np.int64), np.zeros(len(call), bool)
+    copies = _copies_by_launch(facts)
     for code in np.unique(thread[known]).tolist():
         mine = np.flatnonzero(thread == code)
         first, last = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
-        before = first + np.searchsorted(trace.launches.start[first:last], start[mine]) - 1
-        small[mine] = (before >= first) & copies[np.maximum(before, 0)]
+        at = first + np.searchsorted(trace.launches.start[first:last], start[mine])
+        own[mine] = (at < last) & (np.append(trace.launches.start, 0)[at] == start[mine])
+        copied[mine] = np.where(own[mine] | (at > first), copies[at - ~own[mine]], -1)
 
-    def describe(name: int, item: int, row: int) -> str:
+    def describe(name: int, copied: int, own: int, row: int) -> str:
         if name < 0:
             return ""
-        return f"{'.item()' if item else calls.names[name]}{_where(facts, row)}"
+        what = calls.names[name]
+        if copied >= 0 and (own or facts.copy_sizes[copied] > _ITEM_BYTES):
+            what += f" ({_copy_text(facts, copied)})"
+        elif copied >= 0 and "DtoH" in _copy_text(facts, copied):
+            before = facts.reasons.op[copied]
+            nonzero = before >= 0 and "nonzero" in trace.op_names[trace.ops.name[before]].lower()
+            what = "nonzero()" if nonzero else ".item()"
+        return f"{what}{_where(facts, row)}"
 
-    return facts.texts.each(describe, np.append(calls.name, -1)[call], small, _merged_name(facts, rows))
+    return facts.texts.each(describe, np.append(calls.name, -1)[call], copied, own, _merged_name(facts, rows))
 
 
-def _small_copies(facts: Facts) -> NDArray[np.bool_]:
-    """Which launches copy a few bytes to the host."""
+def _copies_by_launch(facts: Facts) -> NDArray[np.int64]:
+    """The copy that each launch made, -1 for none; one op stands for those that `_exposing` calls the same."""
     trace = facts.attribution.trace
-    to_host = np.array(["DtoH" in name for name in trace.op_names], bool)
-    small = (
-        (trace.ops.kind == MEMCPY)
-        & to_host[trace.ops.name]
-        & (facts.copy_sizes <= _ITEM_BYTES)
-        & (trace.ops.launch >= 0)
-    )
-    out = np.zeros(max(len(trace.launches), 1), bool)
-    out[trace.ops.launch[small]] = True
+    nonzero = np.array(["nonzero" in name.lower() for name in trace.op_names], bool)
+    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    before, size = facts.reasons.op[copies], facts.copy_sizes[copies]
+    asks = (before >= 0) & nonzero[trace.ops.name[before]]
+    first, inverse = distinct(trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size))
+    out = np.full(len(trace.launches) + 1, -1, np.int64)
+    out[trace.ops.launch[copies]] = copies[first][inverse]
     return out

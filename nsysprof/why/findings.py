@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from nsysprof.core.text import plural
+from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 
 WHOLE = "the whole trace"  # the path of windows that are of no range
@@ -15,6 +15,10 @@ MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
 LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
+EXPOSED_STEP_NS = (
+    100_000  # the same of code and launches that a call exposes: the call is what is to be mended
+)
+SHORT_NS = 50_000  # from wait to wait: where kernels are longer, latency between them is nothing to mend
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
 LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
@@ -56,7 +60,7 @@ def findings(
         waits = places.setdefault((row["path"], row["gpu"], row["pid"]), [])
         if row["cause"] != "compute" and row["waited_ns"] > 0:
             waits.append(dict(row))
-    found: dict[str, dict[str, Finding]] = {}
+    found: dict[str, dict[tuple[str, bool], Finding]] = {}
     for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
@@ -66,9 +70,8 @@ def findings(
         who = "the GPU" if len(gpus[path]) == 1 else f"GPU {gpu}"
         for each in _candidates((str(path), per, who), waits):
             if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
-                of_path[each.culprit] = max(
-                    each, of_path.get(each.culprit, each), key=lambda finding: finding.ns
-                )
+                key = each.culprit, "lets the queue run dry" in each.text
+                of_path[key] = max(each, of_path.get(key, each), key=lambda finding: finding.ns)
     return {
         path: sorted(of_path.values(), key=lambda finding: -finding.ns)[:MAX_FINDINGS]
         for path, of_path in found.items()
@@ -78,8 +81,8 @@ def findings(
 def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
     who = place[2]
     host = [row for row in waits if row["cause"] == "host"]
-    short: list[Row] = []
-    for name, rows in _grouped(host, lambda row: row["culprit"]):
+    short = [row for row in host if _is_step(row)]
+    for name, rows in _grouped(host, lambda row: "" if _is_step(row) else row["culprit"]):
         if _total(rows) < LAUNCH_STEP_NS * sum(row["waits"] for row in rows):
             short += rows
             continue
@@ -89,8 +92,11 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         text = "code between calls" if name == "code" else name  # of a report without ranges
         yield _finding(place, rows, name, f"{text}, exposed by {exposing}" if shown else text, text)
     for name, rows in _grouped(short, lambda row: row["exposed_by"]):
-        subject = f"the host after {name}"
-        yield _finding(place, rows, name, f"{subject}, which lets the GPU run dry", subject)
+        steps = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES] or rows
+        then = sorted(_grouped(steps, _culprit), key=lambda group: -_total(group[1]))
+        most = " most of all" if len(then) > 2 else ""
+        text = f"{name} lets the queue run dry, then {who} waits{most} for {join_words([what for what, _ in then[:2]])}"
+        yield _finding(place, rows, name, text, f"the host after {name}")
     alone = [row for row in short if not row["exposed_by"]]
     for name, rows in _grouped(alone, lambda row: row["range"] or _NO_RANGE):
         ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
@@ -100,9 +106,7 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
             yield _finding(place, ours, f"launches {where}", text)
             rows = [row for row in rows if row not in ours]
-        yield from (
-            _finding(place, some, name, name) for name, some in _grouped(rows, lambda row: row["culprit"])
-        )
+        yield from (_finding(place, some, name, name) for name, some in _grouped(rows, _culprit))
     for name, rows in _grouped(
         [row for row in waits if row["cause"] == "compute"], lambda row: row["culprit"]
     ):
@@ -114,13 +118,22 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         text = f"{who} waits for {peer}, which comes late to {_collectives(rows)}"
         yield _finding(place, rows, name, text)
     others = [row for row in others if row["activity"] != LATE_PEER]
-    yield from (
-        _finding(place, rows, name, name) for name, rows in _grouped(others, lambda row: row["culprit"])
-    )
+    yield from (_finding(place, rows, name, name) for name, rows in _grouped(others, _culprit))
     latency = [row for row in waits if row["cause"] == "latency"]
-    if latency:
+    span = _total(latency) / max(sum(row["share_of_span"] for row in latency), 1e-9)
+    if latency and span < SHORT_NS * sum(row["waits"] for row in latency):
         text = "launch and queue latency between GPU ops that were ready to run"
         yield _finding(place, latency, "launch and queue latency", text)
+
+
+def _culprit(row: Row) -> str:
+    return str(row["culprit"])
+
+
+def _is_step(row: Row) -> bool:
+    """Whether a call exposes a row of short steps of the host, which it needs to get ahead again."""
+    exposed = row["exposed_by"] not in ("", row["culprit"]) and row["activity"] in LAUNCHING_ACTIVITIES[:2]
+    return exposed and row["waited_ns"] < EXPOSED_STEP_NS * row["waits"]
 
 
 def _collectives(rows: list[Row]) -> str:
@@ -162,7 +175,7 @@ def _finding(place: _Place, rows: list[Row], culprit: str, text: str, subject: s
         ns=ns,
         share=share,
         claim=top["claim"],
-        hint=hint_for(top["cause"], top["activity"], text, top["exposed_by"]),
+        hint=hint_for(top["cause"], top["activity"], text.split(", exposed by ")[0], top["exposed_by"]),
     )
 
 
@@ -173,6 +186,16 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "host",
         "cudaMalloc cudaFree cuMemAlloc cuMemFree",
         "let the allocator keep its memory: no empty_cache in the loop, and warm it up",
+    ),
+    (
+        "host",
+        "nonzero()",
+        "a boolean mask and nonzero() ask the GPU for their size: torch.where, or multiply by the mask",
+    ),
+    (
+        "host",
+        "(DtoH",
+        "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True, and read it later",
     ),
     ("host", "cudaHostAlloc cudaHostRegister", "pin memory once, before the loop"),
     (
@@ -186,6 +209,11 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER",
     ),
     ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
+    (
+        "host",
+        "DeviceSynchronize",
+        "drop torch.cuda.synchronize(), or move it to where the host has nothing else to do",
+    ),
     ("host", "Synchronize", "drop the synchronization, or move it to where the host has nothing else to do"),
     (
         "host",
@@ -213,12 +241,9 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
-    text = f"{activity} {culprit} {exposed_by}"
-    if activity == "code" and not culprit.startswith(
-        "launch-bound"
-    ):  # not what a call in its text would need
-        text = exposed_by if ".item()" in exposed_by or "Synchronize" in exposed_by else ""
-    for of, words, hint in _HINTS:
-        if of == cause and (not words or any(word in text for word in words.split())):
-            return hint
-    return ""
+    code = activity == "code" and not culprit.startswith("launch-bound")  # no call in its text
+    for text in ("" if code else f"{activity} {culprit}", exposed_by):
+        for of, words, hint in _HINTS:
+            if of == cause and any(word in text for word in words.split()):
+                return hint
+    return next((hint for of, words, hint in _HINTS if of == cause and not words), "")

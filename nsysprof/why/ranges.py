@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches, near_names
-from nsysprof.attribution.paths import Paths, merged_names, merged_paths, range_paths
+from nsysprof.attribution.paths import Paths, merged_names, merged_paths, names_step, range_paths
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
 from nsysprof.why.findings import WHOLE
 
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
-_STEPS = ("step", "iter", "profilerstep")  # how the names of steps begin
 
 
 def choose_windows(
@@ -47,7 +46,10 @@ def _repeated(
     works = np.zeros(len(merged), bool)
     works[of[attribution.inclusive.span_ns > 0]] = True
     some = np.flatnonzero(works & (count >= MIN_REPEATS)).tolist()
-    steps = [code for code in some if merged.names[merged.name[code]].lower().startswith(_STEPS)]
+    named = {
+        code: merged.names[merged.name[code]] for code in some if names_step(merged.names[merged.name[code]])
+    }
+    steps = [code for code, name in named.items() if not name.lower().startswith("epoch")] or [*named]
     if steps:
         depth = min(merged.depth[code] for code in steps)
         return [code for code in steps if merged.depth[code] == depth], "ranges named as steps"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.waits.windows import Windows, gpu_lines
@@ -21,7 +22,6 @@ from nsysprof.why.culprits import (
     LATE_HOST,
     PIECE,
     Facts,
-    distinct,
 )
 from nsysprof.why.findings import (
     LAUNCH_STEP_NS,

@@ -623,3 +623,62 @@ def test_a_verification_in_words() -> None:
     assert lines[22:] == ["  and 5 more"]
     assert verification(Verification("1", 0, 0, {}, ())).startswith("Nothing to verify: ")
     assert "\x1b" not in verification(Verification("1", 1, 0, {}, ("\x1b[31m",)))
+
+
+# ---- reports without annotation, and ranges without GPU work
+
+
+def test_without_ranges_all_gpu_ops_have_statistics(trace: MakeTrace) -> None:
+    """As many rows as asked for, each with count, sum, share, median and extremes; no ledger of one row."""
+    lengths = {"gemm_kernel": [30, 10, 50], "vectorized_elementwise_kernel": [7, 9], "softmax_kernel": [4]}
+    items = [
+        work(name, at * 1000 + number * 100, length, 10 * at + number + 1)
+        for at, (name, each) in enumerate(lengths.items())
+        for number, length in enumerate(each)
+    ]
+    text = summary(broken_down(trace(*items)), top=2)
+    assert "launched from" not in text
+    assert "GPU ops: 110 ns under 3 names" in text
+    first, second = table(text, "GPU op")
+    assert list(first.values()) == [
+        *("gemm", "gemm", "3", "90 ns", "82 %", "30 ns", "10 ns", "50 ns"),
+    ]
+    assert [second[head] for head in ("count", "median", "min", "max")] == ["2", "8 ns", "7 ns", "9 ns"]
+    assert "1 more: --top 3, or see kernels.csv" in text
+    assert len(table(summary(broken_down(trace(*items)), top=3), "GPU op")) == 3
+
+
+def test_families_and_causes_add_up_where_kernels_share_them(trace: MakeTrace) -> None:
+    """Kernels of one family are one row of a table of their own; where each kernel has its own there is none."""
+    items = [work("a_gemm", 0, 30, 1), work("b_gemm", 100, 20, 2), work("softmax_kernel", 200, 5, 3)]
+    rows = table(summary(broken_down(trace(*items))), "family")
+    assert [(row["family"], row["count"], row["sum"]) for row in rows] == [
+        ("gemm", "2", "50 ns"),
+        ("softmax", "1", "5 ns"),
+    ]
+    assert "\nfamily" not in summary(broken_down(trace(*items[:1], items[2])))
+
+
+def test_ranges_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:
+    """The longest first, with and without inner ranges, its median, spread and extremes; no column of GPU time."""
+    items = [Range("short", 0, 100)]
+    for number, length in enumerate([1_000, 3_000, 2_000]):
+        at = 1_000 + number * 10_000
+        items += [Range("long", at, at + length), Range("inner", at + 100, at + 100 + length // 2)]
+    answer = broken_down(trace(*items, duration=LATE))
+    text = summary(answer)
+    rows = table(text, "range")
+    assert [row["range"] for row in rows] == ["long", "  inner", "short"]
+    assert list(rows[0].values())[1:] == [
+        *("3", "6.00 µs", "98 %", "3.00 µs", "2.00 µs (1.00 µs–3.00 µs)", "1.00 µs", "3.00 µs"),
+    ]
+    own = table(text, "CPU time itself, without inner ranges")
+    assert [next(iter(row.values())) for row in own] == ["long", "long/inner", "short"]
+    assert answer.ranges["exclusive_cpu_ns"].tolist() == [100, 3_000, 3_000]
+    assert "busy" not in text
+
+
+def test_cpu_time_of_a_range_is_what_inner_ranges_leave(trace: MakeTrace) -> None:
+    """Exclusive CPU time takes off direct children alone, and of one that runs over only what lies inside."""
+    answer = broken_down(trace(Range("a", 0, 100), Range("b", 10, 60), Range("c", 20, 30), duration=LATE))
+    assert answer.ranges.set_index("path")["exclusive_cpu_ns"].to_dict() == {"a": 50, "a/b": 40, "a/b/c": 10}

@@ -14,7 +14,9 @@ from nsysprof.attribution.paths import (
     DEFAULT_MERGE,
     Paths,
     _group,
+    merged_names,
     merged_paths,
+    names_step,
     range_paths,
     split_path,
     warm_up,
@@ -297,3 +299,33 @@ def test_nothing_is_skipped_unless_asked(trace: MakeTrace) -> None:
 def test_paths_come_apart_as_they_were_joined(path: str, parts: list[str]) -> None:
     """A slash in a name is written with a backslash, and a backslash at its end twice."""
     assert split_path(path) == parts
+
+
+@pytest.mark.parametrize(
+    ("name", "merged"),
+    [
+        ("iter7", "iter*"),
+        ("step 12", "step*"),
+        ("Iteration 12", "Iteration*"),
+        ("train_step_3", "train_step*"),
+        ("ProfilerStep#12", "ProfilerStep*"),
+        ("batch 4", "batch 4"),
+        ("batch_size_32", "batch_size_32"),
+        ("layer3", "layer3"),
+        ("RUN::batch16", "RUN::batch16"),
+        ("generation_37", "generation_37"),
+    ],
+)
+def test_numbered_names_of_steps_merge(name: str, merged: str) -> None:
+    """Names of steps lose their number, whatever stands before `step` or `iter`; sizes and layers keep theirs."""
+    assert merged_names([name]) == [merged]
+    assert names_step(merged) or not merged.endswith("*")
+    assert merged_names([name], ("iter*",)) == ["iter*" if name == "iter7" else name]
+
+
+def test_words_that_may_be_sizes_merge_where_they_count() -> None:
+    """`batch 3, 4, 5` are steps; `batch 16, 32, 64` and two epochs are not."""
+    steps = ["batch 3", "batch 4", "batch 5", "micro-batch:0", "micro-batch:2", "micro-batch:1"]
+    assert merged_names(steps) == ["batch*"] * 3 + ["micro-batch*"] * 3
+    sizes = ["batch 16", "batch 32", "batch 64", "epoch 0", "epoch 1"]
+    assert merged_names(sizes) == sizes

@@ -27,6 +27,7 @@ from tests.kit.random_reports import random_report
 from tests.kit.trace import (
     Gpu,
     Items,
+    Kernel,
     Launch,
     Range,
     launch_graph,
@@ -559,9 +560,89 @@ def test_all_tables_that_match_apply(trace: MakeTrace) -> None:
 def test_a_report_without_ranges(trace: MakeTrace) -> None:
     """It says nothing about ranges: that is an error, not a budget kept."""
     report = trace(launch_kernel("a", (1, 2), (3, 4), id=1), duration=LATE)
-    with pytest.raises(NsysprofError, match="no NVTX range in it") as error:
+    with pytest.raises(NsysprofError, match="no range in it") as error:
         checked(report, "max_kernels = 1")
+    assert 'path = "whole trace"' in str(error.value.hint)
     assert "--trace=cuda,nvtx" in str(error.value.hint)
+
+
+def whole(solve: int = 40) -> list[Items]:
+    """No range: a copy, two kernels of ``solve`` ns with a wait between, one that nobody launched, on two streams."""
+    return [
+        launch_memcpy((0, 5), (10, 20), id=1),
+        launch_kernel("solve", (6, 8), (30, 30 + solve), id=2),
+        launch_kernel("solve", (90, 95), (100, 100 + solve), id=3, stream=8),
+        Launch(150, 195, 4, api="cudaDeviceSynchronize_v3020"),
+        Kernel("lost", 180, 190, None),
+    ]
+
+
+def test_limits_on_the_whole_trace(trace: MakeTrace) -> None:
+    """`path = "whole trace"` is all GPU work, whoever launched it, as one call; its host time is the recording."""
+    limits = """
+[[range]]
+path = "whole trace"
+max_kernels = 2
+max_launches = 3
+max_memops = 1
+max_span = "180 ns"
+max_busy_ns = 99
+max_idle = "40 %"
+max_cpu_ns = 500
+max_syncs = 0
+max_launch_bound_share = "10 %"
+max_exposed_communication_ns = 0
+forbid = ["memcpy"]
+forbid_kernels = ["lost"]
+"""
+    report = trace(*whole(), duration=600)
+    assert results(checked(report, limits)) == [
+        ("max_kernels", 3, False),
+        ("max_launches", 3, True),
+        ("max_memops", 1, True),
+        ("max_span", 180, True),
+        ("max_busy", 100, False),
+        ("max_idle", pytest.approx(80 / 180), False),
+        ("max_cpu", 600, False),
+        ("max_syncs", 1, False),
+        ("max_launch_bound_share", pytest.approx(25 / 180), False),
+        ("max_exposed_communication", 0, True),
+        ("forbid memcpy", 1, False),
+        ("forbid_kernels lost", 1, False),
+    ]
+
+
+def test_the_whole_trace_beside_ranges(trace: MakeTrace) -> None:
+    """A report with ranges has it too, and no other glob finds it; a range of that name is what is meant."""
+    text = '[[range]]\npath = "whole trace"\nmax_kernels = 9\n[[range]]\npath = "*"\nmax_kernels = 9'
+    answer = checked(trace(*steps([10, 10]), duration=LATE), text)
+    assert [(row["range"], row["found"], row["instances"]) for row in answer.records()] == [
+        ("whole trace", 2, 1),
+        ("step*", 1, 2),
+    ]
+    named = trace(Range("whole trace", 2000, 2009), *steps([10]), duration=LATE)
+    assert results(checked(named, text.partition('[[range]]\npath = "*')[0])) == [("max_kernels", 0, True)]
+
+
+def test_what_cannot_be_judged_of_a_whole_trace(trace: MakeTrace) -> None:
+    """Growth of one sample beyond its tolerance, and a backend, which is seen in ranges: neither holds nor breaks."""
+    earlier, report = trace(*whole(20), duration=LATE), trace(*whole(), duration=LATE)
+    limits = 'backend = "flash"\nmax_growth = { span = "5 %", busy = "5 %" }'
+    answer = checked(report, f'[[range]]\npath = "whole trace"\n{limits}', baseline=earlier)
+    assert [ok for _, _, ok in results(answer)] == [None, True, None]
+
+
+def test_a_draft_without_ranges_limits_the_whole_trace(trace: MakeTrace) -> None:
+    """Counts, and no copies where there are none; the report keeps to it."""
+    report = trace(*whole(), duration=LATE)
+    text = draft(report)
+    assert text.endswith(
+        '\n[[range]]\npath = "whole trace"\nmax_kernels = 3\nmax_launches = 3\nmax_memops = 1\n'
+    )
+    assert checked(report, text).ok
+    assert text.count("[[range]]") == 2
+    assert 'forbid = ["memcpy"]' in draft(trace(*whole()[1:], duration=LATE))
+    assert "whole trace" not in draft(trace(*steps([10, 10]), duration=LATE))
 
 
 def test_a_report_without_gpu_work(trace: MakeTrace) -> None:

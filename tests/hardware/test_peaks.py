@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from nsysprof.errors import NsysprofError
-from nsysprof.hardware.peaks import GpuLimits, flops_per_clock, memory_bandwidth, peak_flops, share_of_peak
+from nsysprof.hardware.peaks import (
+    GpuLimits,
+    flops_per_clock,
+    link_bytes_per_s,
+    memory_bandwidth,
+    peak_flops,
+    share_of_peak,
+)
 
 # Datasheet or whitepaper: name, compute capability, SMs, boost clock (MHz), dtype, TFLOP/s without sparsity and
 # accumulated in float32.
@@ -87,3 +96,31 @@ def test_a_share_above_all_is_refused_with_its_suspects() -> None:
     assert refused.value.message == (
         "flash at S=4096: 183 % of the peak is impossible, suspect is the clock or the dtype"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "gigabytes"),
+    [
+        ("Tesla V100-SXM2-16GB", (7, 0), 15.75),
+        ("Tesla T4", (7, 5), 15.75),
+        ("NVIDIA A100-SXM4-40GB", (8, 0), 31.5),
+        ("NVIDIA GeForce RTX 4090", (8, 9), 31.5),
+        ("NVIDIA GeForce RTX 4060 Ti", (8, 9), 15.75),
+        ("NVIDIA H100 80GB HBM3", (9, 0), 63.0),
+        ("NVIDIA GH200 480GB", (9, 0), 450),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", (8, 6), None),
+        ("NVIDIA GeForce GTX 660", (3, 0), None),
+        ("some GPU", None, None),
+    ],
+)
+def test_links_to_the_host(name: str, capability: tuple[int, int] | None, gigabytes: float | None) -> None:
+    """As datasheets have them, in one direction; nothing where board or architecture do not say."""
+    speed = link_bytes_per_s(name, capability)
+    assert (None if math.isnan(speed) else speed / 1e9) == (gigabytes and pytest.approx(gigabytes, rel=2e-3))
+
+
+def test_links_to_other_gpus() -> None:
+    """NVLink where the name says so; PCIe cards may have a bridge or none."""
+    assert link_bytes_per_s("NVIDIA A100-SXM4-80GB", (8, 0), to_gpus=True) == 300e9
+    assert link_bytes_per_s("NVIDIA H200", (9, 0), to_gpus=True) == 450e9
+    assert math.isnan(link_bytes_per_s("NVIDIA A100-PCIE-40GB", (8, 0), to_gpus=True))

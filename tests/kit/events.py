@@ -282,9 +282,10 @@ class Memcpy(_Op):
     cause: int | None = (
         None  # of a migration: 1 prefetch by the program, 2 page fault, 3 speculation, 4 eviction
     )
+    host: int = 1  # kind of the memory of the host: 0 pageable, 1 pinned
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        source, target = {1: (1, 2), 2: (2, 1)}.get(self.kind, (2, 2))
+        source, target = {1: (self.host, 2), 2: (2, self.host)}.get(self.kind, (2, 2))
         more: dict[str, int | None] = {
             "bytes": self.bytes,
             "copyKind": self.kind,
@@ -575,10 +576,17 @@ def launch_kernel(
 
 
 def launch_memcpy(
-    call: tuple[int, int], copy: tuple[int, int], *, id: int, thread: int = 1, process: int = 1, **op: Any
+    call: tuple[int, int],
+    copy: tuple[int, int],
+    *,
+    id: int,
+    thread: int = 1,
+    process: int = 1,
+    api: str = "cudaMemcpyAsync",
+    **op: Any,
 ) -> tuple[Launch, Memcpy]:
-    """A `cudaMemcpyAsync` and its copy."""
-    launch = Launch(*call, id, thread=thread, process=process, api="cudaMemcpyAsync_v3020")
+    """A `cudaMemcpyAsync`, or another call, and its copy."""
+    launch = Launch(*call, id, thread=thread, process=process, api=f"{api}_v3020")
     return launch, Memcpy(*copy, id, process=process, **op)
 
 

@@ -615,17 +615,20 @@ class Walk:
             for thread, calls in self.calls.items()
         }
 
-    def exposed_by(self, launch: int, thread: int, start: int, end: int, since_ns: int) -> str:
-        """The call that let the GPU run dry before a launch, as text; empty for none, or one before ``since_ns``."""
+    def exposed_by(self, launch: int, thread: int, start: int, end: int, since_ns: int) -> tuple[str, int]:
+        """The call that let the GPU run dry before a launch, as text; empty for none, or one before ``since_ns``.
+
+        And when it began.
+        """
         called = self.launches[launch].start if launch >= 0 else end
         thread = self.launches[launch].thread if launch >= 0 else thread
         syncs = self.synchronizations.get(thread, [])
         place = bisect_right(syncs, called, key=lambda call: call.end)
         if not place:
-            return ""
+            return "", 0
         sync = syncs[place - 1]
         if sync.end < since_ns:
-            return ""
+            return "", 0
         mine = self.launches_of.get(thread, [])
         since = bisect_left(mine, sync.end, key=lambda number: self.launches[number].start)
         until = bisect_left(mine, called, key=lambda number: self.launches[number].start)
@@ -633,12 +636,12 @@ class Walk:
             max((self.lead[number] for number in mine[since:until]), default=NEVER)
             > SLACK_NS + (end - start) // 10
         ):
-            return ""
+            return "", 0
         before = bisect_left(mine, sync.start, key=lambda number: self.launches[number].start)
-        item = before > 0 and mine[before - 1] in self.items
-        return (
-            f"{'.item()' if item else sync.name}{self._in(self.range_around(thread, sync.start, sync.end))}"
-        )
+        copies = any(self.launches[number].start == sync.start for number in mine[before : before + 1])
+        item = before > 0 and mine[before - 1] in self.items and not copies
+        where = self._in(self.range_around(thread, sync.start, sync.end))
+        return f"{'.item()' if item else sync.name}{where}", sync.start
 
     @cached_property
     def items(self) -> set[int]:
@@ -730,7 +733,7 @@ class Walk:
 
     def _host(self, start: int, end: int, op: int, home: int, earliest: int) -> Iterator[tuple[Any, ...]]:
         launch = self.launch[op] if op >= 0 else -1
-        exposed = self.exposed_by(launch, home, start, end, earliest)
+        exposed, exposing_ns = self.exposed_by(launch, home, start, end, earliest)
         owner = self.owner[launch][0] if launch >= 0 else -1
         own = self.launches[launch].thread if launch >= 0 else home
         responsible = self.attribution.ranges[owner].thread if owner >= 0 else own
@@ -744,7 +747,8 @@ class Walk:
                 )
                 cause = "profiler" if activity == "profiler" else "host"
                 where = self.merged[row] if row >= 0 else ""
-                yield begin, stop, cause, activity, op, culprit, where, exposed, thread
+                shown = exposed if exposing_ns < stop else ""  # what was over before is exposed by nothing
+                yield begin, stop, cause, activity, op, culprit, where, shown, thread
 
 
 def _inside_any(call: Call, others: list[Call]) -> bool:

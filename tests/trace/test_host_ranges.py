@@ -71,7 +71,7 @@ def test_a_call_that_never_returns_ends_with_the_session(trace: MakeTrace) -> No
     with open_report(path) as report:
         whole = nsysprof.attribute(report, ranges="mpi").trace
     assert whole.ranges.end.tolist() == [40]
-    assert "MPI calls that did not return while nsys recorded: 1" in whole.warnings
+    assert "calls of MPI or OpenACC that did not return while nsys recorded: 1" in whole.warnings
 
 
 def test_constructs_are_named_as_nsys_names_them(trace: MakeTrace) -> None:

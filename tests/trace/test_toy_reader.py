@@ -22,9 +22,9 @@ from nsysprof.trace.trace import (
     DEFAULT_DOMAIN,
     KERNEL,
     PUSH_POP,
+    Copies,
     Device,
     Launches,
-    Migrations,
     Ops,
     RangeName,
     Ranges,
@@ -78,7 +78,7 @@ class ToyReader(Reader):
                 codes(ranges, 1, threads), *times(ranges), np.full(len(ranges), PUSH_POP, np.uint8),
                 codes(ranges, 2, names), unclosed, moved,
             ),
-            launches=Launches(codes(launches, 1, threads), *times(launches)),
+            launches=Launches(codes(launches, 1, threads), *times(launches), np.full(len(launches), -1)),
             ops=Ops(
                 *times(kernels), np.full(len(kernels), KERNEL, np.uint8), codes(kernels, 2, ops),
                 np.zeros(len(kernels), np.int32), codes(kernels, 1, [row[2] for row in launches]), from_graph,
@@ -90,7 +90,7 @@ class ToyReader(Reader):
             processes=np.array([PROCESS]),
             devices=[Device(process=0, cuda_id=0, gpu=None)],
             streams=[Stream(device=0, id=7)],
-            migrations=Migrations(np.empty(0, np.int64), np.empty(0, np.uint8)),
+            copies=Copies(np.empty(0, np.int64), *[np.empty(0, np.uint8)] * 3),
             session_end=max(row[4] for row in (*ranges, *launches, *kernels)),
             warnings=(),
         )  # fmt: skip

@@ -78,7 +78,7 @@ def test_a_copy_that_was_itself_launched_late(trace: MakeTrace) -> None:
 
 def test_a_blocking_copy_makes_the_next_launch_late(trace: MakeTrace) -> None:
     """The kernel waited for its launch, and that for cudaMemcpy; meanwhile the copy ran."""
-    call = Launch(45, 90, 2, api="cudaMemcpy_v3020")
+    call, copy = Launch(45, 90, 2, api="cudaMemcpy_v3020"), "cudaMemcpy (HtoD, 1.00 MiB) in step"
     path = trace(
         Range("step", 0, 100),
         FIRST,
@@ -86,10 +86,10 @@ def test_a_blocking_copy_makes_the_next_launch_late(trace: MakeTrace) -> None:
         launch_kernel("gemm", (91, 93), (93, 100), id=3),
     )
     assert waits(path) == [
-        (40, 45, "host", "code", "code in step", "cudaMemcpy in step"),
-        (45, 90, "host", "synchronizing calls", "cudaMemcpy (HtoD, 1.00 MiB) in step", "cudaMemcpy in step"),
-        (90, 91, "host", "code", "code in step", "cudaMemcpy in step"),
-        (91, 93, "host", "launch calls", "cudaLaunchKernel in step", "cudaMemcpy in step"),
+        (40, 45, "host", "code", "code in step", ""),
+        (45, 90, "host", "synchronizing calls", copy, copy),
+        (90, 91, "host", "code", "code in step", copy),
+        (91, 93, "host", "launch calls", "cudaLaunchKernel in step", copy),
     ]
     assert why_of(path).windows["copies_ns"].tolist() == [25]
 

@@ -19,6 +19,7 @@ from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
 from tests.kit.slow_walk import Walk
 
+_COPY = r" \([^)]*\)(?= (in|outside|on) |$)"
 SHIPPED = sorted([*TRACES.glob("*.sqlite"), *(TRACES.parent / "analysis").glob("*/*.sqlite")])
 
 
@@ -50,7 +51,8 @@ def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> l
         *(column.tolist() for column in numbers), *texts, strict=True
     ):
         by_host = cause in ("host", "profiler")
-        culprit = re.sub(r" \(.*?\)(?= (in|outside|on) |$)", "", culprit) if by_host else ""
+        culprit = re.sub(_COPY, "", culprit) if by_host else ""
+        exposed = re.sub(_COPY, "", exposed)
         thread = next(by) if by_host else 0
         out.append((place, at, start, end, cause, activity, op, culprit, where, exposed, thread))
     return sorted(out)

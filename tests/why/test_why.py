@@ -81,8 +81,8 @@ def test_a_memory_limit_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> No
         pd.testing.assert_frame_equal(getattr(mine, name), getattr(other, name), check_exact=True)
 
 
-def test_only_sizes_of_copies_are_read(trace: MakeTrace) -> None:
-    """In the order of the ops, -1 for what is no copy."""
+def test_copies_and_memsets_have_sizes(trace: MakeTrace) -> None:
+    """In the order of the ops, -1 for what is neither."""
     path = trace(
         launch_kernel("a", (0, 1), (5, 10), id=1),
         launch_memcpy((2, 3), (20, 30), id=2, bytes=64),
@@ -90,8 +90,8 @@ def test_only_sizes_of_copies_are_read(trace: MakeTrace) -> None:
         launch_memcpy((6, 7), (60, 70), id=4, bytes=4),
     )
     with open_report(path) as report:
-        sizes = report.reader.copy_sizes(read_tables(report))
-    assert sizes.tolist() == [-1, 64, 4, -1]
+        sizes = read_tables(report).copy_sizes()
+    assert sizes.tolist() == [-1, 64, 4, 1024]
 
 
 @pytest.mark.parametrize("seed", range(40))

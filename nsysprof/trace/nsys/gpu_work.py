@@ -15,7 +15,7 @@ from nsysprof.trace.details import MemoryUse, OpDetails, packed
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import COPYING, GRAPH, KERNEL, MEMCPY, MEMORY_KINDS, MEMSET, MIGRATION, Copies
 
 _KERNELS, _COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 WORK = {
@@ -39,6 +39,7 @@ _COPY_KINDS = {
 }  # fmt: skip
 _MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}  # copyKind of nsys alone: ENUM_CUDA_MEMCPY_OPER
 _OTHERS = ("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_OF_COPIES = ("bytes", "migrationCause", "srcKind", "dstKind", "memKind")
 _NO_STREAM, _MIGRATES = 4294967295, -1 << 62
 _SMALL = {0xFFFF: _NO_STREAM, 0xFFFE: _MIGRATES}  # what they are in 16 bits
 _NO_NAME = (1 << 56) - 1  # the id of a name that no StringIds can hold
@@ -53,7 +54,7 @@ class Work:
     ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 where the row has none; ``from_graph`` bool,
     a node of a CUDA graph. ``streams`` are ``(device, stream id or None, whether it stands for migrations)`` with
     ``devices`` ``(process, CUDA device id)`` and ``process`` a code of the `Coder` of globalPids that `read_work` was
-    given. Of each migration, in their order: ``moved`` int64 bytes and ``moved_for`` uint8, nsys's migrationCause.
+    given.
     """
 
     start: NDArray[np.int64]
@@ -66,8 +67,7 @@ class Work:
     names: list[str]
     streams: list[tuple[int, int | None, bool]]
     devices: list[tuple[int, int]]
-    moved: NDArray[np.int64]
-    moved_for: NDArray[np.uint8]
+    copies: Copies
     warnings: tuple[str, ...]
 
 
@@ -81,13 +81,13 @@ def read_work(
     rows = Growing(
         arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
     )
-    moved = Growing(arena, size="i8", cause="u1")
+    copies = Growing(arena, size_bytes="i8", source="u1", destination="u1", cause="u1")
     streams = _Streams(processes)
     names = _Names(source)
     untimed = 0
     for table, kind in WORK.items():
         naming = present(source, table, _NAMED_BY[kind])
-        others = [*_OTHERS, *naming, *(("bytes", "migrationCause") if kind == MEMCPY else ())]
+        others = [*_OTHERS, *naming, *(_OF_COPIES if kind in COPYING else ())]
         for block in read_blocks(source, table, WORK_NEEDS, others, progress):
             start, end = times(block)
             lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
@@ -95,8 +95,14 @@ def read_work(
             moves = np.zeros(block.rows, bool)
             if kind == MEMCPY:
                 moves = np.isin(column(block, "copyKind"), list(_MIGRATIONS))
-                size, cause = column(block, "bytes")[moves], column(block, "migrationCause")[moves]
-                moved.add(len(size), size=size, cause=np.clip(cause, 0, 255))
+            if kind in COPYING:
+                copies.add(
+                    block.rows,
+                    size_bytes=column(block, "bytes", missing=-1),
+                    source=_memory_kind(block, "srcKind"),
+                    destination=_memory_kind(block, "memKind" if kind == MEMSET else "dstKind"),
+                    cause=np.clip(column(block, "migrationCause"), 0, 255),
+                )
             rows.add(
                 block.rows,
                 start=start,
@@ -114,10 +120,16 @@ def read_work(
         names=names.resolve(),
         streams=streams.streams,
         devices=list(streams.devices),
-        moved=moved.take("size"),
-        moved_for=moved.take("cause"),
+        copies=Copies(**copies.take_rest()),
         warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
     )
+
+
+def _memory_kind(block: Block, name: str) -> NDArray[np.int64]:
+    """The column as indexes of `MEMORY_KINDS`."""
+    unknown = len(MEMORY_KINDS) - 1
+    kind = column(block, name, missing=unknown)
+    return np.where((kind >= 0) & (kind < unknown), kind, unknown)
 
 
 def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
@@ -241,19 +253,6 @@ def read_op_details(source: Source) -> OpDetails:
                     **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
                 )
     return OpDetails(**rows.take_rest())
-
-
-def read_copy_sizes(
-    source: Source, kind: NDArray[np.uint8], arena: ColumnArena = IN_MEMORY
-) -> NDArray[np.int64]:
-    """The bytes of each GPU op of the ``kind`` MEMCPY or MIGRATION, -1 of other ops."""
-    out = arena.full(len(kind), -1, np.int64)
-    copies = np.flatnonzero((kind == MEMCPY) | (kind == MIGRATION))
-    done = 0
-    for block in read_blocks(source, _COPIES, WORK_NEEDS, ("bytes",)) if len(copies) else ():
-        out[copies[done : done + block.rows]] = column(block, "bytes", missing=-1)
-        done += block.rows
-    return out
 
 
 def read_grids(source: Source) -> NDArray[np.int64]:

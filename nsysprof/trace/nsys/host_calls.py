@@ -133,8 +133,8 @@ class LaunchCalls:
     """The host calls that GPU work asks for, one row per launch key, in no particular order.
 
     ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
-    ``slot`` is the key; ``name`` and ``others`` as in `CudaCalls`. ``duplicates`` counts the rows given up for a
-    shorter call with the same key.
+    ``slot`` is the key; ``name`` codes of the names of ``others``: the calls that caused no GPU work, and those given
+    up for a shorter call with the same key, of which ``duplicates`` says how many there are.
     """
 
     start: NDArray[np.int64]
@@ -215,7 +215,7 @@ def _host_calls(
     """
     names = sorted(set(called))
     place = {name: code for code, name in enumerate(names)}
-    narrow: type[np.integer] = np.uint16 if len(names) <= 1 << 16 else np.int32
+    narrow: type[np.integer] = np.int16 if len(names) < 1 << 15 else np.int32
     code = np.array([place[name] for name in called], narrow)
     columns["thread"] = arena.take(_by_id(threads), columns["thread"])
     columns["name"] = arena.take(code, columns["name"])

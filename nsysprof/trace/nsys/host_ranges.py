@@ -7,21 +7,20 @@ MPI calls are ranges of NVTX.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.columns import Coder
-from nsysprof.trace.details import OtherRanges, no_ranges
+from nsysprof.trace.details import OtherRanges
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times, unread_tables
 from nsysprof.trace.trace import MPI, OPENACC, RangeName, Trace
 
-MPI_CALLS = ("MPI_COLLECTIVES_EVENTS", "MPI_OTHER_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS")
-_OPENACC = tuple(f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER"))
-_TABLES = {"mpi": MPI_CALLS, "openacc": _OPENACC}
-_KINDS = {"mpi": MPI, "openacc": OPENACC}
-_DOMAINS = {"mpi": "MPI", "openacc": "OpenACC"}
+MPI_CALLS = [f"MPI_{what}_EVENTS" for what in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
+_OPENACC = [f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER")]
+_TABLES = {"mpi": (MPI, MPI_CALLS), "openacc": (OPENACC, _OPENACC)}
+_DOMAINS = {MPI: "MPI", OPENACC: "OpenACC"}
 _NEEDS = ("start", "end", "globalTid")  # without them a row is no range
 _NAMES = ("textId", "nameId")  # of MPI calls, of OpenACC events
 _PLACE = ("srcFile", "funcName", "lineNo")
@@ -29,112 +28,72 @@ _MISSING = -1
 
 
 def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) -> OtherRanges:
-    """The ranges of ``sources``, of ``mpi`` and ``openacc``, in the order of the file.
+    """The ranges of ``sources``, of ``mpi`` and ``openacc``.
 
     A call that never returned ends with the session. A call that waits for several requests, and one that sends and
     receives, has a row for each of them: of equal rows of one thread one counts.
     """
-    parts = [_read(source, trace, each) for each in _TABLES if each in sources]
-    if not parts:
-        return no_ranges()
-    first = np.cumsum([0, *(len(part.names) for part in parts)], dtype=np.int32)
-    return OtherRanges(
-        thread=np.concatenate([part.thread for part in parts]),
-        start=np.concatenate([part.start for part in parts]),
-        end=np.concatenate([part.end for part in parts]),
-        kind=np.concatenate([part.kind for part in parts]),
-        name=np.concatenate([part.name + offset for part, offset in zip(parts, first, strict=False)]),
-        names=[name for part in parts for name in part.names],
-        warnings=tuple(warning for part in parts for warning in part.warnings),
-    )
-
-
-def _read(source: Source, trace: Trace, which: str) -> OtherRanges:
-    rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4")
-    names = _Names()
-    unended = 0
-    for table in _TABLES[which]:
+    kinds = {table: kind for each in sources for kind, tables in [_TABLES[each]] for table in tables}
+    rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1")
+    names, unended = _Names(), 0
+    for table, kind in sorted(kinds.items()):
         for block in read_blocks(source, table, _NEEDS, (*_NAMES, *_PLACE)):
             start, end = times(block)
             running = block.nulls.get("end")
             if running is not None:
                 end = np.where(running, np.maximum(start, trace.session_end), end)
                 unended += int(np.count_nonzero(running))
-            rows.add(
-                block.rows, thread=column(block, "globalTid"), start=start, end=end, name=names.encode(block)
-            )
+            thread, name = column(block, "globalTid"), names.encode(block, kind)
+            rows.add(block.rows, thread=thread, start=start, end=end, name=name, kind=kind)
     columns = rows.take_rest()
-    keep = _first_of_equal([columns[name] for name in ("thread", "start", "end", "name")])
-    columns = {name: trace.arena.take(values, keep) for name, values in columns.items()}
-    called = _DOMAINS[which]
-    warnings = [
-        f"{each.table} lacks {' and '.join(each.lacks)}: its {each.rows:,} rows cannot be read and are no ranges"
-        for each in unread_tables(source, dict.fromkeys(_TABLES[which], _NEEDS))
-    ]
-    if unended:
-        warnings.append(f"{called} calls that did not return while nsys recorded: {unended:,}")
-    return OtherRanges(
-        **columns,
-        kind=np.full(len(keep), _KINDS[which], np.uint8),
-        names=[RangeName(text, called) for text in names.texts(source, f"{called} call")],
-        warnings=tuple(warnings),
-    )
-
-
-def _first_of_equal(columns: Sequence[NDArray[np.integer]]) -> NDArray[np.intp]:
-    """The rows, ascending, without those that equal an earlier one."""
-    order = np.lexsort(columns)  # stable
+    order = np.lexsort([columns[each] for each in ("name", "end", "start", "thread")])
     new = np.zeros(len(order), bool)
     new[:1] = True
-    for values in columns:
-        new[1:] |= values[order[1:]] != values[order[:-1]]
-    return np.sort(order[new])
+    for each in ("name", "end", "start", "thread"):
+        values = trace.arena.take(columns[each], order)
+        new[1:] |= values[1:] != values[:-1]
+    warnings = [
+        f"{each.table} lacks {' and '.join(each.lacks)}: its {each.rows:,} rows cannot be read and are no ranges"
+        for each in unread_tables(source, dict.fromkeys(kinds, _NEEDS))
+    ]
+    if unended:
+        warnings.append(f"calls of MPI or OpenACC that did not return while nsys recorded: {unended:,}")
+    kept = {each: trace.arena.take(values, order[new]) for each, values in columns.items()}
+    return OtherRanges(**kept, names=names.ranges(source), warnings=tuple(warnings))
 
 
 class _Names:
-    """Codes of (string id of a name, place in the source)."""
+    """Codes of names with their places: the distinct rows of kind, string ids of name, file and function, and line."""
 
     def __init__(self) -> None:
-        self._ids, self._files, self._functions, self._lines = Coder(), Coder(), Coder(), Coder()
-        self._units, self._places, self._names = Coder(), Coder(), Coder()
+        self._values = [Coder() for _ in range(5)]
+        self._rows = [
+            Coder() for _ in range(5)
+        ]  # (code of the row without its last value, code of that value)
 
-    def encode(self, block: Block) -> NDArray[np.int32]:
+    def encode(self, block: Block, kind: int) -> NDArray[np.int32]:
         name = np.maximum(*(column(block, each, _MISSING) for each in _NAMES))
-        file, function = (
-            coder.encode(column(block, each, _MISSING))
-            for coder, each in ((self._files, "srcFile"), (self._functions, "funcName"))
-        )
-        unit = self._units.encode(_pair(file, function))
-        place = self._places.encode(_pair(unit, self._lines.encode(column(block, "lineNo"))))
-        return self._names.encode(_pair(self._ids.encode(name), place))
+        columns = [np.full(block.rows, kind), name, *(column(block, each, _MISSING) for each in _PLACE)]
+        code = np.zeros(block.rows, np.int32)
+        for values, row, each in zip(self._values, self._rows, columns, strict=True):
+            code = row.encode((code.astype(np.int64) << 32) | values.encode(each))
+        return code
 
-    def texts(self, source: Source, unnamed: str) -> list[str]:
+    def ranges(self, source: Source) -> list[RangeName]:
         """The name of each code, as nsys writes it: ``Compute Construct@layers.c:118``, of a file without its folder.
 
         Files in different folders that are called alike keep theirs; where no file is recorded the function stands.
         """
-        used = {
-            int(each) for coder in (self._ids, self._files, self._functions) for each in coder.values.tolist()
-        } - {_MISSING}
-        strings = source.strings(sorted(used))
-        paths = {each: strings[each] for each in self._files.values.tolist() if each in strings}
-        alike = Counter(path.rpartition("/")[2] for path in set(paths.values()))
-        ids, files, functions, lines, units, places = (
-            coder.values.tolist()
-            for coder in (self._ids, self._files, self._functions, self._lines, self._units, self._places)
-        )
+        code, columns = np.arange(len(self._rows[-1])), []
+        for values, row in zip(self._values[::-1], self._rows[::-1], strict=True):
+            code, last = np.divmod(row.values[code], 1 << 32)
+            columns.append(values.values[last].tolist())
+        strings = source.strings(sorted({each for column in columns[1:4] for each in column} - {_MISSING}))
+        alike = Counter(strings[each].rpartition("/")[2] for each in set(columns[2]) & set(strings))
         out = []
-        for key in self._names.values.tolist():
-            place = places[key & 0xFFFFFFFF]
-            unit = units[place >> 32]
-            path = paths.get(files[unit >> 32], "")
-            file = path.rpartition("/")[2]
-            where = (path if alike[file] > 1 else file) or strings.get(functions[unit & 0xFFFFFFFF], "")
-            line = lines[place & 0xFFFFFFFF]
-            where += f":{line}" if where and line > 0 else ""
-            out.append("@".join(filter(None, (strings.get(ids[key >> 32]) or unnamed, where))))
+        for line, function, file, name, kind in zip(*columns, strict=True):
+            short = strings.get(file, "").rpartition("/")[2]
+            place = (strings[file] if alike[short] > 1 else short) or strings.get(function, "")
+            at = f"@{place}" + f":{line}" * (line > 0) if place else ""
+            out.append(RangeName(f"{strings.get(name) or f'{_DOMAINS[kind]} call'}{at}", _DOMAINS[kind]))
         return out
-
-
-def _pair(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
-    return (high.astype(np.int64) << 32) | low

@@ -29,7 +29,7 @@ from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import read_copy_sizes, read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
@@ -117,11 +117,6 @@ class NsysReader(Reader):
         """Where the nodes of CUDA graphs were captured."""
         with reading(self.path):
             return read_captures(self.source, trace)
-
-    def copy_sizes(self, trace: Trace) -> NDArray[np.int64]:
-        """The bytes that each GPU op copied."""
-        with reading(self.path):
-            return read_copy_sizes(self.source, trace.ops.kind, trace.arena)
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did."""

@@ -1,0 +1,128 @@
+"""Tables of GPU ops as text: all of the report, those in the longest ranges, and what families and causes add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.highlights import kernels_inside
+from nsysprof.analyze.range_text import cpu_only, row_objects
+from nsysprof.core.columns import ColumnTable
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_count, format_ns, format_share
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
+from nsysprof.results.table import Column, show_columns, text_table
+from nsysprof.trace.trace import PUSH_POP, START_END
+
+_TOP_RANGES, _TOP_KERNELS = 4, 5
+# The kernels that no range owns are shown when they take at least this share of the time.
+_UNOWNED_SHARE = 0.1
+_FAMILY_WIDTH = 28
+_WHOLE = (
+    Column("kernel", "its name", head="GPU op"),
+    Column("kind", "family, unit and cause", head="family"),
+    Column("count", "how many ran"),
+    Column("sum_ns", "added durations", head="sum"),
+    Column("share", "of that of all"),
+    Column("median_ns", "of the durations", head="median"),
+    Column("min_ns", "of the durations", head="min"),
+    Column("max_ns", "of the durations", head="max"),
+)
+_KINDS = (
+    Column("kind", "family, unit and cause", head="family"),
+    *_WHOLE[2:5],
+)
+
+
+def kernels_text(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
+    """GPU ops with most time: of the longest annotated ranges, or where none has GPU work of the whole report."""
+    merged = breakdown.columns("merged")
+    if annotated(merged):
+        yield from _of_ranges(breakdown, merged)
+    else:
+        yield from _of_report(breakdown, top)
+
+
+def annotated(merged: ColumnTable) -> bool:
+    """Whether somebody annotated GPU work: a range of ``merged`` that has some is neither found nor a call."""
+    kind = merged.texts("kind").codes
+    return bool(((merged["sum_ns"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
+
+
+def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
+    """All GPU ops with statistics of their durations, and families and causes added up, ``top`` rows each."""
+    table = breakdown.columns("whole_kernels")
+    table = table.take(~table.texts("family").equal("migration"))
+    merged = breakdown.columns("merged")
+    title = "GPU ops that no range owns" if len(merged) and cpu_only(merged) else "GPU ops"
+    labels = table.columns[breakdown.by].tolist() if breakdown.by else [""] * len(table)
+    for label in dict.fromkeys(labels):
+        rows = table.take(np.array([each == label for each in labels], bool))
+        total = int(rows["sum_ns"].sum())
+        part = _part(breakdown, label) if breakdown.by else ""
+        text = show_columns(_WHOLE, [_cells(row, total, 100) for row in rows.take(slice(top)).records()])
+        more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
+        yield [f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}", *text.lines(), *more]
+        kinds = rows.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
+        kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
+        known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]
+        if any(known) and len(kinds) < len(rows):
+            yield show_columns(
+                _KINDS, [_cells(row, total) for row in kinds.take(slice(top)).records()]
+            ).lines()
+
+
+def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
+    """A row of `_WHOLE` or `_KINDS`."""
+    unit = "" if row["math_unit"] == "unknown" else f", {row['math_unit']}"
+    cause = "" if row["cause"] == row["family"] else f": {row['cause']}"
+    name = {"kernel": one_line(short_name(row["kernel"], width), width)} if width else {}
+    share = row["sum_ns"] / total if total else None
+    return {**row, **name, "kind": one_line(f"{row['family']}{unit}{cause}", _FAMILY_WIDTH), "share": share}
+
+
+def _of_ranges(breakdown: Breakdown, merged: ColumnTable) -> Iterator[list[str]]:
+    """List the longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
+    # a start/end range is only a view of work that push/pop ranges own: what it owns itself is all there is to list
+    owning = (merged.texts("kind").codes != START_END) | (merged["exclusive_sum_ns"] > 0)
+    roots = np.flatnonzero((merged["parent"] < 0) & (merged["sum_ns"] > 0) & owning)
+    roots = roots[np.argsort(-merged["busy_ns"][roots], kind="stable")][:_TOP_RANGES]
+    for number, row in zip(roots.tolist(), row_objects(merged.take(roots)), strict=True):
+        label = one_line(row.merged_path, 80) or "(no name)"
+        part = _part(breakdown, getattr(row, breakdown.by)) if breakdown.by else ""
+        title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
+        yield _top_kernels(title, kernels_inside(breakdown, number))
+    parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
+    parts = [(name, rows.take(~rows.texts("family").equal("migration"))) for name, rows in parts]
+    sums = [int(rows["sum_ns"].sum()) for _, rows in parts]
+    if sum(sums) >= max(_UNOWNED_SHARE * breakdown.work_ns, 1):
+        for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
+            name, rows = parts[at]
+            part = _part(breakdown, name) if breakdown.by else ""
+            yield _top_kernels(f"GPU ops that no range owns{part}", rows)
+
+
+def _part(breakdown: Breakdown, label: object) -> str:
+    """Name a part in a title: ``(process 42)``; threads and streams say themselves what they are."""
+    what = "" if breakdown.by in ("thread", "stream") else f"{breakdown.by} "
+    return f" ({what}{one_line(str(label), 60)})"
+
+
+def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
+    total = int(kernels["sum_ns"].sum())
+    rows = [
+        [
+            one_line(short_name(row.kernel, 70), 70),
+            row.family if row.math_unit == "unknown" else f"{row.family}, {row.math_unit}",
+            "" if row.cause == row.family else one_line(row.cause, 30),
+            format_count(row.count),
+            format_ns(row.sum_ns),
+            format_share(row.sum_ns / total) if total else "",
+        ]
+        for row in row_objects(kernels.take(slice(_TOP_KERNELS)))
+    ]
+    table = text_table(["GPU op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
+    return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]

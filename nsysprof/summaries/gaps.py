@@ -1,0 +1,104 @@
+"""Gaps and utilisation: when each GPU ran nothing for long, and in which parts of its time it ran little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.split import device_labels
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.intervals import Ints, cover_before
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_ns
+from nsysprof.kernels.classify import short_name
+from nsysprof.results.table import Column, table
+from nsysprof.summaries.summary import Answer, Asked, Summary
+from nsysprof.trace.trace import Trace
+
+MIN_GAP_NS, PARTS, LOW = 500_000_000, 30, 0.5  # the limits of the rules gpu_gaps and gpu_time_util of nsys
+_GPU = Column("gpu", "the GPU", head="GPU")
+GAPS = table(
+    "gaps.csv",
+    "a row per gap of 500 ms or more between GPU ops in which a GPU runs nothing, the longest first",
+    {
+        "gpu": _GPU,
+        "start_ns": Column("start_ns", "where the last GPU op before it ends", head="from"),
+        "length_ns": Column("length_ns", "how long it is", head="length"),
+        "next": Column(
+            "next",
+            "the GPU op that ends it",
+            head="next GPU op",
+            cell=lambda name: one_line(short_name(name, 70), 70),
+        ),
+    },
+)
+UTILISATION = table(
+    "utilisation.csv",
+    f"a row per GPU and {PARTS}th of the time from its first GPU op to its last",
+    {
+        "gpu": _GPU,
+        "start_ns length_ns": "the part of the time",
+        "busy_ns": "how long the GPU runs anything in it",
+        "share": "that as a share of the part",
+    },
+)
+
+
+def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
+    """Find long gaps, and the utilisation of parts of the time; None without GPU work. No long gap, no finding."""
+    trace = attribution.trace
+    labels = device_labels(trace)
+    busy = {gpu: trace.gpu_busy[gpu] for gpu in labels if len(trace.gpu_busy[gpu][0])}
+    if not busy:
+        return None
+    place, parts, long = [*busy], [], []
+    for at, (start, end) in enumerate(busy.values()):
+        size = max(-(-int(end[-1] - start[0]) // PARTS), 1)
+        edges = np.unique(np.minimum(start[0] + size * np.arange(PARTS + 1), end[-1]))
+        covered = np.diff(cover_before(start, end, edges))
+        parts.append((np.full(len(covered), at), edges[:-1], np.diff(edges), covered))
+        gap = np.flatnonzero(start[1:] - end[:-1] >= MIN_GAP_NS)
+        ends = _next(trace, place[at], start[1:][gap])
+        long.append((np.full(len(gap), at), end[:-1][gap], (start[1:] - end[:-1])[gap], ends))
+    gpu, since, length, name = (np.concatenate(column) for column in zip(*long, strict=True))
+    names = [labels[each] for each in place]
+    of_gap: dict[str, NDArray[Any] | Texts] = {
+        "gpu": Texts(gpu, names),
+        "start_ns": since,
+        "length_ns": length,
+        "next": Texts(name, trace.op_names),
+    }
+    rows = ColumnTable(of_gap).take(np.lexsort((since, gpu, -length)))
+    gpu, since, each, covered = (np.concatenate(column) for column in zip(*parts, strict=True))
+    shares = covered / each
+    used: dict[str, NDArray[Any] | Texts] = {
+        "gpu": Texts(gpu, names),
+        "start_ns": since,
+        "length_ns": each,
+        "busy_ns": covered,
+        "share": shares,
+    }
+    finding = ""
+    if len(length):
+        low = int((shares < LOW).sum())
+        finding = (
+            f"Gaps: {len(length):,} of 500 ms or more in which a GPU runs nothing, {format_ns(int(length.sum()))}"
+            f" together; busy for less than half in {low:,} of {plural(len(shares), 'part')}"
+        )
+    note = f"parts: {PARTS} equal ones of each GPU's time, see {UTILISATION.file}; what it waited for: nsysprof why."
+    return Answer({GAPS.file: rows, UTILISATION.file: ColumnTable(used)}, finding, GAPS.columns, rows, note)
+
+
+def _next(trace: Trace, gpu: int, start: Ints) -> Ints:
+    """The code of the name of the GPU op that starts at each time on a GPU, of several the first in the alphabet."""
+    if not len(start):
+        return np.empty(0, np.int64)
+    ops = np.flatnonzero((trace.op_gpu == gpu) & np.isin(trace.ops.start, start))
+    ops = ops[np.lexsort((trace.op_name_rank[trace.ops.name[ops]], trace.ops.start[ops]))]
+    return trace.ops.name[ops[np.searchsorted(trace.ops.start[ops], start)]].astype(np.int64)
+
+
+SUMMARY = Summary("gaps", "Gaps", (GAPS, UTILISATION), gaps)

@@ -1,0 +1,148 @@
+"""Streams: what each of them runs, for how much of the time, and how much of that beside other streams."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.split import device_labels, thread_labels
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.intervals import Ints, merge
+from nsysprof.core.units import format_share
+from nsysprof.results.table import Column, table
+from nsysprof.summaries.summary import Answer, Asked, Summary
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, MIGRATION, Trace, pid_of
+
+STREAMS = table(
+    "streams.csv",
+    "a row per stream that runs GPU ops, the busiest first",
+    {
+        "gpu": Column("gpu", "GPU of the stream", head="GPU"),
+        "pid": "process",
+        "stream": "number of the stream in its process; empty where none is recorded",
+        "thread": "name and number of the thread that launched most of its time; empty where no launch is known",
+        "ops": Column("ops", "GPU ops, CUDA graphs traced whole among them", head="GPU ops"),
+        "kernels": "of these, kernels",
+        "memops": Column("memops", "of these, copies and memsets", head="copies"),
+        "sum_ns": Column("sum_ns", "added durations", head="sum"),
+        "busy_ns": Column("busy_ns", "time in which it runs something", head="busy"),
+        "share_of_span": Column(
+            "share_of_span",
+            "busy as a share of the time from the first GPU op of the report to the last",
+            head="of span",
+            cell=format_share,
+        ),
+        "overlap_ns": Column(
+            "overlap_ns",
+            "the part of busy in which another stream of the GPU runs something too",
+            head="overlap",
+        ),
+    },
+)
+_PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
+_REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
+_NOTE = (
+    "of span: busy as a share of the report's span; overlap: the part of busy in which another stream of the GPU runs"
+    " too; thread: the one that launched the most."
+)
+
+
+def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
+    """Add up GPU ops by stream; None without any. Only where several streams have work is there a finding."""
+    trace = attribution.trace
+    ops = trace.ops
+    order = np.argsort(ops.stream, kind="stable")
+    if (ops.kind == MIGRATION).any():
+        order = order[ops.kind[order] != MIGRATION]
+    if not len(order):
+        return None
+    key = 5 * ops.stream[order].astype(np.int64) + ops.kind[order]
+    kinds = np.bincount(key, minlength=5 * len(trace.streams)).reshape(-1, 5)
+    used = np.flatnonzero(kinds.any(axis=1))
+    kinds = kinds[used]
+    first = np.append(0, np.cumsum(kinds.sum(axis=1)))
+    start, end = trace.arena.take(ops.start, order), trace.arena.take(ops.end, order)
+    busy_of = [merge(start[a:b], end[a:b]) for a, b in zip(first.tolist(), first[1:].tolist(), strict=False)]
+    busy = np.array([int((stop - begin).sum()) for begin, stop in busy_of])
+    alone = _alone(trace, used, busy, busy_of)
+    gpus, place = device_labels(trace), np.arange(len(used))
+    ids = [trace.streams[each].id for each in used.tolist()]
+    rows = ColumnTable(
+        {
+            "gpu": Texts(place, [gpus[number] for number in trace.stream_gpu[used].tolist()]),
+            "pid": pid_of(trace.processes)[trace.stream_process[used]],
+            "stream": Texts(place, ["" if number is None else str(number) for number in ids]),
+            "thread": Texts(_launchers(trace, order, first), [*thread_labels(trace), ""]),
+            "ops": kinds.sum(axis=1),
+            "kernels": kinds[:, KERNEL],
+            "memops": kinds[:, MEMCPY] + kinds[:, MEMSET],
+            "sum_ns": np.add.reduceat(end - start, first[:-1]),
+            "busy_ns": busy,
+            "share_of_span": busy / max(int(end.max()) - int(start.min()), 1),
+            "overlap_ns": busy - alone,
+        }
+    ).take(np.argsort(-busy, kind="stable"))  # else in the order of GPU, process and number
+    return _answer(trace, rows)
+
+
+def _answer(trace: Trace, rows: ColumnTable) -> Answer:
+    busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
+    share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
+    several = np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
+    finding = (
+        f"Streams: {len(rows):,} with GPU work; two or more run at once for {share} of the time GPUs are busy"
+    )
+    one = len(set(rows["pid"].tolist())) == 1
+    shown = tuple(column for column in STREAMS.columns if column.name != "pid" or not one)
+    return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)
+
+
+def _alone(trace: Trace, used: NDArray[np.intp], busy: Ints, busy_of: list[tuple[Ints, Ints]]) -> Ints:
+    """For how long each of the ``used`` streams runs alone on its GPU; all of it where streams take turns."""
+    alone, gpu = busy.copy(), trace.stream_gpu[used]
+    for number in np.unique(gpu).tolist():
+        here = np.flatnonzero(gpu == number).tolist()
+        begin, stop = trace.gpu_busy[number]
+        if int(busy[here].sum()) == int((stop - begin).sum()):
+            continue
+        alone[here] = 0
+        # piece by piece of time, so that memory is bounded
+        pieces = sum(len(busy_of[each][0]) for each in here) // _PIECE + 1
+        cuts = np.linspace(begin[0], stop[-1], pieces + 1).astype(np.int64)[1:-1].tolist()
+        for low, high in zip([int(begin[0]), *cuts], [*cuts, int(stop[-1])], strict=True):
+            _add_alone(alone, here, [_within(*busy_of[each], low, high) for each in here])
+    return alone
+
+
+def _within(start: Ints, end: Ints, low: int, high: int) -> tuple[Ints, Ints]:
+    """The parts of disjoint, sorted intervals from ``low`` to ``high``."""
+    part = slice(np.searchsorted(end, low, side="right"), np.searchsorted(start, high))
+    return np.maximum(start[part], low), np.minimum(end[part], high)
+
+
+def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) -> None:
+    """Add the time in which only one of the lines of disjoint intervals covers it, stream by stream."""
+    who = np.repeat(streams, [len(start) for start, _ in lines])
+    times = np.concatenate([line[side] for side in (0, 1) for line in lines])
+    cut = np.argsort(times, kind="stable")
+    sign = np.where(cut < len(who), 1, -1)
+    running, name = np.cumsum(sign), np.cumsum(sign * np.append(who, who)[cut])
+    single = np.flatnonzero(
+        running[:-1] == 1
+    )  # where the sum of the names of those that run is that of the one
+    np.add.at(alone, name[single], np.diff(times[cut])[single])
+
+
+def _launchers(trace: Trace, order: NDArray[np.intp], first: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The thread that launched the most time of each stream, -1: none; ``first``: where its ops begin in ``order``."""
+    out = []
+    for a, b in zip(first.tolist(), first[1:].tolist(), strict=False):
+        rows = order[a:b][trace.ops.launch[order[a:b]] >= 0]
+        length = np.maximum(trace.ops.end[rows] - trace.ops.start[rows], 0) + 1
+        work = np.bincount(trace.launches.thread[trace.ops.launch[rows]], length)
+        out.append(int(work.argmax()) if len(work) else -1)
+    return np.array(out)
+
+
+SUMMARY = Summary("streams", "Streams", (STREAMS,), streams)

@@ -1,0 +1,168 @@
+"""What slow programs are told first: loops that read back, files, loaders, allocations, another thread's copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import MakeTrace
+from tests.kit.program import MS, US, Program
+from tests.why.test_why import check_sums, why_of
+
+STEPS = 12
+
+
+def tensor_to_cpu(program: Program) -> None:
+    """`tensor.cpu()` in a loop, of pageable memory."""
+    with program.range("metrics"):
+        for _ in range(8):
+            program.launch("reduce", 5 * US)
+            program.copy(2, 4096, 2 * US, blocks=True)
+            program.wait()
+            program.code(30 * US)
+
+
+def boolean_mask(program: Program) -> None:
+    """`x[mask]` in each layer: how many elements there are has to be known."""
+    for _ in range(12):
+        with program.range("layer"):
+            program.launch("gemm", 60 * US)
+            program.launch("void cub::DeviceReduceSingleTileKernel<at::native::NonZeroOp<bool>>()", 3 * US)
+            program.copy(2, 8, 2 * US)
+            program.wait()
+            program.code(30 * US)
+            program.launch("index", 30 * US)
+
+
+def loader(call: str) -> Callable[[Program], None]:
+    """The queue of a `DataLoader` is empty."""
+
+    def data(program: Program) -> None:
+        with program.range("data"):
+            program.os(call, 2 * MS)
+
+    return data
+
+
+def print_loss(program: Program) -> None:
+    """`print(loss)` in each step."""
+    with program.range("log"):
+        program.copy(2, 4, 2 * US)
+        program.wait()
+        program.code(40 * US)
+        program.os("write", 8 * US)
+        program.code(60 * US)
+
+
+def write_file(program: Program) -> None:
+    """A checkpoint in each step."""
+    with program.range("checkpoint"):
+        program.copy(2, 1 << 20, 80 * US, blocks=True)
+        program.wait()
+        program.code(90 * US)
+        program.os("write", 400 * US)
+        program.os("fsync", 3 * MS)
+
+
+def pin_memory(program: Program) -> None:
+    """Pinned memory of its own for each batch."""
+    with program.range("data"):
+        program.call("cudaHostAlloc", 2 * MS)
+        program.copy(1, 1 << 20, 10 * US)
+
+
+def copying_thread(program: Program) -> None:
+    """A thread copies from pageable memory, the step waits until it has, and the stream for its event."""
+    with program.on(2), program.range("prefetch"):
+        program.code(30 * US)
+        program.copy(1, 32 << 20, 4 * MS, stream=9, blocks=True)
+        event = program.record(9)
+        done = program.now
+    with program.range("data"):
+        program.os("pthread_cond_wait", max(done - program.now, 0))
+        program.stream_waits(event)
+
+
+def slow_event(program: Program) -> None:
+    """`cudaEventSynchronize` on an event behind a long copy in another stream."""
+    with program.range("save"):
+        program.stream_waits(program.record(7), 9)
+        program.copy(2, 128 << 20, 3 * MS, stream=9)
+        program.wait("cudaEventSynchronize", program.events[program.record(9)])
+    program.layers()
+
+
+def load_module(program: Program) -> None:
+    """Kernels are loaded at first use, in the first two steps."""
+    with program.range("load"):
+        if program.now < 25 * MS:
+            program.call("cuModuleLoadData", 20 * MS)
+
+
+def cpu_optimizer(program: Program) -> None:
+    """Gradients to the host, an optimizer there, outside the inner ranges, and parameters back."""
+    program.copy(2, 16 << 20, MS, blocks=True)
+    program.wait()
+    program.code(4 * MS)
+    program.copy(1, 16 << 20, MS, blocks=True)
+
+
+def nothing(program: Program) -> None:
+    """A step that is over."""
+
+
+CASES = [
+    (
+        tensor_to_cpu,
+        "cudaStreamSynchronize (DtoH, 4.00 KiB) in metrics lets the queue run dry",
+        "keep the tensor",
+    ),
+    (
+        boolean_mask,
+        "nonzero() in layer lets the queue run dry, then the GPU waits for code in layer",
+        "boolean mask",
+    ),
+    (loader("poll"), "poll in data:", "more loader workers"),
+    (loader("select"), "select in data:", "more loader workers"),
+    (loader("futex"), "futex in data:", "more loader workers"),
+    (print_loss, ".item() in log lets the queue run dry", "read it once every so many steps"),
+    (write_file, "fsync in checkpoint, exposed by cudaStreamSynchronize (DtoH, 1.00 MiB)", "another thread"),
+    (pin_memory, "cudaHostAlloc in data:", "pin memory once"),
+    (copying_thread, "pthread_cond_wait (HtoD, 32.0 MiB) in data", "another thread"),
+    (slow_event, "cudaEventSynchronize (DtoH, 128 MiB) in save:", "read it later"),
+    (load_module, "cuModuleLoadData in load:", "CUDA_MODULE_LOADING"),
+    (cpu_optimizer, "code in step*, exposed by cudaStreamSynchronize (DtoH, 16.0 MiB)", "keep the tensor"),
+]
+
+
+def steps(act: Callable[[Program], None], between: Callable[[Program], None] = nothing) -> Program:
+    """Steps of twelve layers, in each of which a program acts, and what it does between them."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.code(US)
+            with program.range("forward"):
+                program.layers()
+            act(program)
+        between(program)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("act", "text", "hint"), CASES, ids=[f"{case[0].__name__} {case[1][:6]}" for case in CASES]
+)
+def test_the_culprit_stands_first(
+    trace: MakeTrace, act: Callable[[Program], None], text: str, hint: str
+) -> None:
+    """The first finding names what is to be mended, and says how."""
+    answer = why_of(trace(*steps(act).items), None)
+    check_sums(answer)
+    first = answer.findings["step*"][0]
+    assert first.text.startswith(text)
+    assert hint in first.hint
+
+
+def test_a_program_that_keeps_ahead_hears_nothing(trace: MakeTrace) -> None:
+    """Layers of 60 µs, launched in 14."""
+    assert why_of(trace(*steps(nothing).items), None).findings["step*"] == []
