@@ -133,7 +133,8 @@ class Breakdown:
     @cached_property
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
-        asked = Asked(self.merged_of, self.merged_paths.texts(), self.options["calls"])
+        paths = self.merged_paths
+        asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"])
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 

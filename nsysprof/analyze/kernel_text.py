@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import kernels_inside
+from nsysprof.analyze.highlights import annotated, kernels_inside
 from nsysprof.analyze.range_text import cpu_only, row_objects
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.results.table import Column, show_columns, text_table
-from nsysprof.trace.trace import PUSH_POP, START_END
+from nsysprof.trace.trace import START_END
 
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
@@ -46,12 +46,6 @@ def kernels_text(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
         yield from _of_report(breakdown, top)
 
 
-def annotated(merged: ColumnTable) -> bool:
-    """Whether somebody annotated GPU work: a range of ``merged`` that has some is neither found nor a call."""
-    kind = merged.texts("kind").codes
-    return bool(((merged["sum_ns"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
-
-
 def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     """All GPU ops with statistics of their durations, and families and causes added up, ``top`` rows each."""
     table = breakdown.columns("whole_kernels")
@@ -59,9 +53,10 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     merged = breakdown.columns("merged")
     title = "GPU ops that no range owns" if len(merged) and cpu_only(merged) else "GPU ops"
     labels = table.columns[breakdown.by].tolist() if breakdown.by else [""] * len(table)
-    for label in dict.fromkeys(labels):
-        rows = table.take(np.array([each == label for each in labels], bool))
-        total = int(rows["sum_ns"].sum())
+    parts = {label: table.take(np.array([each == label for each in labels], bool)) for label in set(labels)}
+    sums = {label: int(rows["sum_ns"].sum()) for label, rows in parts.items()}
+    for label in sorted(parts, key=lambda each: (-sums[each], str(each)))[:_TOP_RANGES]:
+        rows, total = parts[label], sums[label]
         part = _part(breakdown, label) if breakdown.by else ""
         text = show_columns(_WHOLE, [_cells(row, total, 100) for row in rows.take(slice(top)).records()])
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []

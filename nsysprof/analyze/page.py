@@ -47,7 +47,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         waits=_waits(breakdown),
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
-        charts=figures(analysis_charts(), pictures),
+        charts=figures(analysis_charts(breakdown=breakdown), pictures),
         timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
         ledger=ledger_table(breakdown, empty=True).html(),
         families=_families(breakdown),

@@ -87,7 +87,7 @@ def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells]) -> str:
 
 def cpu_only(merged: ColumnTable) -> bool:
     """Whether no range of ``merged`` has GPU work."""
-    return not (merged["sum_ns"] | merged["captured_nodes"]).any()
+    return not (merged["launches"] | merged["captured_nodes"]).any()
 
 
 def outermost_cpu(merged: ColumnTable) -> int:

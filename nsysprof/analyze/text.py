@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import WORTH_ASKING_WHY
-from nsysprof.analyze.kernel_text import annotated, kernels_text
+from nsysprof.analyze.highlights import WORTH_ASKING_WHY, annotated
+from nsysprof.analyze.kernel_text import kernels_text
 from nsysprof.analyze.range_text import ranges_text
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible

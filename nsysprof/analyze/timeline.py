@@ -16,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.highlights import annotated
+from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
 from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
 from nsysprof.kernels.classify import OpGroups
+from nsysprof.trace.details import HostActivity
 from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
@@ -75,7 +78,8 @@ class RangeLane:
 @dataclass(frozen=True)
 class Timeline:
     """The answer of `timeline`. ``edges`` int64 ns, one more than there are columns; ``wait_ns`` the longest
-    time between two ops in which a GPU ran nothing; ``notes`` name what is left out.
+    time between two ops in which a GPU ran nothing; ``notes`` name what is left out; ``hosts`` are calls of threads,
+    where nobody annotated GPU work.
     """
 
     breakdown: Breakdown
@@ -86,6 +90,7 @@ class Timeline:
     gpus: int
     wait_ns: int
     notes: tuple[str, ...]
+    hosts: tuple[HostLane, ...] = ()
 
     @property
     def start_ns(self) -> int:
@@ -104,7 +109,10 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     A report without ops has no streams, one without ranges no range lanes; without either the extent is empty.
     """
     trace = breakdown.attribution.trace
-    edges = column_edges(*_extent(breakdown), columns)
+    activity = (
+        None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
+    )
+    edges = column_edges(*_extent(breakdown, activity), columns)
     lanes, notes = choose_lanes(trace)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
@@ -116,10 +124,11 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         gpus=breakdown.gpu_count if len(trace.ops) else 0,
         wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
+        hosts=host_lanes(trace, activity, edges) if activity else (),
     )
 
 
-def _extent(breakdown: Breakdown) -> tuple[int, int]:
+def _extent(breakdown: Breakdown, activity: HostActivity | None) -> tuple[int, int]:
     trace = breakdown.attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     working = breakdown.attribution.inclusive.launches > 0
@@ -129,6 +138,9 @@ def _extent(breakdown: Breakdown) -> tuple[int, int]:
     start, end = ranges.start[working], ranges.end[closed]
     starts = [int(times.min()) for times in (ops.start, launches.start, start) if len(times)]
     ends = [int(times.max()) for times in (ops.end, launches.end, end) if len(times)]
+    calls = cuda_extent(activity) if activity else None
+    if calls:  # so that set-up shows, and what the host waits for
+        starts, ends = [*starts, calls[0]], [*ends, calls[1]]
     if not starts:
         return 0, 0
     first, last = min(starts), max(ends)

@@ -1,12 +1,356 @@
-"""Iterations that nobody annotated, found in the launches: what a thread launches again and again."""
+"""Iterations that nobody annotated: what a thread launches again and again. The rules stand in docs/iterations.md."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.loops import Chains, Loop, chains_of, fold_loops, inner_rounds, rounds
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import plural
 from nsysprof.trace.details import OtherRanges, no_ranges
-from nsysprof.trace.trace import Trace
+from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, RangeName, Trace, pid_of, tid_of
+
+MIN_ROUNDS, _ROUND_SIZES = (
+    (16, 4, 3),
+    (1, 7),
+)  # rounds of a kind of loop: of one launch, of up to 7, and of more
+MIN_SHARE = 0.1  # of the launches of a thread that loops of one kind hold together; or
+MIN_WORK_SHARE = 0.001  # of the time of what its launches run
+_INNER_SHARE = 0.2  # of the launches of a loop that an inner one holds
+_MAX_CHAINS, _MAX_KINDS = 200, 26  # loops of a thread that are looked at, the longest; and kinds of them
+_FEW, _MOSTLY = (
+    10,
+    0.8,
+)  # a loop of fewer rounds, of whose launches inner loops hold so many, gives way to these
+_ALIKE = 0.7  # of their symbols that two loops of one kind have in common
+_IN_STEP = 0.8  # of the iterations of the leading thread, in which another one launches about as much each
+_SIMILAR = 0.1  # how much about as much differs
+_TURNS = 4  # that two threads in step take in an iteration, where one of them has more iterations of its own
+
+# Which kernels a library takes for a matrix multiplication or convolution depends on shapes, and how wide PyTorch's
+# element-wise kernels are on alignment.
+_MATRIX = re.compile(
+    r"(?!.*(?:flash|fmha|sdpa)).*(?:gemm|gemv|nvjet|xmma|splitk|cutlass|convolve|fprop|dgrad|wgrad|winograd)",
+    re.IGNORECASE,
+)
+_WIDTH = re.compile(r"(?:vectorized_|unrolled_)?elementwise_kernel(?:_\w+)?<(?:\(int\)\d+, )+")
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`; ``number``
+    of the round; ``kind`` of the loop, 0 for the one with most launches; bool: ``inner``, inside a round of another
+    loop, and ``last`` of a loop.
+    """
+
+    start: Ints
+    stop: Ints
+    number: Ints
+    kind: Ints
+    inner: NDArray[np.bool_]
+    last: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Rounds:
+        """Only some rounds."""
+        return _Rounds(**{name: values[chosen] for name, values in vars(self).items()})
 
 
 def find_iterations(trace: Trace) -> OtherRanges:
-    """The iterations of a trace as ranges of kind FOUND."""
-    del trace
-    return no_ranges()
+    """The iterations of a trace as ranges of kind FOUND, ``iteration 7`` and ``inner iteration 7``; the second kind of
+    loop of a thread makes ``iteration B 7``. A warning says what was found.
+    """
+    launches = trace.launches
+    symbols, exact, work = _symbols(trace)
+    edges = np.searchsorted(launches.thread, np.arange(len(trace.threads) + 1))
+    out: list[tuple[int, _Rounds, Ints]] = []
+    for process in range(len(trace.processes)):
+        members = np.flatnonzero(trace.thread_process == process).tolist()
+        calls = slice(int(edges[members[0]]), int(edges[members[-1] + 1])) if members else slice(0, 0)
+        gap = _gaps(launches.start[calls], launches.end[calls])
+        found: dict[int, _Rounds] = {}
+        for thread in members:
+            own = slice(*edges[thread : thread + 2].tolist())
+            waited = gap[own.start - calls.start : own.stop - calls.start]
+            if own.stop - own.start >= min(MIN_ROUNDS):
+                loops = _thread_rounds(symbols[own], exact[own], work[own], waited, own.start)
+                loops = loops or _thread_rounds(exact[own], exact[own], work[own], waited, own.start)
+                found |= {thread: loops} if loops else {}
+        out += _leaders(trace, found, edges)
+    return _as_ranges(trace, out) if out else no_ranges()
+
+
+def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
+    """What each launch launches: equal numbers for what counts as equal, and for equal names; and how long kernels and
+    graphs of it run.
+    """
+    ops = trace.ops
+    rows = np.flatnonzero(ops.launch >= 0)
+    if len(rows) != len(trace.launches):  # graphs: the first op stands for all
+        rows = rows[np.lexsort((trace.op_name_rank[ops.name[rows]], ops.start[rows], ops.launch[rows]))]
+        rows = rows[np.append(True, np.diff(ops.launch[rows]) > 0)] if len(rows) else rows
+    codes: dict[str, int] = {"": 0}  # the first is that of matrix multiplications
+    recode = [
+        0
+        if _MATRIX.match(name.split("<", 1)[0])
+        else codes.setdefault(_WIDTH.sub("elementwise_kernel<", name), len(codes))
+        for name in trace.op_names
+    ]
+    out, exact = (np.full(len(trace.launches), -1, np.int64) for _ in range(2))
+    kind = np.full(len(trace.launches), MEMSET, np.uint8)
+    out[ops.launch[rows]] = np.array(recode, np.int64)[ops.name[rows]] * 2 + ops.from_graph[rows]
+    exact[ops.launch[rows]] = ops.name[rows].astype(np.int64) * 2 + ops.from_graph[rows]
+    kind[ops.launch[rows]] = ops.kind[rows]
+    before = np.flatnonzero((kind[:-1] == MEMSET) & (out[1:] == 0))  # a set of the workspace belongs to it
+    out[before] = 0
+    work = np.zeros(len(out) + 1, np.int64)
+    computes = (ops.kind == KERNEL) | (ops.kind == GRAPH)
+    np.add.at(work, ops.launch, np.where(computes, ops.end - ops.start, 0))
+    return out, exact, work[:-1]
+
+
+def _gaps(start: Ints, end: Ints) -> Ints:
+    """For how long nobody in the process had been launching before each launch, ns; 0 before the first."""
+    order = np.argsort(start, kind="stable")
+    out = np.zeros(len(start), np.int64)
+    out[order[1:]] = start[order[1:]] - np.maximum.accumulate(end[order])[:-1]
+    return out
+
+
+# ---- the loops of a thread
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Loops of one kind that follow one another: rows of `Chains`, the first launch of each round, and the end."""
+
+    kind: int
+    rows: Ints
+    starts: Ints
+    end: int
+
+
+def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, first: int) -> _Rounds | None:
+    """The rounds of the loops of a thread, None for none; ``first`` is its first launch, ``work`` ns what each runs."""
+    folds = fold_loops(symbols, exact)
+    if not folds:
+        return None
+    chains = chains_of(folds)
+    stretches = list(_stretches(chains, symbols, gap))
+    held, busy, count = (np.zeros(1 + max(each.kind for each in stretches), np.int64) for _ in range(3))
+    for each in stretches:
+        held[each.kind] += each.end - each.starts[0]
+        busy[each.kind] += work[each.starts[0] : each.end].sum()
+        count[each.kind] += len(each.starts)
+    much = (held >= MIN_SHARE * len(symbols)) | (busy >= MIN_WORK_SHARE * work.sum())
+    needed = np.array([MIN_ROUNDS[at] for at in np.searchsorted(_ROUND_SIZES, held / np.maximum(count, 1))])
+    good = np.flatnonzero(much & (busy > 0) & (count >= needed))
+    good = good[np.argsort(-held[good], kind="stable")[:_MAX_KINDS]]
+    parts: list[_Rounds] = []
+    for number, kind in enumerate([*good[:1].tolist(), *np.sort(good[1:]).tolist()]):
+        mine = [each for each in stretches if each.kind == kind]
+        parts.append(_outer(mine, number, first))
+        parts += _inner(chains, np.concatenate([each.rows for each in mine]), first)
+    names = list(vars(parts[0])) if parts else []
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return _Rounds(**columns) if parts else None
+
+
+def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
+    """The outermost loops in order; those of one kind that follow one another are one."""
+    kinds: list[frozenset[int]] = []
+    seams: list[tuple[int, int]] = []
+    group: list[tuple[int, Loop]] = []
+    before = -1
+    for row in _outermost(chains).tolist():
+        kind = _kind(kinds, frozenset(np.unique(symbols[chains.start[row] : chains.end[row]]).tolist()))
+        loop = rounds(chains, row, symbols, gap, seams[kind] if kind < len(seams) else None)
+        seams += [loop.seam] * (kind == len(seams))
+        if group and (kind != before or 2 * (loop.start - group[-1][1].end) > _typical(group[-1][1])):
+            yield _joined(before, group)
+            group = []
+        group.append((row, loop))
+        before = kind
+    if group:
+        yield _joined(before, group)
+
+
+def _outermost(chains: Chains) -> Ints:
+    """The longest loops that are in no other, in order. One of few rounds in which others go round more often most of
+    the time, such as that over the sizes of a benchmark, gives way to those.
+    """
+    size, around = chains.end - chains.start, chains.parent
+    folds = zip(chains.folds, range(len(chains.folds)), strict=True)
+    rounds_ = np.concatenate([(fold.last - fold.first) // fold.period for fold, _ in folds])
+    rounds_ = rounds_[
+        np.argsort(np.argsort(chains.fold * len(size) + chains.chain, kind="stable"), kind="stable")
+    ]
+    more = (around >= 0) & (rounds_ > rounds_[around])
+    inside = np.zeros(len(size) + 1, np.int64)
+    np.add.at(inside, around[more], size[more])
+    gone = (chains.count < _FEW) & (inside[:-1] >= _MOSTLY * size)
+    top = around < 0
+    for row in np.flatnonzero(gone).tolist():  # outer ones stand before inner ones
+        if top[row]:
+            top[row] = False
+            top |= around == row
+    rows = np.flatnonzero(top)
+    return np.sort(rows[np.argsort(-size[rows], kind="stable")[:_MAX_CHAINS]])
+
+
+def _joined(kind: int, group: list[tuple[int, Loop]]) -> _Stretch:
+    """The rounds of loops that follow one another, without those that are cut off where they meet, and at the end."""
+    starts = [group[0][1].starts]
+    for (_, before), (_, loop) in pairwise(group):
+        if 2 * (loop.starts[0] - starts[-1][-1]) < min(_typical(before), _typical(loop)):
+            starts[-1] = starts[-1][:-1]
+        starts.append(loop.starts)
+    rows, last = np.array([row for row, _ in group], np.int64), group[-1][1]
+    start = np.concatenate(starts)
+    if last.cut_off and len(start) > 1:
+        return _Stretch(kind, rows, start[:-1], int(start[-1]))
+    return _Stretch(kind, rows, start, last.end)
+
+
+def _kind(kinds: list[frozenset[int]], symbols: frozenset[int]) -> int:
+    """The kind of a loop with these symbols, which may be a new one."""
+    for kind, known in enumerate(kinds):
+        if len(symbols & known) >= _ALIKE * len(symbols | known):
+            return kind
+    kinds.append(symbols)
+    return len(kinds) - 1
+
+
+def _typical(loop: Loop) -> float:
+    """The median number of launches in a round."""
+    return float(np.median(np.diff(np.append(loop.starts, loop.end))))
+
+
+def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
+    """The rounds of the loops of one kind, numbered through."""
+    start = np.concatenate([each.starts for each in loops])
+    stop = np.concatenate([np.append(each.starts[1:], each.end) for each in loops])
+    last, none = np.zeros(len(start), bool), np.zeros(len(start), bool)
+    last[np.cumsum([len(each.starts) for each in loops]) - 1] = True
+    return _Rounds(start + first, stop + first, np.arange(len(start)), np.full(len(start), kind), none, last)
+
+
+def _inner(chains: Chains, rows: Ints, first: int) -> Iterator[_Rounds]:
+    """The rounds of loops directly inside some chains: of each period the ones that hold much of the loop around."""
+    inside = np.flatnonzero(np.isin(chains.parent, rows))
+    inside = inside[np.array([fold.period for fold in chains.folds])[chains.fold[inside]] > 1]
+    size = chains.end - chains.start
+    for fold in np.unique(chains.fold[inside]).tolist():
+        mine = inside[chains.fold[inside] == fold]
+        around = np.unique(chains.parent[mine])
+        if size[mine].sum() >= _INNER_SHARE * size[around].sum():
+            start, stop, number, last = inner_rounds(chains, mine)
+            yield _Rounds(
+                start + first, stop + first, number, np.zeros_like(start), np.ones(len(start), bool), last
+            )
+
+
+# ---- the threads of a process, and names
+
+
+def _leaders(
+    trace: Trace, found: dict[int, _Rounds], edges: NDArray[np.intp]
+) -> Iterator[tuple[int, _Rounds, Ints]]:
+    """The threads whose loops count, with their rounds and where each ends, in ns. A thread that launches as much in
+    each iteration of another one follows it; of the two the main thread of a program leads, or who begins earlier.
+    """
+
+    def rank(thread: int) -> tuple[bool, int, int]:
+        tid = int(trace.threads[thread])
+        return pid_of(tid) != tid_of(tid), int(trace.launches.start[found[thread].start[0]]), thread
+
+    led: set[int] = set()
+    for thread in sorted(found, key=rank):
+        if thread in led:
+            continue
+        mine = found[thread]
+        stop = trace.launches.end[mine.stop - 1]
+        same = ~mine.last
+        stop[same] = trace.launches.start[mine.stop[same]]
+        for other in np.flatnonzero(trace.thread_process == trace.thread_process[thread]).tolist():
+            calls = slice(*edges[other : other + 2].tolist())
+            if other == thread or calls.start == calls.stop or other in led:
+                continue
+            per_round = _in_step(trace, mine, stop, calls, found.get(other))
+            if per_round is not None:
+                led.add(other)
+                _extend(trace, mine, stop, calls, per_round)
+        yield thread, mine, stop
+
+
+def _in_step(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, theirs: _Rounds | None) -> Ints | None:
+    """How many launches of another thread (``calls``) belong to a round, by kind of loop; None where it has its own."""
+    outer = np.flatnonzero(~mine.inner)
+    if theirs is not None and np.count_nonzero(~theirs.inner) >= 2 * len(outer):
+        both = np.concatenate(
+            [trace.launches.start[mine.start[0] : mine.stop[outer[-1]]], trace.launches.start[calls]]
+        )
+        whose = np.argsort(both, kind="stable") < mine.stop[outer[-1]] - mine.start[0]
+        if np.count_nonzero(whose[1:] != whose[:-1]) > _TURNS * len(outer):
+            return None
+    begins, kind = trace.launches.start[calls], mine.kind[outer]
+    count = np.searchsorted(begins, stop[outer]) - np.searchsorted(
+        begins, trace.launches.start[mine.start[outer]]
+    )
+    usual = np.array([np.median(count[kind == each]) for each in range(int(kind.max()) + 1)], np.int64)
+    works = usual[kind] > 0
+    near = np.abs(count - usual[kind])[works] <= 1 + _SIMILAR * usual[kind][works]
+    return usual if works.any() and float(near.mean()) >= _IN_STEP else None
+
+
+def _extend(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, per_round: Ints) -> None:
+    """Let the last round of each loop end after the launches of a following thread that belong to it."""
+    launches = trace.launches
+    begins = np.sort(launches.start[mine.start[~mine.inner]])
+    for row in np.flatnonzero(mine.last & ~mine.inner).tolist():
+        begin = launches.start[mine.start[row]]
+        after = np.searchsorted(begins, begin, side="right")
+        until = begins[after] if after < len(begins) else np.iinfo(np.int64).max
+        first = calls.start + int(np.searchsorted(launches.start[calls], begin))
+        theirs = slice(first, min(first + int(per_round[mine.kind[row]]), calls.stop))
+        ends = launches.end[theirs][launches.end[theirs] <= until]
+        stop[row] = max(stop[row], *ends.tolist()) if len(ends) else stop[row]
+
+
+def _as_ranges(trace: Trace, found: list[tuple[int, _Rounds, Ints]]) -> OtherRanges:
+    """The rounds as ranges, with a sentence that says how many there are."""
+    names: dict[str, int] = {}
+    name = [
+        names.setdefault(f"{'inner ' * inner}iteration{_letter(kind)} {number}", len(names))
+        for _, rounds_, _ in found
+        for inner, kind, number in zip(
+            rounds_.inner.tolist(), rounds_.kind.tolist(), rounds_.number.tolist(), strict=True
+        )
+    ]
+    main = [rounds_.take((rounds_.kind == 0) & ~rounds_.inner) for _, rounds_, _ in found]
+    size = np.concatenate([each.stop - each.start for each in main])
+    many = f" on {len(found)} threads" if len(found) > 1 else ""
+    return OtherRanges(
+        thread=np.concatenate([np.full(len(each), trace.threads[thread]) for thread, each, _ in found]),
+        start=np.concatenate([trace.launches.start[each.start] for _, each, _ in found]),
+        end=np.concatenate([stop for *_, stop in found]),
+        kind=np.full(len(name), FOUND, np.uint8),
+        name=np.array(name, np.int32),
+        names=[RangeName(text, "found") for text in names],
+        warnings=(
+            f"iterations are found, not annotated: {plural(len(size), 'iteration')}{many} of"
+            f" {int(np.median(size)):,} launches (median); --ranges nvtx leaves them out",
+        ),
+    )
+
+
+def _letter(kind: int) -> str:
+    return "" if kind == 0 else f" {chr(ord('A') + kind)}"

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import first_appearances
+from nsysprof.core.columns import first_appearances, mixed
 from nsysprof.core.nesting import ancestors_or_self, depths, sum_ancestors
 from nsysprof.core.text import path_part
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import RANGE_KINDS
+from nsysprof.trace.trace import FOUND, RANGE_KINDS
 
 # PyTorch's autograd profiler appends what changes from call to call: `aten::mm, op_id = 17, sizes = [[2, 3]]`.
 _PER_CALL = re.compile(r", (?:op_id|seq|sizes|stashed seq|input_op_ids|in_size) = .*", re.DOTALL)
@@ -28,6 +28,7 @@ _NUMBERED = r"[ _:#=.\-]*\d+"
 _MAX_CHARACTERS, _CUT = 1 << 26, 900
 # The same for paths of more names than anybody writes: there may be as many of them as there are ranges.
 _DEEP, _CUT_DEEP = 100, 60
+_FOUND_NUMBER = re.compile(r" \d+$")  # of an iteration
 DEFAULT_MERGE = ("iter*", "step*")
 # With both of these, other names of steps merge, too (`Iteration 7`, `train_step_12`, `ProfilerStep#3`), and words that
 # may also stand for sizes (`batch 4`) where their numbers follow one another.
@@ -113,10 +114,15 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
 
     A default glob's star stands for a number (``iter7``, ``step 12``), and with all of them other names of steps
     merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); that of any other glob
-    for anything. None merges nothing.
+    for anything. Iterations that were found merge but where ``merge`` is None, which merges
+    nothing.
     """
     codes: dict[str, int] = {}
-    recode = [codes.setdefault(name, len(codes)) for name in merged_names(paths.names, merge)]
+    names = merged_names(paths.names, merge)
+    if merge is not None:
+        for code in np.unique(paths.name[paths.kind == FOUND]).tolist():
+            names[code] = _FOUND_NUMBER.sub("*", paths.names[code])
+    recode = [codes.setdefault(name, len(codes)) for name in names]
     return _group(paths.parent, np.array(recode, np.int32)[paths.name], paths.kind, list(codes))
 
 
@@ -199,7 +205,7 @@ def _chain_hash(
     parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: int, seed: int
 ) -> NDArray[np.uint64]:
     count = len(parent)
-    words = _mixed(np.arange(len(RANGE_KINDS) * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
+    words = mixed(np.arange(len(RANGE_KINDS) * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
     out = np.append(words[len(RANGE_KINDS) * name.astype(np.int64) + kind], np.uint64(0))
     up = np.append(np.where(parent < 0, count, parent), count).astype(np.int32)
     factor = np.uint64(0x9E3779B97F4A7C15)
@@ -209,15 +215,6 @@ def _chain_hash(
             factor *= factor
             up = up[up]
     return out[:-1]
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Well-spread 64-bit words for small numbers (the finalizer of SplitMix64); sparing the import of numpy.random."""
-    with np.errstate(over="ignore"):
-        values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 # ---- which instances count

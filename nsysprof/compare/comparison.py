@@ -37,6 +37,7 @@ from nsysprof.compare.pairs import (
     without_whole,
 )
 from nsysprof.compare.selection import LoadedReport, Selection, load_report
+from nsysprof.compare.totals import compare_totals
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
 from nsysprof.core.files import unusable_warning
 from nsysprof.core.text import printable, shorten
@@ -61,7 +62,7 @@ class Comparison:
     cause``, of each side its bytes by that model, and per second of its time. ``sides`` are the pairs as objects, with
     all GPU ops. ``options``: the arguments of `compare`. ``measured``: for each pair the measurement of either side by
     hardware counters, empty without counters; ``gaps`` then has, for either side, the columns `traffic.COLUMNS`.
-    ``records``: the run record of each report, None where there is none.
+    ``records``: the run record of each report, None where there is none. ``totals``: of whole traces `compare_totals`.
     """
 
     pairs: pd.DataFrame
@@ -75,6 +76,7 @@ class Comparison:
     sides: tuple[Pair, ...] = field(repr=False)
     measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
     records: tuple[Path | None, ...] = ()
+    totals: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     @property
     def one_report(self) -> bool:
@@ -232,6 +234,7 @@ def compare(
         sides=tuple(pairs),
         measured=measured,
         records=tuple(records),
+        totals=compare_totals(reports[0], reports[-1]) if any(pair.base.is_whole for pair in pairs) else {},
     )
 
 

@@ -94,6 +94,11 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         "nsysprof": __version__,
         "options": comparison.options,
         "warnings": list(comparison.warnings),
+        **(
+            {"totals": {name: records(each) for name, each in comparison.totals.items()}}
+            if comparison.totals
+            else {}
+        ),
         "pairs": pairs,
     }
 

@@ -18,7 +18,7 @@ from nsysprof.compare.findings import Difference, row_dicts
 from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import Selection
-from nsysprof.compare.text import clock_table, gap_table, pair_table, traffic_tables
+from nsysprof.compare.text import clock_table, gap_table, pair_table, totals_tables, traffic_tables
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import drop_repeats, one_line, shorten, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
@@ -52,6 +52,7 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         overview=pair_table(comparison).html() if len(differences) > 1 else None,
         pairs=[_pair(each, opened=each is largest) for each in differences[:MAX_PAGE_PAIRS]],
         left_out=left_out,
+        totals=[table.html() for table in totals_tables(comparison, MAX_CAUSES)],
         environments=_environments(comparison),
     )
 

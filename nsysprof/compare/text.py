@@ -11,6 +11,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import Difference, calls_text, row_dicts
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
+from nsysprof.compare.totals import totals_table
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
@@ -55,6 +56,7 @@ def comparison_text(
             differences = differences[:1]
     for difference in differences:
         blocks += _difference(difference, top, markdown)
+    blocks += [table.lines(markdown) for table in totals_tables(comparison, top)]
     lines = [line for block in blocks if block for line in ("", *block)][1:]
     # Markdown is escaped already, and visible but for the mark that breaks mentions
     shown = str if markdown else visible
@@ -180,6 +182,14 @@ def clock_table(difference: Difference) -> TextTable:
         "lrrrrl",
         f"median call ± half the IQR{few}; span: from its first GPU op to that of the next call",
     )
+
+
+def totals_tables(comparison: Comparison, top: int) -> Iterator[TextTable]:
+    """The host calls and the copies of whole traces; nothing where no whole traces are compared."""
+    for pair in comparison.sides:
+        if pair.base.is_whole:
+            heads = shorten_both(*pair.names, _SIDE_WIDTH, one_line)
+            yield from (totals_table(name, totals, heads, top) for name, totals in comparison.totals.items())
 
 
 def _interval(row: Mapping[str, Any]) -> str:

@@ -42,6 +42,15 @@ def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return codes, first[by_place]
 
 
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Well-spread 64-bit words for small numbers (the finalizer of SplitMix64); sparing the import of numpy.random."""
+    with np.errstate(over="ignore"):
+        values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
 def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
     key, most = np.zeros(len(columns[0]), np.int64), 1

@@ -212,6 +212,41 @@ class Captures:
     time: NDArray[np.int64]
 
 
+POOL = "pool"  # the kind of memory that pools hold, in use or not
+KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    """Changes of the memory that processes have allocated, in the order of time; at one time releases come first.
+
+    ``uses``: ``(globalPid, CUDA id of the device, kind)``, the kind as CUDA calls it, or `POOL`. Of each change:
+    ``use`` int32 into those; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns, for an allocation when it
+    is given back, or `KEPT`, for all else, also of pools, ``time``; ``thread``, ``start``, ``end`` int64, the globalTid
+    and the times of the host call, 0 where it is not known.
+    """
+
+    uses: tuple[tuple[int, int, str], ...]
+    use: NDArray[np.int32]
+    time: NDArray[np.int64]
+    change: NDArray[np.int64]
+    until: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def over_time(self, rows: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """When some changes make another number of bytes of all that they change, and how many from then on."""
+        time, size = self.time[rows], np.cumsum(self.change[rows])
+        last = np.append(time[1:] != time[:-1], True)[: len(time)]
+        return time[last], size[last]
+
+    def by_use(self) -> tuple[MemoryUse, ...]:
+        """The `MemoryUse` of each use, in the order of process, device and kind."""
+        order = sorted(range(len(self.uses)), key=self.uses.__getitem__)
+        return tuple(MemoryUse(*self.uses[code], *self.over_time(self.use == code)) for code in order)
+
+
 @dataclass(frozen=True)
 class MemoryUse:
     """Memory of one kind that one process has allocated on one device.
@@ -254,6 +289,7 @@ _NO_FLAGS = np.empty(0, bool)
 NO_HOST_CALLS = HostCalls(
     _NO_CODES, _NONE, _NONE, _NO_CODES, CallNames([], np.empty(0, np.uint8), _NO_FLAGS, _NO_FLAGS), _NONE
 )
+NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 
 

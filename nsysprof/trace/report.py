@@ -19,13 +19,14 @@ from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
     NO_HOST_CALLS,
+    NO_MEMORY,
     CallList,
     Captures,
     Dependencies,
     HostActivity,
     HostCalls,
     Job,
-    MemoryUse,
+    MemoryEvents,
     OpDetails,
     OtherRanges,
     no_captures,
@@ -172,9 +173,9 @@ class Reader(ABC):
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
         return NO_ACTIVITY
 
-    def memory_use(self) -> tuple[MemoryUse, ...]:
-        """GPU memory that was allocated, over time."""
-        return ()
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back."""
+        return NO_MEMORY
 
     def thread_names(self) -> dict[int, str]:
         """The names of threads, by their ids in `Trace.threads`."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import HostCalls, OtherRanges
+from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges
 from nsysprof.trace.report import Report
 
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
@@ -255,6 +255,11 @@ class Trace:
         """The GPU number of each stream; -1 for those of migrations."""
         migrates = np.array([stream.migrates for stream in self.streams], bool)
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
+
+    @cached_property
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back; the report must be open."""
+        return self.report.reader.memory()
 
     @cached_property
     def copy_ops(self) -> NDArray[np.intp]:

@@ -421,9 +421,10 @@ def test_without_ranges_the_zoom_is_on_what_is_as_dense_as_most(trace: MakeTrace
     ]
     for n in range(100):  # a kernel of 50 ns every 100 ns, after a wait
         at = 500_000 + 100 * n + (20_000 if n >= 50 else 0)
-        items.append(launch_kernel(GEMM, (at - 5, at - 4), (at, at + 50), id=100 + n))
+        items.append(launch_kernel(f"kernel_{n}", (at - 5, at - 4), (at, at + 50), id=100 + n))
     items += [
-        launch_kernel(GEMM, (540_000, 540_001), (at, at + 10), id=at) for at in range(540_100, 540_500, 10)
+        launch_kernel(f"kernel_{at}", (540_000, 540_001), (at, at + 10), id=at)
+        for at in range(540_100, 540_500, 10)
     ]
     zoom = zoomed(trace(*items))
     ops = own_ops(zoom)

@@ -27,15 +27,14 @@ from tests.kit.trace import Gpu, Items, Kernel, Range, ThreadName, launch_kernel
 ROOT = Path(__file__).parents[2]
 SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
 LATE = 1_000_000
-TABLES = [
-    "analysis.json",
+SUMMARIES = [
     "calls.csv",
     "copies.csv",
-    "instances.csv",
-    "kernels.csv",
-    "ranges.csv",
     "streams.csv",
-]
+    "gaps.csv",
+    "utilisation.csv",
+]  # in the order in which they are written
+TABLES = sorted(["analysis.json", "instances.csv", "kernels.csv", "ranges.csv", *SUMMARIES])
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 
 SMALL = """\
@@ -147,7 +146,7 @@ def test_the_whole_output(small: Path, run: Run) -> None:
     assert done.out == SMALL
     assert done.err == (
         "\nWritten to report.analysis/: kernel_counts.png, kernel_breakdown.png, timeline.png, ranges.csv,"
-        " instances.csv, kernels.csv, analysis.json, calls.csv, copies.csv, streams.csv\n"
+        f" instances.csv, kernels.csv, analysis.json, {', '.join(SUMMARIES)}\n"
     )
     assert done.code == 0
 
@@ -359,10 +358,8 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
 def test_results_go_where_they_are_sent(small: Path, run: Run, tmp_path: Path) -> None:
     """`-o` takes a folder that is made with those around it; none is made in the current folder then."""
     done = run("analyze", small.name, "--no-charts", "-o", "a/b c")
-    assert (
-        done.err
-        == "\nWritten to a/b c/: ranges.csv, instances.csv, kernels.csv, analysis.json, calls.csv, copies.csv, streams.csv\n"
-    )
+    written = ", ".join(["ranges.csv", "instances.csv", "kernels.csv", "analysis.json", *SUMMARIES])
+    assert done.err == f"\nWritten to a/b c/: {written}\n"
     assert files(tmp_path) == ["a", "a/b c", *(f"a/b c/{name}" for name in TABLES), "report.sqlite"]
 
 
@@ -587,7 +584,7 @@ def test_instances_on_demand(small: Path, run: Run, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(analysis_files, "MAX_INSTANCES", 2)
     done = run("analyze", small.name, "--no-charts")
     assert done.err == (
-        "\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json, calls.csv, copies.csv, streams.csv\n"
+        f"\nWritten to report.analysis/: ranges.csv, kernels.csv, analysis.json, {', '.join(SUMMARIES)}\n"
         "instances.csv is left out: it would have 3 rows; --instances writes it\n"
     )
     assert run("analyze", small.name, "--no-charts", "--instances").err.count("instances.csv") == 1
@@ -617,7 +614,7 @@ def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path
         done = run("analyze", name)
         assert done.code == 0, done.err
         assert f"  warning  the report holds {lacks[name]}" in done.out
-        lacking = {"copies.csv"} if name == "work.sqlite" else {"calls.csv", "copies.csv", "streams.csv"}
+        lacking = {"copies.csv"} if name == "work.sqlite" else set(SUMMARIES)
         assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*(set(TABLES) - lacking), *CHARTS])
     assert "it has no ranges at all" in known_failure(
         run("analyze", "work.sqlite", "--range", "x", "--no-charts")

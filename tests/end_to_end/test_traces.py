@@ -22,6 +22,7 @@ from nsysprof.analyze.breakdown import break_down
 from nsysprof.capture.text import difference_lines
 from nsysprof.formats.run_record import record_beside
 from nsysprof.kernels.backends import judge_backends
+from nsysprof.summaries.every import FILES as SUMMARY_FILES
 from nsysprof.trace.report import open_report
 from tests.kit.command_line import runner
 from tests.kit.reports import BLOCK, TRACES, TWO, attributed, broken_down
@@ -29,15 +30,7 @@ from tests.kit.reports import BLOCK, TRACES, TWO, attributed, broken_down
 README = (TRACES / "README.md").read_text(encoding="utf-8")
 NAMES = ("run", "block", "two-processes")
 every = pytest.mark.parametrize("name", NAMES)
-FILES = [
-    "analysis.json",
-    "calls.csv",
-    "copies.csv",
-    "instances.csv",
-    "kernels.csv",
-    "ranges.csv",
-    "streams.csv",
-]
+FILES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv", *SUMMARY_FILES]
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 DESTROYED = "NVTX function nvtxDomainDestroy was called with wrong domain ID argument."
 # What a run of `nsysprof analyze` says of each: warnings, the line of totals, the ledger.

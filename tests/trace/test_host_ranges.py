@@ -74,6 +74,16 @@ def test_a_call_that_never_returns_ends_with_the_session(trace: MakeTrace) -> No
     assert "calls of MPI or OpenACC that did not return while nsys recorded: 1" in whole.warnings
 
 
+def test_of_many_calls_that_never_return_one_is_open(trace: MakeTrace) -> None:
+    """A thread is in one call at a time: its last one lasts, so that paths do not become as deep as a file is long."""
+    calls = [MpiCall("MPI_Recv", at, None, thread=1 + at % 2) for at in range(200)]
+    path = trace(*calls, *launch_kernel("k", (220, 222), (230, 240), id=1))
+    lasting = [row[2:4] for row in ranges_of(path, "mpi") if row[3] > row[2]]
+    assert lasting == [(198, 240), (199, 240)]
+    with open_report(path) as report:
+        assert nsysprof.attribute(report, ranges="mpi").parent.max() == -1
+
+
 def test_constructs_are_named_as_nsys_names_them(trace: MakeTrace) -> None:
     """Name, file and line; a file without its folder where no other is called so; without a file, the function."""
     path = trace(

@@ -30,22 +30,24 @@ _MISSING = -1
 def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) -> OtherRanges:
     """The ranges of ``sources``, of ``mpi`` and ``openacc``.
 
-    A call that never returned ends with the session. A call that waits for several requests, and one that sends and
+    The last call of a thread ends with the session where it never returned; others without an end take no time, as
+    more than one cannot be open. A call that waits for several requests, and one that sends and
     receives, has a row for each of them: of equal rows of one thread one counts.
     """
     kinds = {table: kind for each in sources for kind, tables in [_TABLES[each]] for table in tables}
-    rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1")
-    names, unended = _Names(), 0
+    rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")
+    names = _Names()
     for table, kind in sorted(kinds.items()):
         for block in read_blocks(source, table, _NEEDS, (*_NAMES, *_PLACE)):
             start, end = times(block)
-            running = block.nulls.get("end")
-            if running is not None:
-                end = np.where(running, np.maximum(start, trace.session_end), end)
-                unended += int(np.count_nonzero(running))
             thread, name = column(block, "globalTid"), names.encode(block, kind)
-            rows.add(block.rows, thread=thread, start=start, end=end, name=name, kind=kind)
+            unended = block.nulls.get("end", np.zeros(block.rows, bool))
+            rows.add(block.rows, thread=thread, start=start, end=end, name=name, kind=kind, open=unended)
     columns = rows.take_rest()
+    unended = np.flatnonzero(columns.pop("open"))
+    by_thread = unended[np.lexsort([columns[each][unended] for each in ("name", "start", "thread")])]
+    last = by_thread[np.append(np.diff(columns["thread"][by_thread]) != 0, True)[: len(by_thread)]]
+    columns["end"][last] = np.maximum(columns["start"][last], trace.session_end)
     order = np.lexsort([columns[each] for each in ("name", "end", "start", "thread")])
     new = np.zeros(len(order), bool)
     new[:1] = True
@@ -56,8 +58,8 @@ def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) ->
         f"{each.table} lacks {' and '.join(each.lacks)}: its {each.rows:,} rows cannot be read and are no ranges"
         for each in unread_tables(source, dict.fromkeys(kinds, _NEEDS))
     ]
-    if unended:
-        warnings.append(f"calls of MPI or OpenACC that did not return while nsys recorded: {unended:,}")
+    if len(unended):
+        warnings.append(f"calls of MPI or OpenACC that did not return while nsys recorded: {len(unended):,}")
     kept = {each: trace.arena.take(values, order[new]) for each, values in columns.items()}
     return OtherRanges(**kept, names=names.ranges(source), warnings=tuple(warnings))
 

@@ -21,7 +21,7 @@ from nsysprof.trace.details import (
     HostActivity,
     HostCalls,
     Job,
-    MemoryUse,
+    MemoryEvents,
     OpDetails,
     OtherRanges,
 )
@@ -29,11 +29,12 @@ from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
+from nsysprof.trace.nsys.memory import read_memory
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import Progress, Reader, Report
 from nsysprof.trace.trace import Trace
@@ -123,10 +124,10 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_host_activity(self.source, arena)
 
-    def memory_use(self) -> tuple[MemoryUse, ...]:
-        """GPU memory that was allocated, over time."""
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back."""
         with reading(self.path):
-            return read_memory_use(self.source)
+            return read_memory(self.source)
 
     def thread_names(self) -> dict[int, str]:
         """The name of each globalTid that has one."""

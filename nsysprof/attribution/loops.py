@@ -1,0 +1,317 @@
+"""Loops in a sequence of symbols, such as the launches of a thread: what repeats, within what, and where it begins.
+
+Equal neighbours make one token. Then the shortest period that repeats anywhere is folded into one token wherever it
+does, and so on with what is left, so that an inner loop of any number of rounds looks the same in each round of the
+loop around it. A fold spans what interrupts a loop for less than half a period: an extra kernel now and then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import mixed
+from nsysprof.core.intervals import Ints, expand_ranges
+from nsysprof.core.nesting import enclosing
+
+_GRAMS = (1, 2, 4, 8, 16)  # lengths of the pieces whose distances propose periods
+_CANDIDATES = 64  # periods to try at a time
+_DEPTH = 12  # how deep loops are in loops at most
+_SEED = 3  # rounds without any variation that make a loop,
+_LONG, _LONG_SEED = 16, 2  # and of rounds of so many tokens
+_FOLLOWED, _VARIED = 8, 0.005  # kinds of loops followed through variations, by what they have without
+_PAIRS = 4  # pairs of tokens that tell where in a round they are, from which on one alone proves nothing
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What repeats from symbol ``start`` to before ``end``.
+
+    ``starts`` int64, the first symbol of each round, in order; of the last one less than half is there where it is
+    ``cut_off``. ``seam`` are the symbols between which a round begins: the last of one and the first of the next.
+    """
+
+    start: int
+    end: int
+    starts: Ints
+    cut_off: bool
+    seam: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """The ``tokens`` before a fold, the first symbol of each and the end (``at``), and the loops of this ``period``.
+
+    A loop, here a chain, is of tokens ``[first, last)``; at ``clean`` begin two rounds of it without any variation.
+    ``plain`` are the tokens of the symbols themselves.
+    """
+
+    plain: Words
+    tokens: Words
+    at: Ints
+    period: int
+    first: Ints
+    last: Ints
+    clean: Ints
+
+
+def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
+    """Fold a sequence, see above: the folds with loops, from the innermost. The first is that of neighbours that are
+    equal in ``exact``; from there on equal ``symbols`` will do.
+    """
+    words = mixed(symbols.astype(np.uint64))
+    new = np.flatnonzero(np.append(True, words[1:] != words[:-1])[: len(words)])
+    at = np.append(new, len(words))
+    run = np.append(np.flatnonzero(np.append(True, exact[1:] != exact[:-1])), len(exact))
+    repeated = np.flatnonzero(np.diff(run) >= _SEED)
+    first = run[repeated]
+    folds = [_Fold(words, words, np.arange(len(words) + 1), 1, first, run[repeated + 1], first)]
+    tokens = words[new]
+    for _ in range(_DEPTH):
+        before = len(folds)
+        for period in _periods(tokens):
+            if (loops := _loops(words[at[:-1]], tokens, period)) is not None:
+                folds.append(_Fold(words, tokens, at, period, *loops))
+                tokens, at = _folded(folds[-1])
+        if len(folds) == before:
+            break
+    return folds if len(repeated) else folds[1:]
+
+
+def _periods(tokens: Words) -> list[int]:
+    """Periods that the distance of equal pieces proposes, in ascending order."""
+    count = len(tokens)
+    support, piece = np.zeros(count + 1, np.int64), tokens
+    for size in _GRAMS:
+        if size > 1:
+            half = size // 2
+            if len(piece) <= half:
+                break
+            with np.errstate(over="ignore"):
+                piece = mixed(piece[:-half] * np.uint64(3) + piece[half:])
+        order = np.argsort(piece, kind="stable")
+        equal = piece[order][1:] == piece[order][:-1]
+        distance = np.diff(order)[equal]
+        np.maximum(support, np.bincount(distance, minlength=count + 1), out=support)
+    periods = np.flatnonzero(support >= _SEED - 1)
+    periods = periods[(periods >= 2) & (_SEED * periods <= count)]
+    best = periods[np.argsort(-support[periods], kind="stable")[:_CANDIDATES]]
+    return np.sort(best).tolist()  # type: ignore[no-any-return]
+
+
+def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] | None:
+    """Find where tokens repeat: first, last and clean of `_Fold`; None for nowhere. Those that are not as they were
+    (``plain``) are folded loops.
+    """
+    equal = (tokens[period:] == tokens[:-period]).astype(np.int8)
+    edge = np.flatnonzero(np.diff(np.concatenate([[0], equal, [0]])))
+    rounds_ = _LONG_SEED if period >= _LONG else _SEED
+    long = edge[1::2] - edge[0::2] >= (rounds_ - 1) * period
+    for part in (each for each in range(1, period // 2 + 1) if period % each == 0 and long.any()):
+        differs = np.append(0, np.cumsum(tokens[part:] != tokens[:-part]))
+        places = edge[0::2]  # rounds that are rounds of a shorter loop are none
+        long &= differs[np.minimum(places + period, len(differs) - 1)] > differs[places]
+    if not long.any():
+        return None
+    first, last = edge[0::2][long], edge[1::2][long] + period
+    clean = first.copy()
+    first[1:] = np.maximum(first[1:], last[:-1])
+    body = _bodies(tokens, clean, period)
+    taken = np.zeros(len(tokens) + 1, bool)
+    followed = []
+    kinds, of = np.unique(body, return_inverse=True)
+    held = np.bincount(of.reshape(-1), weights=last - first)
+    pair, loops_before = _pairs(tokens), np.append(0, np.cumsum(tokens != plain))
+    for kind in np.argsort(-held, kind="stable")[:_FOLLOWED].tolist():
+        if period < _PAIRS or held[kind] < _VARIED * len(tokens):
+            break
+        at = int(clean[np.argmax(body == kinds[kind])])
+        for begin, end in _followed(pair, at, period, taken, loops_before):
+            followed.append((begin, end, at))
+            taken[begin:end] = True
+    free = np.flatnonzero(~taken[first] & ~taken[last - 1] & (last - first >= _SEED * period))
+    several = np.array(followed, np.int64).reshape(-1, 3)
+    columns = [
+        np.append(one, other[free]) for one, other in zip(several.T, (first, last, clean), strict=True)
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return (columns[0][order], columns[1][order], columns[2][order]) if len(order) else None
+
+
+def _bodies(tokens: Words, at: Ints, period: int) -> Words:
+    """A word for the round at each place, wherever in it the round begins."""
+    with np.errstate(over="ignore"):
+        total = np.append(np.uint64(0), np.cumsum(mixed(tokens)))
+        return mixed(total[at + period] - total[at] + np.uint64(period))
+
+
+def _pairs(tokens: Words) -> Words:
+    """A word for each token with the next one."""
+    with np.errstate(over="ignore"):
+        return mixed(tokens[:-1] * np.uint64(3) + tokens[1:])
+
+
+def _in_phase(pair: Words, one_round: Words) -> tuple[Ints, Ints, int]:
+    """Which pairs of tokens show where in a round they are, and for each where the round would begin. Only those count
+    that agree with a neighbour, where there are enough. Also how many there are in a round without variation.
+    """
+    known, phase, count = np.unique(one_round, return_index=True, return_counts=True)
+    known, phase = known[count == 1], phase[count == 1]
+    if not len(known):
+        return np.empty(0, np.int64), np.empty(0, np.int64), 0
+    place = np.minimum(np.searchsorted(known, pair), len(known) - 1)
+    at = np.flatnonzero(known[place] == pair)
+    begin = at - phase[place[at]]
+    if len(known) >= _PAIRS:
+        step = np.diff(begin)
+        agrees = (step == 0) | (step == len(one_round))
+        kept = np.append(agrees, False) | np.append(False, agrees)
+        at, begin = at[kept], begin[kept]
+    return at, begin, len(known)
+
+
+def _followed(
+    pair: Words, clean: int, period: int, taken: NDArray[np.bool_], loops_before: Ints
+) -> list[tuple[int, int]]:
+    """Where the loop of a clean round goes on, through variations that interrupt it for less than half a round and hold
+    no loop; places where tokens are ``taken`` are left out.
+    """
+    at, begin, usual = _in_phase(pair, pair[clean : clean + period])
+    free = ~taken[at]
+    at, begin = at[free], begin[free]
+    if not len(at):
+        return []
+    new = np.append(True, np.diff(begin) >= period / 2)
+    of = np.cumsum(new) - 1
+    full = 2 * np.bincount(of) >= usual
+    apart = np.append(True, np.diff(at) > period // 2 + period // max(usual, 1))
+    apart[1:] |= loops_before[at[1:]] > loops_before[np.minimum(at[:-1] + 2, at[1:])]
+    stretch = np.cumsum(apart) - 1
+    of_round = stretch[new]
+    count, good = np.bincount(stretch[new]), np.bincount(of_round, weights=full)
+    first = np.flatnonzero(apart)
+    last = np.append(first[1:], len(at)) - 1
+    kept = np.flatnonzero((good > _SEED) & (2 * good >= count[: len(good)]))
+    return list(zip(at[first[kept]].tolist(), (at[last[kept]] + 2).tolist(), strict=True))
+
+
+def _folded(fold: _Fold) -> tuple[Words, Ints]:
+    """The tokens after a fold, one for each chain, and their first symbols."""
+    inside = np.zeros(len(fold.tokens) + 1, np.int64)
+    np.add.at(inside, fold.first + 1, 1)
+    np.add.at(inside, fold.last, -1)
+    kept = np.flatnonzero(np.cumsum(inside[:-1]) == 0)
+    tokens = fold.tokens.copy()
+    tokens[fold.first] = _bodies(fold.tokens, fold.clean, fold.period)
+    return tokens[kept], np.append(fold.at[kept], fold.at[-1])
+
+
+# ---- loops of all folds, with their rounds
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The loops of all folds, each before those inside it: their symbols ``[start, end)``, the fold, the number in it,
+    about how many rounds (``count``), and ``parent``, the innermost other one around each, -1 for none.
+    """
+
+    folds: list[_Fold]
+    start: Ints
+    end: Ints
+    fold: Ints
+    chain: Ints
+    count: Ints
+    parent: NDArray[np.int32]
+
+
+def chains_of(folds: list[_Fold]) -> Chains:
+    """Collect the loops of all folds of a sequence."""
+    start = np.concatenate([each.at[each.first] for each in folds])
+    end = np.concatenate([each.at[each.last] for each in folds])
+    fold = np.repeat(np.arange(len(folds)), [len(each.first) for each in folds])
+    chain = np.concatenate([np.arange(len(each.first)) for each in folds])
+    count = np.concatenate([(each.last - each.first) // each.period for each in folds])
+    order = np.lexsort((-fold, -end, start))
+    start, end = start[order], end[order]
+    return Chains(folds, start, end, fold[order], chain[order], count[order], enclosing(end))
+
+
+def rounds(chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None) -> Loop:
+    """One loop with its rounds. They begin where the loop does, or so that it ends with a whole round: of the two where
+    the longer ``gap`` (int64, before each symbol) is, a gap at a round without variation counting double. Or at the
+    ``seam`` of another loop, where there is one.
+    """
+    fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
+    first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
+    pair, period = _pairs(fold.tokens[first:last]), fold.period
+    one_round = _pairs(fold.tokens[clean : clean + 2 * period])
+    at, begin, usual = _in_phase(pair, one_round[:period])
+    cuts = {0: True}
+    if len(at):
+        ends = np.append(at, at[-1] + period)[[0, usual - 1, -1 - min(usual, len(at)), -2]]
+        cuts = {int(at[-1] - begin[-1] + 2) % period: bool(ends[3] - ends[2] < period)}
+        left = int(at[0] - begin[0])
+        cuts[left] = bool(ends[1] - ends[0] < period) or cuts.get(left, False)
+    second = fold.at[clean + period + np.arange(period)]
+    seams = list(zip(symbols[second - 1].tolist(), symbols[second].tolist(), strict=True))
+    cuts = {cut: True for cut, each in enumerate(seams) if each == seam} or cuts
+    places = {cut: first + _places(pair, one_round[cut : cut + period], last - first) for cut in cuts}
+    waits = {
+        cut: (1 + whole) * max(float(np.median(gap[fold.at[places[cut]]])), 1) for cut, whole in cuts.items()
+    }
+    cut = max(sorted(cuts), key=waits.__getitem__)
+    place = places[cut]
+    head = fold.tokens[max(int(place[0]) - period // 2, 0) : int(place[0]) + 1] == fold.tokens[clean + cut]
+    if head.any():  # where a variation is near the first head
+        place[0] -= len(head) - 1 - int(np.flatnonzero(head)[-1])
+    cut_off = 2 * (last - int(place[-1])) < period
+    return Loop(
+        int(chains.start[row]), int(chains.end[row]), _begin(fold, place, symbols), cut_off, seams[cut]
+    )
+
+
+def _places(pair: Words, one_round: Words, size: int) -> Ints:
+    """Where rounds begin among ``size`` tokens with these pairs, but for one of which the larger half lies before."""
+    period = len(one_round)
+    at, begin, _ = _in_phase(pair, one_round)
+    if not len(at):
+        return np.arange(0, size, period)
+    if at[-1] == size - 2:  # the last token ends a pair and begins none
+        at = np.append(at, size - 1)
+        begin = np.append(begin, size - 1 - (at[-2] + 1 - begin[-1]) % period)
+    new = np.append(True, np.diff(begin) >= period / 2)
+    new[0] = 2 * begin[0] >= -period
+    out: Ints = np.maximum(begin, np.append(0, at[:-1] + 1))[new]
+    return out if len(out) else np.zeros(1, np.int64)
+
+
+def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
+    """The first symbol of each round. Where a round ends with what the next one begins with, the two share a token:
+    then as many symbols of it count to the next as the first round begins with.
+    """
+    begin, end = fold.at[places], fold.at[places + 1]
+    size = end - begin
+    wanted = min(int(size[0]), int(np.median(size)))
+    alike: NDArray[np.bool_] = symbols[begin] == symbols[end - 1]
+    alike &= fold.tokens[places] == fold.plain[begin]  # no folded loop
+    return np.where(alike & (size > wanted), end - wanted, begin)
+
+
+def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+    """The rounds of loops of one fold, which begin where each of them does: int64 symbols ``[start, stop)`` and the
+    number of each round in its loop; bool, the last of it.
+    """
+    fold = chains.folds[int(chains.fold[rows[0]])]
+    chain = np.sort(chains.chain[rows])
+    first, last = fold.first[chain], fold.last[chain]
+    count = np.maximum((last - first + fold.period // 2) // fold.period, 1)
+    number = expand_ranges(np.zeros_like(count), count)
+    start = fold.at[np.repeat(first, count) + fold.period * number]
+    final = np.append(number[1:] == 0, True)
+    stop = np.append(start[1:], 0)
+    stop[final] = fold.at[last]
+    return start, stop, number, final
