@@ -190,7 +190,8 @@ def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     rows = min(top, _FEW) if annotated(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
         if answer.finding:
-            yield [answer.finding, *answer.show(rows).lines()]
+            finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "").replace("\u00a0", " ")
+            yield [finding, *answer.show(rows).lines()]
 
 
 def verification(result: Verification) -> str:
