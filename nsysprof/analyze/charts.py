@@ -18,7 +18,7 @@ from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
 from nsysprof.analyze.ledger import FAULT_BOUND
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
-from nsysprof.analyze.timeline import RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
+from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.chart import Chart
@@ -35,7 +35,7 @@ from nsysprof.charts.marks import (
     Plan,
     Stream,
 )
-from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
+from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
@@ -133,11 +133,16 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     length = np.maximum(np.diff(answer.edges), 1)
-    lanes: list[HostLane | StreamLane | RangeLane] = [*answer.hosts, *answer.ranges, *answer.streams]
+    lanes: list[HostLane | StreamLane | RangeLane | MemoryLane]
+    lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.memory]
     order = [*order, -1]  # -1: of no process with GPU work
     out: list[Stream | Marks] = []
     for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
         label = shorten(lane.label, _LABEL)
+        if isinstance(lane, MemoryLane):
+            level = np.ceil(lane.live / max(lane.peak, 1) * STREAM_LEVELS).astype(np.uint8)
+            out.append(Stream(label, lane.process, level, np.zeros(len(level), np.uint8), [MEMORY]))
+            continue
         if not isinstance(lane, RangeLane):
             level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
             level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)

@@ -171,24 +171,15 @@ def _ledger(breakdown: Breakdown) -> Iterator[str]:
 
 def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
     """Show how the GPU ops divide, the ``top`` parts, where the answer is split."""
-    rows = []
+    rows, total = [], breakdown.totals["sum_ns"]
     for part, _ in breakdown.parts if breakdown.by else ():
         ops = part.attribution.trace.ops
         chosen = slice(None) if part.ops is None else part.ops
         kind, sum_ns = ops.kind[chosen], int((ops.end[chosen] - ops.start[chosen]).sum())
-        rows.append((-sum_ns, one_line(str(part.label), 40), len(kind), np.count_nonzero(kind == KERNEL)))
-    total = breakdown.totals["sum_ns"]
-    cells = [
-        [
-            label,
-            f"{ops:,}",
-            f"{kernels:,}",
-            format_ns(-sum_ns),
-            format_share(-sum_ns / total) if total else "",
-        ]
-        for sum_ns, label, ops, kernels in sorted(rows)
-        if ops
-    ]
+        kernels, share = np.count_nonzero(kind == KERNEL), format_share(sum_ns / total) if total else ""
+        name = one_line(str(part.label), 40)
+        rows.append((-sum_ns, name, [name, f"{len(kind):,}", f"{kernels:,}", format_ns(sum_ns), share]))
+    cells = [row for _, _, row in sorted(rows) if row[1] != "0"]
     if cells:
         yield text_table([f"by {breakdown.by}", "GPU ops", "kernels", "sum", "share"], cells[:top], "lrrrr")
         if len(cells) > top:
@@ -215,7 +206,8 @@ def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     rows = min(top, _FEW) if annotated(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
         if answer.finding:
-            yield [answer.finding, *answer.show(rows).lines()]
+            finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "").replace("\u00a0", " ")
+            yield [finding, *answer.show(rows).lines()]
 
 
 def verification(result: Verification) -> str:

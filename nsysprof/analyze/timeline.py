@@ -22,7 +22,9 @@ from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
+from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import HostActivity
 from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
 
@@ -57,6 +59,16 @@ class StreamLane:
 
 
 @dataclass(frozen=True)
+class MemoryLane:
+    """Memory of one GPU: the most bytes that are live in each column of the timeline, and of all (``peak``)."""
+
+    label: str
+    process: int
+    live: Ints
+    peak: int
+
+
+@dataclass(frozen=True)
 class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
@@ -85,6 +97,7 @@ class Timeline:
     breakdown: Breakdown
     edges: Ints
     streams: tuple[StreamLane, ...]
+    memory: tuple[MemoryLane, ...]
     ranges: tuple[RangeLane, ...]
     zoom: Zoom | None
     gpus: int
@@ -119,6 +132,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         breakdown=breakdown,
         edges=edges,
         streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
+        memory=tuple(_memory_lanes(trace, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
         gpus=breakdown.gpu_count if len(trace.ops) else 0,
@@ -281,6 +295,13 @@ def _stream_lanes(
             total_ns=int((last - first).sum()),
             streams=len(streams),
         )
+
+
+def _memory_lanes(trace: Trace, edges: Ints) -> Iterator[MemoryLane]:
+    """Make a lane per GPU whose memory was recorded."""
+    for label, (process, time, size) in gpu_memory(trace).items():
+        live, peak = most_live(time, size, edges[:-1], edges[1:]), int(size.max())
+        yield MemoryLane(f"{label} · memory, up to {format_bytes(peak)}", process, live, peak)
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:

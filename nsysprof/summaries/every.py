@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsysprof.summaries import copies, gaps, memory, streams
+from nsysprof.summaries import calls, copies, gaps, memory, streams
 from nsysprof.summaries.summary import Summary
 
-SUMMARIES: tuple[Summary, ...] = (copies.SUMMARY, memory.SUMMARY, streams.SUMMARY, gaps.SUMMARY)
+SUMMARIES: tuple[Summary, ...] = tuple(room.SUMMARY for room in (calls, copies, memory, streams, gaps))
 FILES = tuple(table.file for summary in SUMMARIES for table in summary.tables)

@@ -70,31 +70,34 @@ class _Line:
     time: Ints
     size: Ints
 
-    def at(self, moment: Ints) -> Ints:
-        """How much is live at each moment."""
-        return np.append(self.size, 0)[np.searchsorted(self.time, moment, side="right") - 1]
-
-    def most(self, start: Ints, end: Ints) -> Ints:
-        """The most that is live in each stretch of time."""
-        low, high = (np.searchsorted(self.time, edge, side="right") for edge in (start, end))
-        order, out = np.argsort(low, kind="stable"), np.zeros(len(low), np.int64)
-        out[order] = slice_reduce(np.maximum, self.size, low[order], high[order], 0)
-        return np.maximum(out, self.at(start))
-
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """For each GPU on which memory was recorded, by its label: a process (a globalPid) that used it, and the bytes of
-    `ON_GPU` that are live from each time (ns) on.
+    """For each GPU on which memory was recorded, by its label: a process that used it (an index of
+    ``trace.processes``), and the bytes of `ON_GPU` that are live from each time (ns) on.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}
     for code, (_, _, kind) in enumerate(events.uses):
         if kind in ON_GPU:
             used.setdefault(gpus[code], []).append(code)
+    place = {process: code for code, process in enumerate(trace.processes.tolist())}
     return {
-        label: (events.uses[codes[0]][0], *events.over_time(np.isin(events.use, codes)))
+        label: (place.get(events.uses[codes[0]][0], 0), *events.over_time(np.isin(events.use, codes)))
         for label, codes in sorted(used.items())
     }
+
+
+def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
+    """Return how many bytes are live at each moment, of ``size`` from each ``time`` on."""
+    return np.append(size, 0)[np.searchsorted(time, moment, side="right") - 1]
+
+
+def most_live(time: Ints, size: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the most that is live in each stretch of time."""
+    low, high = (np.searchsorted(time, edge, side="right") for edge in (start, end))
+    order, out = np.argsort(low, kind="stable"), np.zeros(len(low), np.int64)
+    out[order] = slice_reduce(np.maximum, size, low[order], high[order], 0)
+    return np.maximum(out, live_at(time, size, start))
 
 
 def memory(attribution: Attribution, asked: Asked) -> Answer | None:
@@ -221,9 +224,9 @@ def _over_instances(
         np.zeros(count, np.int64),
         np.zeros(count, np.int64),
     )
-    at_end = line.at(end)
+    at_end = live_at(line.time, line.size, end)
     live[of] = at_end  # the last one counts
-    np.maximum.at(peak, of, line.most(start, end))
+    np.maximum.at(peak, of, most_live(line.time, line.size, start, end))
     instances[-1], live[-1], peak[-1] = 1, line.size[-1], line.size.max()
     growth, first = np.full(count, np.nan), np.cumsum(instances) - instances
     for row in np.flatnonzero(instances[:-1] > _MIN_STEPS).tolist():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import MemoryEvents, OtherRanges
+from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges
 from nsysprof.trace.report import Report
 
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
@@ -148,9 +148,10 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of the
-    host calls that launch, without the versions that CUPTI appends; ``arena`` holds the long columns;
-    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
+    calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
+    are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
+    by NVTX, by globalTid.
     """
 
     report: Report
@@ -173,6 +174,7 @@ class Trace:
     call_names: tuple[str, ...] = ()
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
+    other_calls: HostCalls | None = field(default=None, repr=False)
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -384,4 +386,5 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
         ops=Ops(**kept, launch=arena.take(place, launch)),
         copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
+        other_calls=None,
     )

@@ -45,7 +45,9 @@ def pauses(windows: Windows, parent: NDArray[np.int32]) -> tuple[Windows, NDArra
     Both have the same ``parent`` range; without pauses more than ten times as long as the median of their path.
     """
     same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
-    around = np.append(parent, np.int32(-1))[windows.range]
+    around = np.append(parent, np.int32(-1))[
+        windows.range
+    ]  # where there are no ranges, the window of a GPU is of none
     same &= around[1:] == around[:-1]
     behind = np.flatnonzero(same & (windows.start[1:] > windows.end[:-1])) + 1
     start, end = windows.end[behind - 1], windows.start[behind]

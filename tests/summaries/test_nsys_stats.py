@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -244,3 +245,15 @@ def rule(nsys: Nsys, report: Path, folder: Path, name: str) -> Rows:
     lines = done.stdout.splitlines()
     table = next((at for at, line in enumerate(lines) if "Duration (ns)" in line), len(lines))
     return list(csv.DictReader(line for line in lines[table:] if line))
+
+
+@pytest.mark.parametrize(("asked", "table"), [("stats", "## Reports"), ("analyze", "## Rules")])
+def test_the_manual_has_every_report_and_rule(asked: str, table: str, real_nsys: Nsys) -> None:
+    """Each name that this nsys lists is in the table of docs/nsys-stats.md."""
+    option = "--help-reports" if asked == "stats" else "--help-rules"
+    done = subprocess.run([real_nsys.path, asked, option], capture_output=True, text=True, check=False)
+    names = set(re.findall(r"^\s+([a-z][\w-]*)(?:\[:.*)? -- ", done.stdout + done.stderr, re.MULTILINE))
+    page = (Path(__file__).parents[2] / "docs" / "nsys-stats.md").read_text(encoding="utf-8")
+    section = page[page.index(table) :].split("\n## ", 1)[0]
+    assert len(names) >= 7
+    assert names - set(re.findall(r"`([\w-]+)`", section)) == set()
