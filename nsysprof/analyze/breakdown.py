@@ -49,6 +49,7 @@ from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rul
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
 from nsysprof.summaries.unified import UnifiedMemory, unified_memory
+from nsysprof.trace.details import CALL_KINDS
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class Breakdown:
     @cached_property
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
-        asked = Asked(self.merged_of, self.merged_paths.texts(), self.merged_paths.parent)
+        paths = self.merged_paths
+        asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"])
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
@@ -214,6 +216,7 @@ def break_down(
     instances: Instances | None = None,
     by: str | None = None,
     rules: Rules | None = None,
+    calls: Sequence[str] = CALL_KINDS,
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
@@ -239,6 +242,7 @@ def break_down(
         "select": select,
         "skip": skip,
         "merge": list(merge) if merge is not None else None,
+        "calls": list(calls),
     }
     if instances is not None:
         numbers = instance_numbers(merged_of, trace.ranges.start)

@@ -19,6 +19,7 @@ from nsysprof.trace.report import describe_report
 # Above this many instances `instances.csv` is only written when asked for.
 MAX_INSTANCES = 100_000
 MAX_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
+MAX_SUMMARY_ROWS = 1_000  # of each table of a summary, the most important first
 
 
 def write_tables(
@@ -71,7 +72,7 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
         "findings": breakdown.waits.records() if breakdown.waits else [],
-        "summaries": {name: answer.json(MAX_ROWS) for name, answer in breakdown.summaries.items()},
+        "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
         "missing": [asdict(table) for table in breakdown.attribution.trace.unread],

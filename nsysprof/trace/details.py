@@ -115,6 +115,44 @@ def _find(
     return rows
 
 
+# Kinds of host calls: of CUDA, of MPI, of the operating system.
+CALL_KINDS = ("cuda", "mpi", "os")
+CUDA_CALL, MPI_CALL, OS_CALL = range(3)
+
+
+@dataclass(frozen=True)
+class CallNames:
+    """What host calls are named.
+
+    ``texts``, sorted by kind, text and failure; for each ``kind`` uint8, an index into `CALL_KINDS`; ``waits`` bool:
+    such calls return only when the GPU is done; ``failed`` bool: these returned an error, which only calls of CUDA say
+    (that an event or a stream is not ready is none).
+    """
+
+    texts: list[str]
+    kind: NDArray[np.uint8]
+    waits: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class HostCalls:
+    """Host calls, in no order, a row as recorded.
+
+    ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    name: NDArray[np.integer]
+    names: CallNames
+    threads: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
 # system; work of the profiler; or, between all of these, code.
 LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
@@ -266,6 +304,10 @@ _NONE = np.empty(0, np.int64)
 _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
+_NO_FLAGS = np.empty(0, bool)
+NO_HOST_CALLS = HostCalls(
+    _NO_CODES, _NONE, _NONE, _NO_CODES, CallNames([], np.empty(0, np.uint8), _NO_FLAGS, _NO_FLAGS), _NONE
+)
 NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
 NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))

@@ -19,11 +19,13 @@ from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
     NO_FAULTS,
+    NO_HOST_CALLS,
     NO_MEMORY,
     CallList,
     Captures,
     Dependencies,
     HostActivity,
+    HostCalls,
     Job,
     MemoryEvents,
     OpDetails,
@@ -156,6 +158,10 @@ class Reader(ABC):
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All host CUDA calls, those that launched nothing too."""
         return NO_CALLS
+
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls that are not CUDA's of these kinds, of ``mpi`` and ``os``."""
+        return NO_HOST_CALLS
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import MemoryEvents, OtherRanges, PageFaults
+from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges, PageFaults
 from nsysprof.trace.report import Report
 
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
@@ -150,9 +150,10 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of the
-    host calls that launch, without the versions that CUPTI appends; ``arena`` holds the long columns;
-    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
+    calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
+    are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
+    by NVTX, by globalTid.
     """
 
     report: Report
@@ -175,6 +176,7 @@ class Trace:
     call_names: tuple[str, ...] = ()
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
+    other_calls: HostCalls | None = field(default=None, repr=False)
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -397,4 +399,5 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
         ops=Ops(**kept, launch=arena.take(place, launch)),
         copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
+        other_calls=None,
     )

@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
 LATE = 1_000_000
 SUMMARIES = [
+    "calls.csv",
     "copies.csv",
     "streams.csv",
     "gaps.csv",
@@ -75,7 +76,15 @@ GPU op    family    cause      count    sum    share
 mystery   other                    1  49 ns     92 %
 orphan    other                    1   4 ns    7.5 %
 
-Copies: 1 memory operation of 1.00 KiB in 10 ns; most time: 1.00 KiB of pinned host-to-device copies at 102 GB/s
+Host: 17 ns of 1.00 ms in CUDA calls: cudaLaunchKernel 15 ns (<0.1 %), cudaMemcpyAsync 2 ns (<0.1 %)
+call              what      count    sum    share    median    min–max  mostly in
+----------------  ------  -------  -----  -------  --------  ---------  -----------
+cudaLaunchKernel  launch        3  15 ns   <0.1 %      5 ns  5 ns–5 ns  train/step*
+cudaMemcpyAsync   copy          1   2 ns   <0.1 %      2 ns  2 ns–2 ns  train
+share: of the recording.
+
+Copies: 1 memory operation of 1.00 KiB in 10 ns; most time: 1.00 KiB of pinned host-to-device copies at
+102 GB/s
 copies         count      size    sum      rate    of link    overlap    waited    small  most in range
 -----------  -------  --------  -----  --------  ---------  ---------  --------  -------  ---------------
 HtoD pinned        1  1.00 KiB  10 ns  102 GB/s                   0 %       0 %    100 %  train

@@ -19,6 +19,7 @@ from nsysprof.trace.details import (
     Captures,
     Dependencies,
     HostActivity,
+    HostCalls,
     Job,
     MemoryEvents,
     OpDetails,
@@ -31,7 +32,7 @@ from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
 from nsysprof.trace.nsys.gpu_work import read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
-from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity
+from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.memory import read_memory, read_page_faults
@@ -103,6 +104,11 @@ class NsysReader(Reader):
         """All host CUDA calls."""
         with reading(self.path):
             return read_call_list(self.source, progress)
+
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls of MPI and of the operating system."""
+        with reading(self.path):
+            return read_other_calls(self.source, kinds, arena)
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""
