@@ -16,6 +16,7 @@ from nsysprof.analyze.findings import Waits, main_waits
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
 from nsysprof.analyze.ledger import (
     UnifiedMemory,
+    chosen_totals,
     ledger_columns,
     slow_starts,
     totals,
@@ -106,8 +107,10 @@ class Breakdown:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report."""
-        return totals(self.attribution)
+        """The `totals` of the whole report, and with ``select`` the `chosen_totals`."""
+        if self.options["select"] is None:
+            return totals(self.attribution)
+        return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:
