@@ -299,7 +299,7 @@ def timeline_title(answer: Timeline) -> str:
     totals = answer.breakdown.totals
     span, gpus = totals["span_ns"], answer.gpus
     if not answer.streams:
-        count = sum(int(lane.count.sum()) for lane in answer.ranges if not lane.on_gpu)
+        count = totals["ranges"]
         return f"{plural(count, 'range') if count else 'CUDA calls'} on the host and no GPU work at all"
     if span <= 0:
         return "All GPU work of this report takes no time"

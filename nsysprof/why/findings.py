@@ -31,7 +31,7 @@ _Place: TypeAlias = tuple[
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``.
+    """One sentence about a path: what a ``gpu`` waited for, ``ns`` per window and its ``share``, and a ``hint``.
 
     ``headline`` says it in fewer words, for titles: `the GPU waits 12.3 ms per window, 57 % of it, for …`.
     """
@@ -45,6 +45,7 @@ class Finding:
     claim: str
     hint: str
     headline: str = ""
+    gpu: int = 0
 
 
 def findings(
@@ -78,6 +79,7 @@ def findings(
         for each in (*_candidates(place, waits), *_between(place, paused)):
             if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
                 key = each.culprit, "lets the queue run dry" in each.text
+                each = replace(each, gpu=int(gpu))
                 of_path[key] = max(each, of_path.get(key, each), key=lambda finding: finding.ns)
     return {
         path: sorted(of_path.values(), key=lambda finding: -finding.ns)[:MAX_FINDINGS]

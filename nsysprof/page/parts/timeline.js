@@ -71,7 +71,7 @@
       const legend = element("div", "legend");
       const used = new Set();
       for (const row of this.rows) if (row.kind === "ops") for (const name of new Set(row.data[0])) used.add(this.head.names[name][4]);
-      for (const [name, colour] of [...[...used].sort((a, b) => a - b).map((group) => this.head.groups[group]), ...(this.head.waits || []).map(([name, colour], i) => [i ? `waits: ${name}` : name, colour])]) {
+      for (const [name, colour] of new Map([...[...used].sort((a, b) => a - b).map((group) => this.head.groups[group]), ...(this.head.waits || [])])) {
         const [entry, swatch] = [element("span", ""), element("i", "swatch")];
         swatch.style.background = colour;
         entry.append(swatch, name);
