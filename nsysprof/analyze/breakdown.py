@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.findings import Waits, main_waits
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import (
+    chosen_totals,
     ledger_columns,
     slow_starts,
     totals,
@@ -105,8 +106,10 @@ class Breakdown:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report."""
-        return totals(self.attribution)
+        """The `totals` of the whole report, and with ``select`` the `chosen_totals`."""
+        if self.options["select"] is None:
+            return totals(self.attribution)
+        return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:

@@ -55,7 +55,20 @@ def totals(attribution: Attribution) -> dict[str, int]:
         "migrations_ns": int((ops.end - ops.start)[migrates].sum()),
         "busy_ns": busy,
         "span_ns": int(ops.end[~migrates].max() - ops.start[~migrates].min()) if not migrates.all() else 0,
+        "recording_ns": trace.report.about.duration_ns or 0,
     }
+
+
+def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str, int]:
+    """Add up what some range instances take: from the first GPU op of each to its last, their union; and how long GPUs
+    are busy meanwhile, whoever owns the ops.
+    """
+    inside = attribution.inclusive
+    rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
+    start, end = merge(inside.first_op_ns[rows], inside.last_op_ns[rows])
+    lines = attribution.trace.gpu_busy.values()
+    busy = sum(int((cover_before(*line, end) - cover_before(*line, start)).sum()) for line in lines)
+    return {"chosen_busy_ns": busy, "chosen_span_ns": int((end - start).sum())}
 
 
 def warnings(
