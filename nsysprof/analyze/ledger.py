@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.intervals import cover_before, merge
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
