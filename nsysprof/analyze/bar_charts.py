@@ -57,6 +57,11 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
     """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
+    if rows.of == "kernels":
+        return [
+            Column("count", [format_count(count) for count in rows.ops.sum(axis=1).tolist()]),
+            *_each(rows),
+        ]
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
     for heading, families in (("copies, sets", ("memcpy", "memset")), ("graphs", ("graph",))):
         values = rows.ops[:, [rows.groups.place(family) for family in families]].sum(axis=1) / rows.calls
@@ -78,7 +83,9 @@ def _number(value: float) -> str:
 def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        notes.append("no range holds GPU work, so the bars are kernels of the whole report")
+        notes.append(
+            "nobody annotated GPU work, so the bars are kernels of the whole report, the longest first"
+        )
     elif outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     if repeated and rows.rest is not None:
@@ -184,7 +191,9 @@ def _scaled_to_busy(rows: ChartRows) -> tuple[Numbers, int]:
 def _time_columns(rows: ChartRows) -> list[Column]:
     out = [Column("busy" if rows.of == "ranges" else "time", [format_ns(ns) for ns in rows.busy_ns.tolist()])]
     if rows.of == "kernels":
-        return [*out, Column("count", [format_count(count) for count in rows.ops.sum(axis=1).tolist()])]
+        shares = (rows.busy_ns / max(rows.owned_ns, 1)).tolist()
+        counts = [format_count(count) for count in rows.ops.sum(axis=1).tolist()]
+        return [*out, Column("share", list(map(format_share, shares))), Column("count", counts), *_each(rows)]
     if rows.idle_ns.any():
         texts = [format_ns(ns) if span else "" for ns, span in _pairs(rows.idle_ns, rows.span_ns)]
         out.append(Column("idle", texts))
@@ -195,6 +204,12 @@ def _time_columns(rows: ChartRows) -> list[Column]:
     return out
 
 
+def _each(rows: ChartRows) -> list[Column]:
+    """Make the column of the median duration of kernels, where it is known."""
+    texts = [format_ns(ns) if ns else "" for ns in rows.call_ns.tolist()]
+    return [Column("median", texts)] if any(texts) else []
+
+
 def _pairs(one: Ints, other: Ints) -> list[tuple[int, int]]:
     return list(zip(one.tolist(), other.tolist(), strict=True))
 
@@ -202,7 +217,7 @@ def _pairs(one: Ints, other: Ints) -> list[tuple[int, int]]:
 def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        return [*notes, "no range holds GPU work, so the bars are kernels; op time adds up durations"]
+        return [*notes, "nobody annotated GPU work, so the bars are kernels; op time adds up durations"]
     if scaled:
         notes.append(
             f"ops overlap in {scaled:,} of {len(rows):,} rows: what they consist of is scaled to the busy time"

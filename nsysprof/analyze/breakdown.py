@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.findings import Waits, main_waits
-from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
+from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import (
-    UnifiedMemory,
+    chosen_totals,
     ledger_columns,
     slow_starts,
     totals,
-    unified_memory,
     warnings,
 )
 from nsysprof.analyze.tables import (
@@ -50,7 +49,9 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
-from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
+from nsysprof.summaries.unified import UnifiedMemory, unified_memory
+from nsysprof.trace.details import CALL_KINDS
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,8 +106,10 @@ class Breakdown:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report."""
-        return totals(self.attribution)
+        """The `totals` of the whole report, and with ``select`` the `chosen_totals`."""
+        if self.options["select"] is None:
+            return totals(self.attribution)
+        return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:
@@ -132,7 +135,8 @@ class Breakdown:
     @cached_property
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
-        asked = Asked(self.merged_of, self.merged_paths.texts())
+        paths = self.merged_paths
+        asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"])
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
@@ -215,6 +219,7 @@ def break_down(
     instances: Instances | None = None,
     by: str | None = None,
     rules: Rules | None = None,
+    calls: Sequence[str] = CALL_KINDS,
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
@@ -240,6 +245,7 @@ def break_down(
         "select": select,
         "skip": skip,
         "merge": list(merge) if merge is not None else None,
+        "calls": list(calls),
     }
     if instances is not None:
         numbers = instance_numbers(merged_of, trace.ranges.start)

@@ -1,10 +1,11 @@
 """Rows of the bar charts: the level of ranges at which the time divides, or kernels where there are no ranges.
 
-The rule. Start with the outermost merged ranges that have GPU work. While one of them holds at least `DOMINANT` of
-their op time and divides into several ranges, put those in its place; what it launches itself, outside of them, stays
-as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, … are compared as they are, and a training loop is shown
-by the parts of a step; a range and its only child never stand beside each other. Of many rows the `top` ones by busy
-time are shown, the longest first, and the others as one row that adds up.
+The rule. Found ranges, which nobody annotated, count as none. Start with the outermost merged ranges that have GPU
+work. While one of them holds at least `DOMINANT` of their op time and divides into several ranges, put those in its
+place; what it launches itself, outside of them, stays as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, …
+are compared as they are, and a training loop is shown by the parts of a step; a range and its only child never stand
+beside each other. Of many rows the `top` ones by busy time are shown, the longest first, and the others as one row
+that adds up.
 
 Warm-up and checks of the workloads are among the others wherever what they measure is in the answer as well.
 
@@ -26,6 +27,7 @@ from nsysprof.core.columns import ColumnTable, stack_tables
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import shorten
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
+from nsysprof.trace.trace import FOUND
 
 DOMINANT = 0.95
 MAX_ROWS = 60
@@ -39,7 +41,8 @@ class ChartRows:
     ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names`` longer ones for titles. ``calls`` int64, the
     instances that counts are divided by; ``launches`` int64 host calls (-1: not known); ``kernels`` int64; ``ops``
     and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
-    ``call_ns`` int64, the median busy time of a call. ``rest`` is the row that stands for all others, or None.
+    ``call_ns`` int64, the median busy time of a call, or of runs of a kernel (0: not known). ``rest`` is the row that
+    stands for all others, or None.
     ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", with
     the name of the calls where that is one.
     """
@@ -78,9 +81,11 @@ class ChartRows:
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     """Choose the `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
+    merged = breakdown.columns("merged")
+    owned = int(merged["exclusive_sum_ns"].sum())
+    known = (merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)  # found ranges name nothing
     rows, kind = _range_rows(breakdown), "ranges"
-    owned = int(breakdown.columns("merged")["exclusive_sum_ns"].sum())
-    if not len(rows):
+    if not len(rows) or not known.any():
         rows, kind = _kernel_rows(breakdown), "kernels"
         owned = int(rows["sum_ns"].sum())
     if not len(rows):
@@ -262,9 +267,10 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
 
 def _kernel_rows(breakdown: Breakdown) -> ColumnTable:
     """Make a row per kernel name, over the whole answer."""
-    rows = breakdown.columns("merged_kernels")
+    rows = breakdown.columns("whole_kernels")
     rows = rows.take(~rows.texts("family").equal("migration"))
     kinds = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"])
+    median = rows["median_ns"] if len(kinds) == len(rows) else np.zeros(len(kinds), np.int64)
     number, zeros = np.arange(len(kinds)), np.zeros(len(kinds), np.int64)
     ops, sums = (np.zeros((len(kinds), len(breakdown.groups.labels)), np.int64) for _ in range(2))
     ops[number, kinds["group"]], sums[number, kinds["group"]] = kinds["count"], kinds["sum_ns"]
@@ -281,7 +287,7 @@ def _kernel_rows(breakdown: Breakdown) -> ColumnTable:
             "sum_ns": sums,
             "busy_ns": kinds["sum_ns"],
             "span_ns": zeros,
-            "call_ns": zeros,
+            "call_ns": median,
             "call_name": np.full(len(kinds), "", object),
             "prepares": zeros > 0,
         }

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from nsysprof.analyze.bar_charts import plan_kernel_breakdown, plan_kernel_counts
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, chart_rows
-from nsysprof.analyze.ledger import FAULT_BOUND
+from nsysprof.analyze.cpu_charts import plan_cpu_medians, plan_cpu_totals
+from nsysprof.analyze.highlights import annotated
+from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
-from nsysprof.analyze.timeline import RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
+from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.chart import Chart
@@ -32,11 +34,12 @@ from nsysprof.charts.marks import (
     Plan,
     Stream,
 )
-from nsysprof.charts.palette import IDLE, INK, OTHERS, TINTS
+from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
+from nsysprof.summaries.unified import FAULT_BOUND
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane
@@ -46,27 +49,54 @@ _KERNEL = 40
 _MAX_ZOOMED = 8  # streams
 
 
-def analysis_charts(top: int = TOP) -> tuple[Chart[Breakdown], ...]:
+_CAPTIONS = {
+    "ranges": (
+        "Kernels and launches per range",
+        "Busy and idle time per range",
+        "Streams and ranges over time",
+    ),
+    "kernels": ("Runs of each kernel", "Time of each kernel", "Host calls and streams over time"),
+    "cpu": ("CPU time per instance of ranges", "CPU time of ranges", "Ranges over time"),
+}
+
+
+def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple[Chart[Breakdown], ...]:
     """List the charts, in the order of the page, with ``top`` ranges in those that have a row for each.
 
-    Where there is no GPU work they give the reason.
+    Captions are those for ``breakdown``, if given. Where there is no GPU work they show CPU time, or give the reason.
     """
-    counts, breakdown = (partial(_rows, plan, top) for plan in (plan_kernel_counts, plan_kernel_breakdown))
+    counts, breakdowns, times = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
     return (
-        Chart("kernel_counts.png", "Kernels and launches per range", counts),
-        Chart("kernel_breakdown.png", "Busy and idle time per range", breakdown),
-        Chart("timeline.png", "Streams and ranges over time", _timeline),
+        Chart("kernel_counts.png", counts, partial(_rows, plan_kernel_counts, plan_cpu_medians, top)),
+        Chart(
+            "kernel_breakdown.png", breakdowns, partial(_rows, plan_kernel_breakdown, plan_cpu_totals, top)
+        ),
+        Chart("timeline.png", times, _timeline),
     )
 
 
-def _rows(plan: Callable[[Breakdown, ChartRows], Plan], top: int, breakdown: Breakdown) -> Plan:
+def _subject(breakdown: Breakdown) -> str:
+    merged = breakdown.columns("merged")
+    if annotated(merged):
+        return "ranges"
+    return "kernels" if breakdown.totals["ops"] or not len(merged) else "cpu"
+
+
+def _rows(
+    plan: Callable[[Breakdown, ChartRows], Plan],
+    on_host: Callable[[Breakdown, int], Plan],
+    top: int,
+    breakdown: Breakdown,
+) -> Plan:
     rows = chart_rows(breakdown, top)
-    return _nothing(breakdown) if rows is None else plan(breakdown, rows)
+    if rows is not None:
+        return plan(breakdown, rows)
+    return on_host(breakdown, top) if len(breakdown.columns("merged")) else _nothing(breakdown)
 
 
 def _timeline(breakdown: Breakdown) -> Plan:
     answer = timeline(breakdown, columns=PLOT_COLUMNS)
-    return plan_timeline(answer) if answer.streams or answer.ranges else _nothing(breakdown)
+    return plan_timeline(answer) if answer.streams or answer.ranges or answer.hosts else _nothing(breakdown)
 
 
 def _nothing(breakdown: Breakdown) -> Message:
@@ -89,7 +119,7 @@ def plan_timeline(answer: Timeline) -> Lanes:
         lanes=_overview_lanes(answer),
         length=answer.end_ns - answer.start_ns,
         title="",
-        label="time since the first launch, range or op",
+        label=f"time since the first {'call' if answer.hosts else 'launch'}, range or op",
         framed=(zoom.start_ns - answer.start_ns, zoom.end_ns - answer.start_ns) if zoom else None,
     )
     return Lanes(
@@ -103,14 +133,27 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     length = np.maximum(np.diff(answer.edges), 1)
-    lanes: list[StreamLane | RangeLane] = [*answer.ranges, *answer.streams]
+    lanes: list[HostLane | StreamLane | RangeLane | MemoryLane]
+    lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.memory]
+    order = [*order, -1]  # -1: of no process with GPU work
     out: list[Stream | Marks] = []
     for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
         label = shorten(lane.label, _LABEL)
-        if isinstance(lane, StreamLane):
+        if isinstance(lane, MemoryLane):
+            level = np.ceil(lane.live / max(lane.peak, 1) * STREAM_LEVELS).astype(np.uint8)
+            out.append(Stream(label, lane.process, level, np.zeros(len(level), np.uint8), [MEMORY]))
+            continue
+        if not isinstance(lane, RangeLane):
             level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
             level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
+        if isinstance(lane, StreamLane):
             out.append(Stream(label, lane.process, level, lane.group, colours))
+        elif isinstance(lane, HostLane) and len(lane.start) <= MAX_BOXES:  # few enough to name them
+            out.append(lane.marks(origin, answer.end_ns, lane.process))
+        elif isinstance(lane, HostLane):
+            out.append(
+                Stream(label, lane.process, level, lane.longest, [colour for _, colour in KINDS], RANGE)
+            )
         else:
             start, end = lane.start - origin, lane.end - origin
             marks = _range_marks(breakdown, tints, label, start, end, lane.path)
@@ -136,7 +179,7 @@ def _range_marks(
 
 
 def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
-    host, streams = _host_lanes(zoom, answer.breakdown), _op_lanes(zoom, answer.breakdown)
+    host, streams = _host_lanes(zoom, answer), _op_lanes(zoom, answer.breakdown)
     what = shorten(_zoom_title(zoom), 150)
     gaps = (zoom.gaps[0] - zoom.start_ns, zoom.gaps[1] - zoom.start_ns) if len(zoom.gaps[0]) else None
     length, begin = zoom.end_ns - zoom.start_ns, format_ns(zoom.start_ns - answer.start_ns)
@@ -156,6 +199,8 @@ def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
 
 def _legend(answer: Timeline) -> list[tuple[str, str]]:
     entries = group_legend(answer.breakdown.groups, _groups(answer).tolist())
+    shown = {kind for lane in answer.hosts for kind in np.unique(lane.longest).tolist()}
+    entries += [(name, colour) for kind, (name, colour) in enumerate(KINDS) if kind in shown]
     if answer.zoom and len(answer.zoom.gaps[0]):
         entries.append(("gap: none of its ops runs", IDLE))
     if answer.zoom and not answer.zoom.ops["own"].all():
@@ -170,6 +215,8 @@ def _notes(answer: Timeline) -> list[str]:
         notes.insert(
             0, f"a column is as high as its {lane} is busy, in the colour of what runs longest in it"
         )
+    if answer.hosts:
+        notes.insert(0, "calls: of threads on the host; white is code between them")
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
@@ -187,8 +234,9 @@ def _groups(answer: Timeline) -> NDArray[np.bool_]:
     return shown[: len(answer.breakdown.groups.labels)]
 
 
-def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """Make the lanes of the host: ranges by level, and launches."""
+def _host_lanes(zoom: Zoom, answer: Timeline) -> list[Marks]:
+    """Make the lanes of the host: ranges by level, and launches or, where nobody annotated, all calls by thread."""
+    breakdown = answer.breakdown
     origin, tints = zoom.host_start_ns, dict[str, str]()
     out = []
     for level in np.unique(zoom.ranges["level"]).tolist():
@@ -196,7 +244,10 @@ def _host_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
         start, end = ranges["start"] - origin, ranges["end"] - origin
         label = "the range · host" if level == 0 else f"inside it, level {level} · host"
         out.append(_range_marks(breakdown, tints, label, start, end, ranges["path"]))
-    if count := len(zoom.launches[0]):
+    for lane in answer.hosts:
+        marks = lane.marks(zoom.host_start_ns, zoom.host_end_ns)
+        out += [marks] if len(marks.start) else []
+    if not answer.hosts and (count := len(zoom.launches[0])):
         start, end = zoom.launches[0] - origin, zoom.launches[1] - origin
         out.append(Marks("launches · host", RANGE, start, end, [INK] * count, [""] * count))
     return out
@@ -248,8 +299,8 @@ def timeline_title(answer: Timeline) -> str:
     totals = answer.breakdown.totals
     span, gpus = totals["span_ns"], answer.gpus
     if not answer.streams:
-        count = sum(int(lane.count.sum()) for lane in answer.ranges if not lane.on_gpu)
-        return f"{plural(count, 'range')} on the host and no GPU work at all"
+        count = totals["ranges"]
+        return f"{plural(count, 'range') if count else 'CUDA calls'} on the host and no GPU work at all"
     if span <= 0:
         return "All GPU work of this report takes no time"
     share = format_share(answer.breakdown.busy_share)
@@ -258,4 +309,9 @@ def timeline_title(answer: Timeline) -> str:
     unified = answer.breakdown.unified
     if unified and unified.covered >= FAULT_BOUND:
         return f"{text}; for {format_share(unified.covered)} of the time of kernels unified memory migrates"
+    begun = int(answer.breakdown.attribution.trace.ops.start.min())
+    if answer.hosts and 2 * (begun - answer.start_ns) > span:  # set-up is what takes long
+        name, ns = max((lane.most(begun) for lane in answer.hosts), key=lambda most: most[1])
+        before = format_ns(begun - answer.start_ns)
+        return f"{text}, after {before} of set-up{f', {format_ns(ns)} of it in {name}' if ns else ''}"
     return f"{text}; the longest wait is {format_ns(answer.wait_ns)}" if answer.wait_ns else text

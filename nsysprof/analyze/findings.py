@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,24 +68,20 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     if not 0 < len(trace.ops) <= MAX_OPS or (file.is_file() and file.stat().st_size > MAX_BYTES):
         return None
     windows, texts, _ = choose_windows(attribution.launched, None, merge)
-    windows = _some(windows, _wanted(breakdown, windows, texts))
+    windows = windows.take(np.flatnonzero(_wanted(breakdown, windows, texts)))
     ops = _ops_of(breakdown, windows)
     step = max(1, -(-int(ops.sum()) // MAX_WALKED))
     chosen = np.arange(len(windows))[(step - 1) // 2 :: step] if len(windows) > 1 else np.arange(len(windows))
     if not len(chosen) or ops[chosen].sum() > 2 * MAX_WALKED:
         return None
-    walked = _some(windows, chosen)
-    account = account_of(attribution, walked, texts, breakdown.kinds, merge)
-    count = dict(zip(*np.unique(walked.path, return_counts=True), strict=True))
+    account = account_of(attribution, windows, texts, breakdown.kinds, merge, chosen)
+    count = dict(zip(*np.unique(windows.path[chosen], return_counts=True), strict=True))
     total = {texts[path]: int(number) for path, number in count.items()}
-    found = findings(account.rows.records(), account.held_up.records())
+    # what lies between sampled windows are others
+    found = findings(account.rows.records(), account.held_up.records(), ())
     each = [one for path in total for one in found.get(path, [])]
     each.sort(key=lambda one: (-one.ns * total[one.path], one.path, one.text))
-    return Waits(tuple(each[:MOST]), len(walked), len(windows), tuple(total))
-
-
-def _some(windows: Windows, rows: NDArray[Any]) -> Windows:
-    return Windows(**{field.name: getattr(windows, field.name)[rows] for field in fields(Windows)})
+    return Waits(tuple(each[:MOST]), len(chosen), len(windows), tuple(total))
 
 
 def _wanted(breakdown: Breakdown, windows: Windows, texts: list[str]) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
 from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.trace.trace import PUSH_POP, START_END
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
@@ -48,6 +49,12 @@ def top_rows(breakdown: Breakdown, count: int, by: str = "busy_ns") -> NDArray[n
         shown[row] |= shown[parent[row]]
     rows = np.flatnonzero(shown & ~_inside_chain(parent, alike))
     return tree_order(parent, rows if by == "busy_ns" else rows[np.argsort(-merged[by][rows], kind="stable")])
+
+
+def annotated(merged: ColumnTable) -> bool:
+    """Whether somebody annotated GPU work: a range of ``merged`` that has some is neither found nor a call."""
+    kind = merged.texts("kind").codes
+    return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 
 
 def preparing(merged: ColumnTable) -> NDArray[np.bool_]:

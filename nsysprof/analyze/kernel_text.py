@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import kernels_inside
+from nsysprof.analyze.highlights import annotated, kernels_inside
 from nsysprof.analyze.range_text import cpu_only, row_objects
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.results.table import Column, show_columns, text_table
-from nsysprof.trace.trace import PUSH_POP, START_END
+from nsysprof.trace.trace import START_END
 
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
@@ -44,12 +44,6 @@ def kernels_text(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
         yield from _of_ranges(breakdown, merged)
     else:
         yield from _of_report(breakdown, top)
-
-
-def annotated(merged: ColumnTable) -> bool:
-    """Whether somebody annotated GPU work: a range of ``merged`` that has some is neither found nor a call."""
-    kind = merged.texts("kind").codes
-    return bool(((merged["sum_ns"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 
 
 def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:

@@ -14,16 +14,17 @@ from nsysprof.analyze.subject import group_legend, group_notes
 from nsysprof.analyze.timeline import MAX_THREADS, choose_lanes, processes_by_gpu, ranked_threads, timeline
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
-from nsysprof.core.intervals import Index, Ints
+from nsysprof.core.intervals import Index, Ints, column_edges
 from nsysprof.core.nesting import depths, stack
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.packing import PageRow, busy_shares, pack
+from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.trace import START_END, pid_of, recorded_as
 
 # What a page holds one by one, the longest of each; ops that are more are in columns all the same.
-MAX_OPS, MAX_RANGES, MAX_CALLS = 200_000, 60_000, 60_000
+MAX_OPS, MAX_RANGES, MAX_CALLS, MAX_STEPS = 200_000, 60_000, 60_000, 20_000
 _LANES = 2  # for ranges that cross
 # Threads drawn, and how many levels their ranges get: on the host, and on the GPU.
 _LEVELS = ((2, 6, 4), (4, 4, 2), (MAX_THREADS, 3, 1))
@@ -121,6 +122,7 @@ class _Rows:
             for stream in streams:
                 if self.trace.stream_process[stream] == process:
                     yield self._stream_row(stream, group, shorten(labels[stream], _LABEL), kept)
+            yield from self._memory_rows(process, group)
         if self.hidden:
             self.notes.append(
                 f"{format_count(self.hidden)} inner ranges, or such that cross others, are not drawn"
@@ -163,6 +165,20 @@ class _Rows:
             family=self.breakdown.groups.of[ops.name[rows]],
             kept=None if kept.all() else kept[rows],
         )
+
+    def _memory_rows(self, process: int, group: str) -> Iterator[PageRow]:
+        """Make a row of steps for each GPU whose memory was recorded, in columns where there are too many."""
+        for label, (owner, time, size) in gpu_memory(self.trace).items():
+            if owner != process:
+                continue
+            stop = self.origin + self.length
+            if len(time) > MAX_STEPS:
+                edges = column_edges(self.origin, stop, MAX_STEPS)
+                time, size = edges[:-1], most_live(time, size, edges[:-1], edges[1:])
+            start, end = self._clipped(time, np.append(time[1:], stop))
+            some = (end > start) & (size >= 0)
+            label = f"{label} · memory"
+            yield PageRow(group, label, "memory", start[some], end[some], columns=(size[some],))
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Clip times to the timeline, counted from its beginning."""

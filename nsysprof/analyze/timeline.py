@@ -16,12 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.kernel_tables import op_slices
+from nsysprof.analyze.highlights import annotated
+from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
-from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
+from nsysprof.summaries.memory import gpu_memory, most_live
+from nsysprof.trace.details import HostActivity
+from nsysprof.trace.trace import START_END, Trace, op_slices, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
 MAX_LANES = 16
@@ -54,6 +58,16 @@ class StreamLane:
 
 
 @dataclass(frozen=True)
+class MemoryLane:
+    """Memory of one GPU: the most bytes that are live in each column of the timeline, and of all (``peak``)."""
+
+    label: str
+    process: int
+    live: Ints
+    peak: int
+
+
+@dataclass(frozen=True)
 class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
@@ -75,17 +89,20 @@ class RangeLane:
 @dataclass(frozen=True)
 class Timeline:
     """The answer of `timeline`. ``edges`` int64 ns, one more than there are columns; ``wait_ns`` the longest
-    time between two ops in which a GPU ran nothing; ``notes`` name what is left out.
+    time between two ops in which a GPU ran nothing; ``notes`` name what is left out; ``hosts`` are calls of threads,
+    where nobody annotated GPU work.
     """
 
     breakdown: Breakdown
     edges: Ints
     streams: tuple[StreamLane, ...]
+    memory: tuple[MemoryLane, ...]
     ranges: tuple[RangeLane, ...]
     zoom: Zoom | None
     gpus: int
     wait_ns: int
     notes: tuple[str, ...]
+    hosts: tuple[HostLane, ...] = ()
 
     @property
     def start_ns(self) -> int:
@@ -104,22 +121,27 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     A report without ops has no streams, one without ranges no range lanes; without either the extent is empty.
     """
     trace = breakdown.attribution.trace
-    edges = column_edges(*_extent(breakdown), columns)
+    activity = (
+        None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
+    )
+    edges = column_edges(*_extent(breakdown, activity), columns)
     lanes, notes = choose_lanes(trace)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
         breakdown=breakdown,
         edges=edges,
         streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
+        memory=tuple(_memory_lanes(trace, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
         gpus=breakdown.gpu_count if len(trace.ops) else 0,
         wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
+        hosts=host_lanes(trace, activity, edges) if activity else (),
     )
 
 
-def _extent(breakdown: Breakdown) -> tuple[int, int]:
+def _extent(breakdown: Breakdown, activity: HostActivity | None) -> tuple[int, int]:
     trace = breakdown.attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     working = breakdown.attribution.inclusive.launches > 0
@@ -129,6 +151,9 @@ def _extent(breakdown: Breakdown) -> tuple[int, int]:
     start, end = ranges.start[working], ranges.end[closed]
     starts = [int(times.min()) for times in (ops.start, launches.start, start) if len(times)]
     ends = [int(times.max()) for times in (ops.end, launches.end, end) if len(times)]
+    calls = cuda_extent(activity) if activity else None
+    if calls:  # so that set-up shows, and what the host waits for
+        starts, ends = [*starts, calls[0]], [*ends, calls[1]]
     if not starts:
         return 0, 0
     first, last = min(starts), max(ends)
@@ -269,6 +294,13 @@ def _stream_lanes(
             total_ns=int((last - first).sum()),
             streams=len(streams),
         )
+
+
+def _memory_lanes(trace: Trace, edges: Ints) -> Iterator[MemoryLane]:
+    """Make a lane per GPU whose memory was recorded."""
+    for label, (process, time, size) in gpu_memory(trace).items():
+        live, peak = most_live(time, size, edges[:-1], edges[1:]), int(size.max())
+        yield MemoryLane(f"{label} · memory, up to {format_bytes(peak)}", process, live, peak)
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:

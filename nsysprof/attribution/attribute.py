@@ -234,8 +234,10 @@ def _attribute_process(
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
     owner, outcome, arena = result.owner[base:stop], result.outcome[base:stop], result.trace.arena
     own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
-    nests, start_end = _nests(result, members, range_bounds)
+    nests, start_end = _nests(result.trace, members, range_bounds)
     for thread, (first, thread_nest) in nests.items():
+        up = thread_nest.up
+        result.parent[first : first + len(up)] = np.where(up >= 0, up + first, -1)
         inside = thread_nest.innermost(calls.start[own[thread]], calls.end[own[thread]])
         owner[own[thread]] = np.where(inside >= 0, inside + first, -1)
         outcome[own[thread]][inside >= 0] = OWN_THREAD
@@ -253,22 +255,21 @@ def _attribute_process(
 
 
 def _nests(
-    result: Attribution, members: range, range_bounds: NDArray[np.intp]
+    trace: Trace, members: range, range_bounds: NDArray[np.intp], parent: NDArray[np.int32] | None = None
 ) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
     """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges.
 
-    Notes the parents of the push/pop ranges.
+    ``parent`` is that of each range, where it is known already.
     """
-    ranges = result.trace.ranges
+    ranges = trace.ranges
     nests: dict[int, tuple[int, Nest]] = {}
     start_end: list[slice] = []
     for thread in members:
         first, last = range_bounds[thread : thread + 2].tolist()
         middle = first + int(np.searchsorted(ranges.kind[first:last], START_END))
         if middle > first:
-            thread_nest = nest(ranges.start[first:middle], ranges.end[first:middle])
-            nests[thread] = first, thread_nest
-            result.parent[first:middle] = np.where(thread_nest.up >= 0, thread_nest.up + first, -1)
+            up = None if parent is None else np.maximum(parent[first:middle] - np.int32(first), np.int32(-1))
+            nests[thread] = first, nest(ranges.start[first:middle], ranges.end[first:middle], up)
         if last > middle:
             start_end.append(slice(middle, last))
     return nests, start_end
@@ -296,25 +297,81 @@ def _follow(
     Returns the launches that follow each thread.
     """
     lost = np.flatnonzero(owner < 0)
-    some_start = np.concatenate([part.start for _, part in nests.values()])
-    some_end = np.concatenate([part.end for _, part in nests.values()])
-    lost = lost[inside_any(some_start, some_end, calls.start[lost], calls.end[lost])]
-    start, end = calls.start[lost], calls.end[lost]
-    candidates = np.zeros(len(lost), np.int32)
-    for first, thread_nest in nests.values():
-        undecided = np.flatnonzero(candidates < 2)
-        inside = thread_nest.innermost(start[undecided], end[undecided])
-        hit = undecided[inside >= 0]
-        candidates[hit] += 1
-        owner[lost[hit]] = inside[inside >= 0] + first
-    ambiguous = lost[candidates > 1]
-    owner[ambiguous], outcome[ambiguous] = -1, AMBIGUOUS
+    found, candidates = _open_elsewhere(nests, calls.start[lost], calls.end[lost])
+    outcome[lost[candidates > 1]] = AMBIGUOUS
     followed = lost[candidates == 1]
-    outcome[followed] = FOLLOWED
+    owner[followed], outcome[followed] = found[candidates == 1], FOLLOWED
     host = result.trace.ranges.thread[owner[followed]]
     order = np.argsort(host, kind="stable")
     hosts, begins = np.unique(host[order], return_index=True)
     return dict(zip(hosts.tolist(), np.split(followed[order], begins[1:]), strict=True)) if len(hosts) else {}
+
+
+def _open_elsewhere(
+    nests: dict[int, tuple[int, Nest]], start: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """For each stretch of time a range that is open on some thread all the while, and how many threads have one: 0, 1,
+    or 2 for more.
+    """
+    found, candidates = np.full(len(start), -1, np.int32), np.zeros(len(start), np.int32)
+    some_start = np.concatenate([part.start for _, part in nests.values()])
+    some_end = np.concatenate([part.end for _, part in nests.values()])
+    inside_some = np.flatnonzero(inside_any(some_start, some_end, start, end))
+    for first, thread_nest in nests.values():
+        undecided = inside_some[candidates[inside_some] < 2]
+        inside = thread_nest.innermost(start[undecided], end[undecided])
+        hit = undecided[inside >= 0]
+        candidates[hit] += 1
+        found[hit] = inside[inside >= 0] + first
+    return found, candidates
+
+
+def ranges_around(
+    attribution: Attribution,
+    thread: NDArray[np.integer],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    follows: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    """The innermost range in which each host call stands, a row of ``trace.ranges``; -1 for none.
+
+    ``thread`` are codes of ``trace.threads``, -1 for others. Calls that ``follows`` marks stand, where none is open on
+    their thread, in what launches would belong to there.
+    """
+    trace, strict = attribution.trace, attribution.threads == "strict"
+    out = np.full(len(start), -1, np.int32)
+    group = (thread + 1).astype(np.uint16 if len(trace.threads) < 1 << 16 else np.int32)  # radix sort
+    order = np.argsort(group, kind="stable")
+    bounds = np.append(0, np.cumsum(np.bincount(group, minlength=len(trace.threads) + 1)))[1:]
+    range_bounds = _bounds(trace.ranges.thread, len(trace.threads))
+    first_thread = _bounds(trace.thread_process, len(trace.processes))
+    for process in range(len(trace.processes)):
+        members = range(first_thread[process], first_thread[process + 1])
+        nests, windows = _nests(trace, members, range_bounds, attribution.parent)
+        for code, (first, thread_nest) in nests.items():
+            rows = order[bounds[code] : bounds[code + 1]]
+            inside = thread_nest.innermost(start[rows], end[rows])
+            out[rows] = np.where(inside >= 0, inside + first, -1)
+        lost = order[bounds[members.start] : bounds[members.stop]]
+        lost = lost[(out[lost] < 0) & follows[lost]]
+        if nests and not strict and len(lost):
+            found, candidates = _open_elsewhere(nests, start[lost], end[lost])
+            out[lost] = np.where(candidates == 1, found, -1)
+            lost = lost[candidates == 0]
+        for rows in _windows(trace, windows, strict):
+            free = lost[thread[lost] == trace.ranges.thread[rows[0]]] if strict else lost
+            inside = nest(trace.ranges.start[rows], trace.ranges.end[rows]).innermost(start[free], end[free])
+            out[free] = np.where(inside >= 0, rows[inside], -1)
+    return out
+
+
+def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[NDArray[np.intp]]:
+    """The start/end ranges of a process in order of time, under ``strict`` those of each thread apart."""
+    each = [np.arange(part.start, part.stop) for part in start_end]
+    if strict or not each:
+        return each
+    rows = np.concatenate(each)
+    return [rows[np.lexsort((-trace.ranges.end[rows], trace.ranges.start[rows]))]]
 
 
 def _fill_start_end(
@@ -330,15 +387,9 @@ def _fill_start_end(
     They are open to their whole process, or under ``strict`` to the thread that started them.
     """
     ranges, arena = result.trace.ranges, result.trace.arena
-    if result.threads == "strict":
-        groups = [
-            (np.arange(rows.start, rows.stop), own[int(ranges.thread[rows.start])]) for rows in start_end
-        ]
-    else:
-        rows = np.concatenate([np.arange(part.start, part.stop) for part in start_end])
-        rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
-        groups = [(rows, slice(0, len(calls.start)))]
-    for rows, among in groups:
+    strict = result.threads == "strict"
+    for rows in _windows(result.trace, start_end, strict):
+        among = own[int(ranges.thread[rows[0]])] if strict else slice(0, len(calls.start))
         start, end = ranges.start[rows], ranges.end[rows]
         held = among.start + np.flatnonzero(inside_any(start, end, calls.start[among], calls.end[among]))
         result.inclusive.fill(rows, project(take_calls(calls, held, None, arena), start, end, arena))

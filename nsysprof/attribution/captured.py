@@ -50,4 +50,4 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     )
     columns = {**ops.__dict__, "launch": moved[launch].astype(np.int32)}
     columns["from_graph"] = ops.from_graph & (replay < 0)  # so that no node counts as the launch of a graph
-    return replace(trace, launches=read, ops=Ops(**columns)), replay
+    return replace(trace, launches=read, ops=Ops(**columns), other_calls=None), replay

@@ -13,7 +13,7 @@ from nsysprof.attribution.graph_work import GraphWork
 from nsysprof.trace.trace import Trace, only_ops, pid_of, tid_of
 
 BY = ("process", "device", "thread", "stream")
-MAX_PARTS = 64  # threads or streams that get rows of their own
+MAX_PARTS = 32  # threads or streams that get rows of their own
 
 
 @dataclass(frozen=True)

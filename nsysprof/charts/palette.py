@@ -7,6 +7,7 @@ from collections.abc import Sequence
 INK, FAINT, RULE = "#1a1a1a", "#595959", "#d0d0d0"
 IDLE = "#e8e8e8"
 OTHERS = "#c4c4c4"  # ops of other ranges
+MEMORY = "#8a8f99"  # that is live
 # A whole, and what makes it less or more: blue and orange, which nobody confuses.
 WHOLE, LESS, MORE = "#4d4d4d", "#3b7dc4", "#e08214"
 # The two sides of a comparison, where both stand in one picture.

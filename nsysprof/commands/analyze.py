@@ -73,6 +73,9 @@ def analyze(
     threads: ThreadsOption = Threads.FOLLOW,
     graphs: GraphsOption = Graphs.LAUNCHED,
     ranges: RangesOption = "auto",
+    calls: Annotated[
+        str, typer.Option(metavar="LIST", help="Which host calls to add up, of cuda,mpi,os; or none.")
+    ] = "cuda,mpi,os",
     rules: RulesOption = None,
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
     verify: Annotated[
@@ -103,7 +106,7 @@ def analyze(
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
         from nsysprof.analyze.charts import analysis_charts
-        from nsysprof.analyze.text import summary
+        from nsysprof.analyze.text import WIDTH, summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.charts.chart import files_of, plans_of
@@ -111,11 +114,12 @@ def analyze(
         from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
+        from nsysprof.summaries.calls import read_kinds
         from nsysprof.summaries.every import FILES
         from nsysprof.trace.report import open_report
 
         limit = bytes_of(memory_limit)
-        loaded = load_rules(rules)
+        loaded, kinds = load_rules(rules), read_kinds(calls)
         with open_report(report, nsys=nsys) as opened:
             folder = output or Path(f"{report_stem(report)}.analysis")
             drawn = analysis_charts(top)
@@ -143,11 +147,12 @@ def analyze(
                     skip=skip,
                     by=by.value if by else None,
                     rules=loaded,
+                    calls=kinds,
                 )
                 if charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(drawn, breakdown))
-            print(summary(breakdown, top, verbose=verbose), end="", flush=True)
+            print(summary(breakdown, top, verbose=verbose, width=WIDTH), end="", flush=True)
             _write(breakdown, results, painter if charts else None, html=html, instances=instances)
             if verify:
                 _verify(breakdown, nsys)

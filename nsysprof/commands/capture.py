@@ -34,6 +34,9 @@ class RecordingOptions:
     nsys_arg: Annotated[
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
     ] = None
+    memory: Annotated[bool, typer.Option("--memory", help="Record what GPU memory is allocated, too.")] = (
+        False
+    )
     nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None
     overhead: Annotated[
         bool | None,
@@ -47,7 +50,7 @@ class RecordingOptions:
     def given(self) -> bool:
         """Whether anything but the nsys was chosen, as only a new recording can honour."""
         chosen = self.trace != _TRACE or self.overhead is not None
-        return chosen or bool(self.capture_range or self.nsys_arg)
+        return chosen or self.memory or bool(self.capture_range or self.nsys_arg)
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
         """Return the request to capture that command, which may be a workload's."""
@@ -59,7 +62,7 @@ class RecordingOptions:
             find_nsys(self.nsys),
             trace=tuple(map(str.strip, self.trace.split(","))),
             capture_range=self.capture_range,
-            extra=tuple(self.nsys_arg or ()),
+            extra=(*["--cuda-memory-usage=true"] * self.memory, *(self.nsys_arg or ())),
             results=workload,
             overhead=workload if self.overhead is None else self.overhead,
         )
@@ -104,7 +107,8 @@ def capture(
 
     if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
-            "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg or --overhead"
+            "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg, --memory or"
+            " --overhead"
         )
     command, loaded = chosen.command(), load_rules(rules)
     if resume:

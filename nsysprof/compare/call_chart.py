@@ -125,7 +125,11 @@ def plan_calls(comparison: Comparison) -> Calls:
         _block(one, calls[at], labels[at], max(reach), named=not (closer and at == short))
         for at, one in enumerate(names)
     ]
-    panels = [CallPanel(blocks, max(reach), "time since the first GPU op of the call")]
+    panels = [
+        CallPanel(
+            blocks, max(reach), f"time since the first GPU op{'' if difference.whole else ' of the call'}"
+        )
+    ]
     zoomed = None
     if closer:
         title = f"{names[short]}, {format_ratio(max(reach) / reach[short])} closer"

@@ -15,7 +15,7 @@ from nsysprof.charts.marks import Heading, Numbers, Waterfall, Waterfalls
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.call_chart import plan_calls
 from nsysprof.compare.comparison import Comparison, compared_reports
-from nsysprof.compare.findings import Difference, calls_text, compared
+from nsysprof.compare.findings import Difference, at, calls_text, compared
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.roofline import plan_roofline
@@ -209,12 +209,12 @@ def _largest_causes(shown: Sequence[Difference]) -> Iterator[str]:
             text = shorten(place, 20) if place else f"pair {number}"
             places.setdefault(difference.largest_cause[0], []).append(text)
     largest = sorted(places, key=lambda cause: -len(places[cause]))[:2]
-    for at, cause in enumerate(largest):
+    for number, cause in enumerate(largest):
         where = places[cause]
         named = join_words(where) if len(where) <= 3 else f"{len(where)} of {len(shown)} pairs"
-        most = "the largest part is " if not at else ""
+        most = "the largest part is " if not number else ""
         everywhere = len(where) == len(shown)
-        yield f"{most}{_in_words(cause)}{' everywhere' if everywhere else f' at {named}'}"
+        yield f"{most}{_in_words(cause)}{' everywhere' if everywhere else at(named)}"
 
 
 def _in_words(cause: str) -> str:

@@ -96,15 +96,16 @@ def _sides(difference: Difference) -> list[tuple[str, ...]]:
     def summed(name: str) -> list[str]:
         return [mean_text(float(gaps[f"{side}_{name}"].sum()), 2) for side in SIDES]
 
+    whole, each = difference.whole, "" if difference.whole else " per call"
     facts: list[tuple[str, list[str]]] = [
         ("range", of_each("", lambda path: visible(one_line(path, 120)))),
-        ("a call is", of_each("_per", visible)),
-        ("calls", of_each("_calls", format_count)),
-        ("span per call, mean", of_each("_span_ns", format_ns)),
-        ("span of the median call", of_each("_median_ns", format_ns)),
-        ("busy per call, mean", of_each("_busy_ns", format_ns)),
-        ("kernels per call", summed("kernels")),
-        ("launches per call", summed("launches")),
+        ("a call is", [] if whole else of_each("_per", visible)),
+        ("calls", [] if whole else of_each("_calls", format_count)),
+        (f"span{'' if whole else ' per call, mean'}", of_each("_span_ns", format_ns)),
+        ("span of the median call", [] if whole else of_each("_median_ns", format_ns)),
+        (f"busy{'' if whole else ' per call, mean'}", of_each("_busy_ns", format_ns)),
+        (f"kernels{each}", summed("kernels")),
+        (f"launches{each}", summed("launches")),
         ("shape", [visible(model.text) if model else "" for model in models]),
         ("expected bytes per call", [_bytes(model.total_bytes) if model else "" for model in models]),
         ("measured DRAM bytes per call", [_bytes(each.total["dram_bytes"]) if each else "" for each in both]),

@@ -18,11 +18,15 @@ from nsysprof.compare.selection import (
     select_ranges,
     selection_warnings,
 )
+from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import START_END
+from nsysprof.trace.trace import FOUND, START_END
 
 SIDES = ("base", "new")
 MAX_PAIRS = 200
+MIN_ALIKE = (
+    0.5  # of their time that loops of one name spend in kernels of one name, or they are likely others
+)
 Matched = list[tuple[Match, Match]]
 Wanted = tuple[Instances | None, Instances | None]
 _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
@@ -276,6 +280,13 @@ def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
         yield f"{names[0] if len(names) == 1 else f'{len(names):,} pairs, {listed(names)}'}: {text}"
 
 
+def _shared_time(pair: Pair) -> list[float]:
+    """The part of the time of the GPU ops of either side that those of a name take which both sides run."""
+    base, new = (side.evidence.groupby("kernel")["sum_ns"].sum() for side in pair.sides)
+    both = base.index.intersection(new.index)
+    return [float(times[both].sum() / max(times.sum(), 1)) for times in (base, new)]
+
+
 def _unlike(pair: Pair) -> Iterator[str]:
     """In what the two sides differ, apart from what is compared."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
@@ -291,5 +302,9 @@ def _unlike(pair: Pair) -> Iterator[str]:
         yield f"different GPUs, {one} and {other}: the difference is also one of hardware"
     elif pair.one_report and pair.base.gpus != pair.new.gpus:
         yield f"the sides ran on different GPUs of one model ({gpus[0][0]})"
+    found = [not side.is_whole and side.loaded.merged.kind[side.code] == FOUND for side in pair.sides]
+    if all(found) and min(alike := _shared_time(pair)) < MIN_ALIKE:
+        shares = " and ".join(map(format_share, alike))
+        yield f"loops that were found, and may be unlike: kernels that both run take {shares} of their time"
     if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes, {shapes}: the difference is also one of shape"

@@ -10,12 +10,13 @@ from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.selection import LoadedReport
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
-from nsysprof.results.table import TextTable
+from nsysprof.results.table import Column, TextTable, show_columns
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Asked
 
-_KEYS = {"calls": "call", "copies": "what"}  # what names the rows that readers see of a summary
-_TITLES = {"calls": "host calls", "copies": "copies"}
+# The summaries that are compared: what names the rows that readers see of each, and its title.
+_COMPARED = {"calls": ("call", "host calls"), "copies": ("what", "copies")}
+_COLUMNS = ("base_count", "base_ns", "new_count", "new_ns")
 
 
 def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFrame]:
@@ -25,44 +26,36 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
     durations), and ``delta_ns``.
     """
     out = {}
-    for summary in SUMMARIES:
-        if summary.name not in _KEYS:
-            continue
+    for summary in (each for each in SUMMARIES if each.name in _COMPARED):
         sides = []
         for side, loaded in (("base", base), ("new", new)):
-            found = summary.make(loaded.attribution, Asked(loaded.code_of, loaded.texts))
-            names = found.rows.texts(_KEYS[summary.name]).tolist() if found else []
-            frame = pd.DataFrame({"name": pd.Series(names, dtype=object)})
-            frame[f"{side}_count"] = found.rows["count"] if found else []
-            frame[f"{side}_ns"] = found.rows["sum_ns"] if found else []
-            sides.append(frame.groupby("name").sum())
-        both = sides[0].join(sides[1], how="outer").fillna(0).astype("int64")
-        both["delta_ns"] = both["new_ns"] - both["base_ns"]
-        if len(both):
-            out[summary.name] = (
-                both.sort_index()
-                .sort_values("delta_ns", key=lambda ns: -ns.abs(), kind="stable")
-                .reset_index()
-            )
+            asked = Asked(loaded.code_of, loaded.texts, loaded.merged.parent)
+            if found := summary.make(loaded.attribution, asked):
+                names = found.rows.texts(_COMPARED[summary.name][0]).tolist()
+                values = {f"{side}_count": found.rows["count"], f"{side}_ns": found.rows["sum_ns"]}
+                sides.append(pd.DataFrame(values, index=names).groupby(level=0).sum())
+        if sides:
+            both = pd.concat(sides, axis=1).reindex(columns=_COLUMNS).fillna(0).astype("int64").sort_index()
+            both["delta_ns"] = both["new_ns"] - both["base_ns"]
+            order = both["delta_ns"].abs().sort_values(ascending=False, kind="stable").index
+            out[summary.name] = both.loc[order].rename_axis("name").reset_index()
     return out
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
     """The ``top`` rows of a frame of `compare_totals`, and all in one: counts and added durations of either side."""
-    rows = []
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
-    for row in pd.concat([totals.head(top), whole]).to_dict("records"):
-        counts = [mean_text(row[f"{side}_count"]) for side in ("base", "new")]
-        change = row["delta_ns"]
-        rows.append(
-            [
-                one_line(str(row["name"]), 40),
-                counts[0] if counts[0] == counts[1] else " → ".join(counts),
-                *(format_ns(row[f"{side}_ns"]) if row[f"{side}_count"] else "" for side in ("base", "new")),
-                f"{'-' if change < 0 else '+'}{format_ns(abs(change))}",
-            ]
-        )
+    rows = pd.concat([totals.head(top), whole])
+    counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]
+    columns = (
+        Column("name", "", _COMPARED[name][1], lambda text: one_line(text, 40)),
+        Column("count", "", align="r"),
+        *(Column(f"{side}_ns", "", head) for side, head in zip(("base", "new"), sides, strict=True)),
+        Column("delta_ns", "", "change", lambda ns: f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"),
+    )
     more = len(totals) - top
     note = "added durations of all threads and streams, which may overlap"
     note += f"; {more:,} more that changed less: see gap.json" if more > 0 else ""
-    return TextTable([_TITLES[name], "count", *sides, "change"], rows, "lrrrr", note, last_apart=True)
+    return show_columns(
+        columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True
+    )

@@ -97,9 +97,12 @@ class Nest:
         return at
 
 
-def nest(start: Ints, end: Ints) -> Nest:
-    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`."""
-    up = enclosing(end)
+def nest(start: Ints, end: Ints, up: Parents | None = None) -> Nest:
+    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`.
+
+    ``up`` is what `enclosing` finds, where that is known already.
+    """
+    up = enclosing(end) if up is None else up
     lifts = []
     lift = np.append(up, np.int32(-1))
     while (lift >= 0).any():

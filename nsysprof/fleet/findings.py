@@ -59,7 +59,7 @@ def fleet_findings(
     yield from _blocked(timed)
     yield from _imbalance(iterations[~iterations["iteration"].isin(left_out)], timed)
     yield from _overlap(timed)
-    yield from _slowest(split, timed)
+    yield from _slowest(split, timed, "in the whole report" if path == WHOLE else "per iteration")
     rows: list[Any] = list(outliers.head(_MAX_NAMED).itertuples(index=False))
     for row in rows:
         yield (
@@ -134,7 +134,7 @@ def _stragglers(
     shared = iterations[iterations["ranks"] > 1]
     if shared.empty:
         if slow.empty:
-            yield straggler_state(ranks).text
+            yield straggler_state(ranks, whole=path == WHOLE).text
         return
     apart = float(shared["max_over_min"].median())
     [slowest] = spread[spread["path"] == path].itertuples(index=False)
@@ -146,7 +146,7 @@ def _stragglers(
     if not slow.empty:
         yield f"{often}; {how}"
         return
-    state = straggler_state(ranks)
+    state = straggler_state(ranks, whole=path == WHOLE)
     awaited = awaited_rank(ranks)
     if state.rank is not None:
         too = "; that the others wait for it speaks for it" if awaited == state.rank else ""
@@ -171,10 +171,10 @@ class StragglerState:
     rank: int | None = None
 
 
-def straggler_state(ranks: pd.DataFrame) -> StragglerState:
+def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
     """Describe a fleet without a proven straggler: there is none, or one may be, or the data do not decide it.
 
-    That nothing is proven is no sign that there is nothing.
+    That nothing is proven is no sign that there is nothing. ``whole``: whole reports are compared, no iterations.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
@@ -184,12 +184,12 @@ def straggler_state(ranks: pd.DataFrame) -> StragglerState:
     most = known.iloc[0]
     rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + MIN_SLOWNESS)
     few = most["compared"] < LEAST_SAMPLES
-    count = plural(int(most["compared"]), "iteration")
+    count = "one report of each rank" if whole else plural(int(most["compared"]), "iteration")
     if most["ratio"] >= 1 + MIN_SLOWNESS:
         if few and np.isfinite(most["z"]):
             why = f"{count} are too few for a test, and it hardly stands out (robust z = {most['z']:.1f})"
         elif few:
-            why = f"{count} of {len(known)} ranks are too few to prove it"
+            why = f"{count} {'is' if whole else f'of {len(known)} ranks are'} too few to prove it"
         elif most["low"] > 1 and most["z"] < MIN_Z:
             why = f"the ranks differ from each other as much (robust z = {most['z']:.1f})"
         elif most["low"] > 1:
@@ -200,8 +200,9 @@ def straggler_state(ranks: pd.DataFrame) -> StragglerState:
                 f" {format_ratio(most['high'])})"
             )
         often = f", and longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
+        often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
-            f"rank {rank} may be a straggler: its own time per iteration is {ratio} that of the other ranks{often};"
+            f"rank {rank} may be a straggler: its own time{each} is {ratio} that of the other ranks{often};"
             f" but {why}",
             f"Rank {rank} may be a straggler, which is not proven: {ratio} the own time of the other ranks",
             rank,
@@ -211,7 +212,11 @@ def straggler_state(ranks: pd.DataFrame) -> StragglerState:
             f"no rank is a straggler: each takes less than {limit} the own time of the others",
             "No rank is a straggler",
         )
-    why = f"{count} are too few for that" if few else "iterations differ too much for that"
+    why = (
+        f"{count} {'is' if whole else 'are'} too few for that"
+        if few
+        else "iterations differ too much for that"
+    )
     return StragglerState(
         f"no rank is shown to be a straggler, but one of {limit} is not ruled out: the largest ratio to the others is"
         f" {ratio}, and {why}",
@@ -335,8 +340,11 @@ def middle_rank(count: int) -> str:
     return "mean of both ranks" if count == 2 else "median rank"
 
 
-def _slowest(split: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
-    """Compare the slowest rank with the median one, part by part, where it is slow in equal iterations too."""
+def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[str]:
+    """Compare the slowest rank with the median one, part by part, where it is slow in equal iterations too.
+
+    ``each``: what the times are of.
+    """
     slow = ranks["rank"][ranks["ratio"] >= 1 + MIN_SLOWNESS]
     if split.empty or split["slowest_rank"].iloc[0] not in set(slow.tolist()):
         return
@@ -357,7 +365,7 @@ def _slowest(split: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
     instead = f"; its exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""
     median = f"rank {rows[0].median_rank}{', the median one' if len(ranks) > 2 else ''}"
     yield (
-        f"per iteration rank {rows[0].slowest_rank}, the slowest, takes {format_ns(own)} more of its own than"
+        f"{each} rank {rows[0].slowest_rank}, the slowest, takes {format_ns(own)} more of its own than"
         f" {median}: {differences}{instead}"
     )
 

@@ -99,8 +99,12 @@ def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
         f"Shares are of the time of the {what}. comm.: exposed communication, during which no compute runs; own: all"
-        " but that; to others: own time over that of the other ranks, median over iterations; slowest: in how many of"
-        " them."
+        " but that; to others: own time over that of the other ranks"
+        + (
+            "."
+            if fleet.iteration_path == WHOLE
+            else ", median over iterations; slowest: in how many of them."
+        )
     ]
     if ranks["gpu"].str.contains(",").any():
         notes.append("A rank's own time adds up its GPUs.")
@@ -117,6 +121,9 @@ def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
             f"{plural(len(ranks) - len(shown), 'faster rank')}: --top {len(ranks)}, or see ranks.csv."
         )
     columns = [*_RANK_COLUMNS]
+    if fleet.iteration_path == WHOLE:
+        rows = rows.assign(span_median_ns=rows["span_ns"], own_median_ns=rows["own_ns"])
+        columns = [column for column in columns if column.name != "times_slowest"]
     if waits:
         caused = int(ranks["caused_ns"].sum())
         columns += [

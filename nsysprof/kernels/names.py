@@ -55,6 +55,7 @@ _ORIGINS = [
         ),
         (r"(?P<function>cudapy::(?:[\w<>]+::)*\w+)(?:\$\d+|\[abi:[^\]]*\])*(?:\(.*)?", "Numba"),
         (r"(?P<function>\w+?)_(?=0)(?:\d+(?:de|[cde])){2,}\d*", "Triton"),
+        (r"(?P<function>[a-z\d_]+?)_?(?:[A-Z]\w*)?6A6A\w*", "Mojo"),  # codes of its types, and a hash
     )
 ]
 _FORTRAN = re.compile(

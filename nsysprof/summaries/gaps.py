@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
+from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, cover_before
 from nsysprof.core.text import one_line, plural
@@ -50,53 +48,40 @@ UTILISATION = table(
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
     """Find long gaps, and the utilisation of parts of the time; None without GPU work. No long gap, no finding."""
     trace = attribution.trace
-    labels = device_labels(trace)
-    busy = {gpu: trace.gpu_busy[gpu] for gpu in labels if len(trace.gpu_busy[gpu][0])}
-    if not busy:
-        return None
-    place, parts, long = [*busy], [], []
-    for at, (start, end) in enumerate(busy.values()):
+    parts, long, names = [], [], device_labels(trace)
+    for at, number in enumerate(names):
+        start, end = trace.gpu_busy[number]
+        if not len(start):
+            continue
         size = max(-(-int(end[-1] - start[0]) // PARTS), 1)
         edges = np.unique(np.minimum(start[0] + size * np.arange(PARTS + 1), end[-1]))
-        covered = np.diff(cover_before(start, end, edges))
-        parts.append((np.full(len(covered), at), edges[:-1], np.diff(edges), covered))
-        gap = np.flatnonzero(start[1:] - end[:-1] >= MIN_GAP_NS)
-        ends = _next(trace, place[at], start[1:][gap])
-        long.append((np.full(len(gap), at), end[:-1][gap], (start[1:] - end[:-1])[gap], ends))
+        busy, length = np.diff(cover_before(start, end, edges)), np.diff(edges)
+        parts.append((np.full(len(busy), at), edges[:-1], length, busy, busy / length))
+        behind = np.flatnonzero(start[1:] - end[:-1] >= MIN_GAP_NS) + 1
+        since, until = end[behind - 1], start[behind]
+        long.append((np.full(len(behind), at), since, until - since, _next(trace, number, until)))
+    if not parts:
+        return None
     gpu, since, length, name = (np.concatenate(column) for column in zip(*long, strict=True))
-    names = [labels[each] for each in place]
-    of_gap: dict[str, NDArray[Any] | Texts] = {
-        "gpu": Texts(gpu, names),
-        "start_ns": since,
-        "length_ns": length,
-        "next": Texts(name, trace.op_names),
-    }
-    rows = ColumnTable(of_gap).take(np.lexsort((since, gpu, -length)))
-    gpu, since, each, covered = (np.concatenate(column) for column in zip(*parts, strict=True))
-    shares = covered / each
-    used: dict[str, NDArray[Any] | Texts] = {
-        "gpu": Texts(gpu, names),
-        "start_ns": since,
-        "length_ns": each,
-        "busy_ns": covered,
-        "share": shares,
-    }
-    finding = ""
-    if len(length):
-        low = int((shares < LOW).sum())
-        finding = (
-            f"Gaps: {len(length):,} of 500 ms or more in which a GPU runs nothing, {format_ns(int(length.sum()))}"
-            f" together; busy for less than half in {low:,} of {plural(len(shares), 'part')}"
-        )
+    values: list[Values] = [Texts(gpu, list(names.values())), since, length, Texts(name, trace.op_names)]
+    rows = ColumnTable(dict(zip(GAPS.names, values, strict=True)))
+    rows = rows.take(np.lexsort((since, gpu, -length)))
+    gpu, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    texts: list[Values] = [Texts(gpu, list(names.values())), *columns]
+    used = ColumnTable(dict(zip(UTILISATION.names, texts, strict=True)))
+    low = int((columns[-1] < LOW).sum())
+    finding = (
+        f"Gaps: {len(length):,} of 500 ms or more in which a GPU runs nothing, {format_ns(int(length.sum()))} together;"
+        f" busy for less than half in {low:,} of {plural(len(gpu), 'part')}"
+    )
     note = f"parts: {PARTS} equal ones of each GPU's time, see {UTILISATION.file}; what it waited for: nsysprof why."
-    return Answer({GAPS.file: rows, UTILISATION.file: ColumnTable(used)}, finding, GAPS.columns, rows, note)
+    files = {GAPS.file: rows, UTILISATION.file: used}
+    return Answer(files, finding if len(length) else "", GAPS.columns, rows, note)
 
 
 def _next(trace: Trace, gpu: int, start: Ints) -> Ints:
     """The code of the name of the GPU op that starts at each time on a GPU, of several the first in the alphabet."""
-    if not len(start):
-        return np.empty(0, np.int64)
-    ops = np.flatnonzero((trace.op_gpu == gpu) & np.isin(trace.ops.start, start))
+    ops = np.flatnonzero((trace.op_gpu == gpu) & np.isin(trace.ops.start, start)) if len(start) else start
     ops = ops[np.lexsort((trace.op_name_rank[trace.ops.name[ops]], trace.ops.start[ops]))]
     return trace.ops.name[ops[np.searchsorted(trace.ops.start[ops], start)]].astype(np.int64)
 

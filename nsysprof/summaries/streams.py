@@ -27,16 +27,9 @@ STREAMS = table(
         "memops": Column("memops", "of these, copies and memsets", head="copies"),
         "sum_ns": Column("sum_ns", "added durations", head="sum"),
         "busy_ns": Column("busy_ns", "time in which it runs something", head="busy"),
-        "share_of_span": Column(
-            "share_of_span",
-            "busy as a share of the time from the first GPU op of the report to the last",
-            head="of span",
-            cell=format_share,
-        ),
+        "span_share": Column("span_share", "busy as a part of the span of the report", head="of span"),
         "overlap_ns": Column(
-            "overlap_ns",
-            "the part of busy in which another stream of the GPU runs something too",
-            head="overlap",
+            "overlap_ns", "the part of busy beside other streams of the GPU", head="overlap"
         ),
     },
 )
@@ -79,7 +72,7 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
             "memops": kinds[:, MEMCPY] + kinds[:, MEMSET],
             "sum_ns": np.add.reduceat(end - start, first[:-1]),
             "busy_ns": busy,
-            "share_of_span": busy / max(int(end.max()) - int(start.min()), 1),
+            "span_share": busy / max(int(end.max()) - int(start.min()), 1),
             "overlap_ns": busy - alone,
         }
     ).take(np.argsort(-busy, kind="stable"))  # else in the order of GPU, process and number

@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.columns import ColumnTable
 from nsysprof.results.table import Column, Table, TextTable, show_columns
+from nsysprof.trace.details import CALL_KINDS
 
 
 @dataclass(frozen=True)
 class Asked:
     """What summaries are asked for.
 
-    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``calls``,
-    the kinds of host calls that count.
+    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``parent``
+    int32, the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls, of `CALL_KINDS`.
     """
 
     merged_of: NDArray[np.int32]
     merged: Sequence[str]
-    calls: tuple[str, ...] = ("cuda", "mpi", "os")
+    parent: NDArray[np.int32]
+    calls: Sequence[str] = CALL_KINDS
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,44 @@ def _find(
     return rows
 
 
+# Kinds of host calls: of CUDA, of MPI, of the operating system.
+CALL_KINDS = ("cuda", "mpi", "os")
+CUDA_CALL, MPI_CALL, OS_CALL = range(3)
+
+
+@dataclass(frozen=True)
+class CallNames:
+    """What host calls are named.
+
+    ``texts``, sorted by kind, text and failure; for each ``kind`` uint8, an index into `CALL_KINDS`; ``waits`` bool:
+    such calls return only when the GPU is done; ``failed`` bool: these returned an error, which only calls of CUDA say
+    (that an event or a stream is not ready is none).
+    """
+
+    texts: list[str]
+    kind: NDArray[np.uint8]
+    waits: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class HostCalls:
+    """Host calls, in no order, a row as recorded.
+
+    ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``.
+    """
+
+    thread: NDArray[np.integer]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    name: NDArray[np.integer]
+    names: CallNames
+    threads: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating
 # system; work of the profiler; or, between all of these, code.
 LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
@@ -174,6 +212,60 @@ class Captures:
     time: NDArray[np.int64]
 
 
+POOL = "pool"  # the kind of memory that pools hold, in use or not
+KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    """Changes of the memory that processes have allocated, in the order of time; at one time releases come first.
+
+    ``uses``: ``(globalPid, CUDA id of the device, kind)``, the kind as CUDA calls it, or `POOL`. Of each change:
+    ``use`` int32 into those; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns, for an allocation when it
+    is given back, or `KEPT`, for all else, also of pools, ``time``; ``thread``, ``start``, ``end`` int64, the globalTid
+    and the times of the host call, 0 where it is not known.
+    """
+
+    uses: tuple[tuple[int, int, str], ...]
+    use: NDArray[np.int32]
+    time: NDArray[np.int64]
+    change: NDArray[np.int64]
+    until: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def over_time(self, rows: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """When some changes make another number of bytes of all that they change, and how many from then on."""
+        time, size = self.time[rows], np.cumsum(self.change[rows])
+        last = np.append(time[1:] != time[:-1], True)[: len(time)]
+        return time[last], size[last]
+
+    def by_use(self) -> tuple[MemoryUse, ...]:
+        """The `MemoryUse` of each use, in the order of process, device and kind."""
+        order = sorted(range(len(self.uses)), key=self.uses.__getitem__)
+        return tuple(MemoryUse(*self.uses[code], *self.over_time(self.use == code)) for code in order)
+
+
+@dataclass(frozen=True)
+class PageFaults:
+    """Page faults of unified memory, sorted by time: groups of a GPU, and each one of a CPU.
+
+    ``start``, ``end`` int64 ns, the same where no end is recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a
+    CPU; ``count`` int64 faults; ``cause`` int32 into ``causes``: how a GPU accessed the page, or which instruction of a
+    CPU did. ``recorded``: whether those of (CPUs, GPUs) were.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    process: NDArray[np.int64]
+    device: NDArray[np.int64]
+    count: NDArray[np.int64]
+    cause: NDArray[np.int32]
+    causes: tuple[str, ...] = ()
+    recorded: tuple[bool, bool] = (False, False)
+
+
 @dataclass(frozen=True)
 class MemoryUse:
     """Memory of one kind that one process has allocated on one device.
@@ -212,6 +304,12 @@ _NONE = np.empty(0, np.int64)
 _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
+_NO_FLAGS = np.empty(0, bool)
+NO_HOST_CALLS = HostCalls(
+    _NO_CODES, _NONE, _NONE, _NO_CODES, CallNames([], np.empty(0, np.uint8), _NO_FLAGS, _NO_FLAGS), _NONE
+)
+NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
+NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 
 

@@ -18,14 +18,19 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
+    NO_FAULTS,
+    NO_HOST_CALLS,
+    NO_MEMORY,
     CallList,
     Captures,
     Dependencies,
     HostActivity,
+    HostCalls,
     Job,
-    MemoryUse,
+    MemoryEvents,
     OpDetails,
     OtherRanges,
+    PageFaults,
     no_captures,
     no_dependencies,
     no_op_details,
@@ -154,6 +159,10 @@ class Reader(ABC):
         """All host CUDA calls, those that launched nothing too."""
         return NO_CALLS
 
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls that are not CUDA's of these kinds, of ``mpi`` and ``os``."""
+        return NO_HOST_CALLS
+
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""
         return no_dependencies(len(trace.streams))
@@ -166,9 +175,13 @@ class Reader(ABC):
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
         return NO_ACTIVITY
 
-    def memory_use(self) -> tuple[MemoryUse, ...]:
-        """GPU memory that was allocated, over time."""
-        return ()
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory."""
+        return NO_FAULTS
+
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back."""
+        return NO_MEMORY
 
     def thread_names(self) -> dict[int, str]:
         """The names of threads, by their ids in `Trace.threads`."""

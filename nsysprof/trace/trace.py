@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import OtherRanges
+from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges, PageFaults
 from nsysprof.trace.report import Report
 
+_CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
@@ -148,9 +150,10 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of the
-    host calls that launch, without the versions that CUPTI appends; ``arena`` holds the long columns;
-    ``named_threads`` are the names that the program gave its threads by NVTX, by globalTid.
+    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
+    calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
+    are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
+    by NVTX, by globalTid.
     """
 
     report: Report
@@ -173,6 +176,7 @@ class Trace:
     call_names: tuple[str, ...] = ()
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
+    other_calls: HostCalls | None = field(default=None, repr=False)
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -255,6 +259,16 @@ class Trace:
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
 
     @cached_property
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory; the report must be open."""
+        return self.report.reader.page_faults()
+
+    @cached_property
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back; the report must be open."""
+        return self.report.reader.memory()
+
+    @cached_property
     def copy_ops(self) -> NDArray[np.intp]:
         """The GPU ops that `copies` has a row for: copies, memsets and migrations."""
         return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
@@ -295,6 +309,12 @@ def pid_of(global_id: Id) -> Id:
 def tid_of(global_id: Id) -> Id:
     """The thread id in a globalTid, or in each of an array."""
     return global_id & 0xFFFFFF
+
+
+def op_slices(trace: Trace) -> Iterator[slice]:
+    """Go through all GPU ops, some at a time."""
+    for first in range(0, len(trace.ops), _CHUNK):
+        yield slice(first, first + _CHUNK)
 
 
 def recorded_as(kind: NDArray[np.uint8]) -> str:
@@ -379,4 +399,5 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
         ops=Ops(**kept, launch=arena.take(place, launch)),
         copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
+        other_calls=None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,34 @@ class Windows:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def take(self, rows: NDArray[np.integer]) -> Windows:
+        """Some of the windows."""
+        return Windows(**{field.name: getattr(self, field.name)[rows] for field in fields(Windows)})
+
+
+def pauses(windows: Windows, parent: NDArray[np.int32]) -> tuple[Windows, NDArray[np.intp]]:
+    """What lies between a window and the next of its path and GPU, as windows without work; and the rows of the next.
+
+    Both have the same ``parent`` range; without pauses more than ten times as long as the median of their path.
+    """
+    same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
+    around = np.append(parent, np.int32(-1))[
+        windows.range
+    ]  # where there are no ranges, the window of a GPU is of none
+    same &= around[1:] == around[:-1]
+    behind = np.flatnonzero(same & (windows.start[1:] > windows.end[:-1])) + 1
+    start, end = windows.end[behind - 1], windows.start[behind]
+    order = np.lexsort((end - start, windows.path[behind], windows.gpu[behind]))
+    new = (np.diff(windows.path[behind]) != 0) | (np.diff(windows.gpu[behind]) != 0)
+    first = np.flatnonzero(np.append(True, new)[: len(behind)])
+    count = np.diff(np.append(first, len(behind)))
+    usual = np.repeat((end - start)[order[first + (count - 1) // 2]], count)
+    short = np.flatnonzero(end - start <= 10 * usual)
+    behind, start, end = behind[short], start[short], end[short]
+    nothing = np.full(len(behind), -1, np.int32)
+    next_one = windows.take(behind)
+    return replace(next_one, start=start, done=start, end=end, last=nothing), behind
 
 
 def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32]) -> Windows:

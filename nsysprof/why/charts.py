@@ -36,12 +36,13 @@ _ROW = 0.23  # inches of a bar
 _MAX_STREAMS, _MAX_LEVELS = 5, 2
 _MAX_MARKS = 2000  # of a lane: more are narrower than a pixel
 _PATH, _NAME, _LABEL = 60, 110, 40
-_RUNS = (
+RUNS = (
     "compute",
     "communication",
     "copy",
     "kernel",
 )  # what a GPU op is; the last one: what a stream waits for
+WORDS = {"kernel": "kernel that another stream waits for"}
 
 
 def plan_why(answer: Why) -> Plan:
@@ -102,9 +103,8 @@ def _subtitle(instance: Instance) -> str:
 def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, str]]:
     used = {instance.pieces.groups[code] for code in np.unique(instance.pieces.group).tolist()}
     for lane in streams:
-        used |= {_RUNS[code] for code in np.unique(lane.group).tolist() if code != NOTHING}
-    words = {"kernel": "kernel that another stream waits for"}
-    return [(words.get(name, name), colour) for name, colour in WAITS.items() if name in used]
+        used |= {RUNS[code] for code in np.unique(lane.group).tolist() if code != NOTHING}
+    return [(WORDS.get(name, name), colour) for name, colour in WAITS.items() if name in used]
 
 
 # ---- sorted by cause
@@ -159,7 +159,7 @@ def _ranges(instance: Instance) -> Iterator[Marks]:
 
 @dataclass(frozen=True)
 class _Ops:
-    """The GPU ops of a window: rows of `Trace.ops`, start and end in ns of the window, and codes of `_RUNS`."""
+    """The GPU ops of a window: rows of `Trace.ops`, start and end in ns of the window, and codes of `RUNS`."""
 
     row: NDArray[np.intp]
     start: Ints
@@ -168,18 +168,24 @@ class _Ops:
 
 
 def _ops(instance: Instance) -> _Ops:
-    answer, trace = instance.answer, instance.answer.attribution.trace
+    trace = instance.answer.attribution.trace
     ops = trace.ops
     meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
     row = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile & (ops.kind != MIGRATION))
-    talks = np.array([family == "communication" for family in answer.kinds.family], bool)
-    awaited = {each.culprit.rsplit(" in ", 1)[0] for each in instance.findings if each.cause == "compute"}
-    held = np.array([bool(awaited) and short_name(name) in awaited for name in trace.op_names], bool)
-    copies = np.isin(ops.kind[row], (MEMCPY, MEMSET))
-    kind = np.select([copies, talks[ops.name[row]], held[ops.name[row]]], [2, 1, 3])
+    kind = kinds_of_names(instance)[ops.name[row]]
     start = np.maximum(ops.start[row], instance.start_ns) - instance.start_ns
     end = np.minimum(ops.end[row], instance.end_ns) - instance.start_ns
-    return _Ops(row, start, end, kind.astype(np.uint8))
+    return _Ops(row, start, end, kind)
+
+
+def kinds_of_names(instance: Instance) -> NDArray[np.uint8]:
+    """What the GPU ops of each name are, as codes of `RUNS`; the last one for what another stream waited for."""
+    trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
+    awaited = {each.culprit.rsplit(" in ", 1)[0] for each in instance.findings if each.cause == "compute"}
+    held = [bool(awaited) and short_name(name) in awaited for name in trace.op_names]
+    out = np.select([[family == "communication" for family in families], held], [1, 3], 0).astype(np.uint8)
+    out[trace.ops.name[np.isin(trace.ops.kind, (MEMCPY, MEMSET))]] = 2
+    return out
 
 
 def _parts(instance: Instance, ops: _Ops) -> list[WindowPart]:
@@ -220,7 +226,7 @@ def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[st
             0,
             np.where(busy > 0, level, 0).astype(np.uint8),
             np.where(busy > 0, longest, NOTHING).astype(np.uint8),
-            [WAITS[name] for name in _RUNS],
+            [WAITS[name] for name in RUNS],
         )
         lanes.append(lane)
     more = len(codes) - len(lanes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from nsysprof.core.text import join_words, plural
@@ -31,7 +31,7 @@ _Place: TypeAlias = tuple[
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about a path: what the GPU waited for, ``ns`` per window and its ``share``, and a ``hint``.
+    """One sentence about a path: what a ``gpu`` waited for, ``ns`` per window and its ``share``, and a ``hint``.
 
     ``headline`` says it in fewer words, for titles: `the GPU waits 12.3 ms per window, 57 % of it, for …`.
     """
@@ -45,14 +45,18 @@ class Finding:
     claim: str
     hint: str
     headline: str = ""
+    gpu: int = 0
 
 
 def findings(
-    rows: Iterable[Mapping[Any, Any]], held_up: Iterable[Mapping[Any, Any]], per: str = "window"
+    rows: Iterable[Mapping[Any, Any]],
+    held_up: Iterable[Mapping[Any, Any]],
+    between: Iterable[Mapping[Any, Any]],
+    per: str = "window",
 ) -> dict[str, list[Finding]]:
     """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
 
-    ``rows`` are those of `why.csv`, ``held_up`` as `Why` has it, each row by the names of its
+    ``rows`` are those of `why.csv`, ``held_up`` and ``between`` as `Account` has them, each row by the names of its
     columns. Of several GPUs the one that waits longest counts.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
@@ -64,13 +68,18 @@ def findings(
     for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
+    pauses: dict[tuple[Any, ...], list[Row]] = {}
+    for row in between:
+        pauses.setdefault((row["path"], row["gpu"], row["pid"]), []).append(dict(row))
     gpus = {path: {gpu for other, gpu, _ in places if other == path} for path, _, _ in places}
-    for (path, gpu, _), waits in places.items():
+    for (path, gpu, pid), waits in places.items():
         of_path = found.setdefault(str(path), {})
         who = "the GPU" if len(gpus[path]) == 1 else f"GPU {gpu}"
-        for each in _candidates((str(path), per, who), waits):
+        place, paused = (str(path), per, who), pauses.get((path, gpu, pid), [])
+        for each in (*_candidates(place, waits), *_between(place, paused)):
             if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
                 key = each.culprit, "lets the queue run dry" in each.text
+                each = replace(each, gpu=int(gpu))
                 of_path[key] = max(each, of_path.get(key, each), key=lambda finding: finding.ns)
     return {
         path: sorted(of_path.values(), key=lambda finding: -finding.ns)[:MAX_FINDINGS]
@@ -126,6 +135,16 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         yield _finding(place, latency, "launch and queue latency", text)
 
 
+def _between(place: _Place, paused: list[Row]) -> Iterator[Finding]:
+    """What the GPU waits for between the windows; shares are of the time from one window to the next."""
+    whole = 1 + sum(row["share_of_span"] for row in paused)
+    rows = [row | {"share_of_span": row["share_of_span"] / whole} for row in paused]
+    for name, some in sorted(_grouped(rows, _culprit), key=lambda group: -_total(group[1]))[:1]:
+        text = f"between its windows {place[2]} waits for {name}"
+        found = _finding(place, rows, f"{name} between windows", text, of="the time from one to the next")
+        yield replace(found, hint=hint_for("host", some[0]["activity"], name))
+
+
 def _culprit(row: Row) -> str:
     return str(row["culprit"])
 
@@ -156,14 +175,17 @@ def _total(rows: list[Row]) -> int:
     return sum(row["waited_ns"] for row in rows)
 
 
-def _finding(place: _Place, rows: list[Row], culprit: str, text: str, subject: str = "") -> Finding:
+def _finding(
+    place: _Place, rows: list[Row], culprit: str, text: str, subject: str = "", of: str = ""
+) -> Finding:
     """The finding about rows of a path."""
     path, per, gpu = place
     top = max(rows, key=lambda row: int(row["waited_ns"]))
     ns, share = sum(row["per_instance_ns"] for row in rows), sum(row["share_of_span"] for row in rows)
     waits = sum(row["waits"] for row in rows)
     each = "" if path == WHOLE and per == "window" else f" per {per}"
-    amount = f"{format_ns(ns)}{each}, {format_share(share)} of {'it' if per == 'window' else 'the windows'}"
+    of = of or ("it" if per == "window" else "the windows")
+    amount = f"{format_ns(ns)}{each}, {format_share(share)} of {of}"
     who = "a stream" if top["cause"] == "compute" else gpu
     where = "" if gpu == "the GPU" or text.startswith(gpu) else f" on {gpu}"
     return Finding(

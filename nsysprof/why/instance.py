@@ -135,10 +135,11 @@ class Instance:
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
-    """The median window of a path, by default of the one with most time, on the GPU that waits most there.
+    """The median window of a path, by default of the one with most time, on the GPU of its largest finding.
 
-    Of the middle third by length it is the one whose times are most like those of all, or, where that has not half of
-    the largest finding, the next one that has. None where there are no windows.
+    Without findings, on the one that waits most there. Of the middle third by length it is the one whose times are most
+    like those of all, or, where that has not half of the largest finding, the next one that has. None where there are
+    no windows.
     """
     windows = answer.windows
     if not len(windows):
@@ -146,6 +147,9 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     length = (windows["end_ns"] - windows["start_ns"]).rename("length")
     path = path or str(length.groupby(windows["path"]).sum().idxmax())
     mine = windows[windows["path"] == path]
+    findings = answer.findings[path]
+    if findings:
+        mine = mine[mine["gpu"] == findings[0].gpu]
     groups = [rows.to_numpy(np.int64) for rows in mine.groupby(["gpu", "pid"]).groups.values()]
     span, compute = length.to_numpy(np.int64), windows["compute_ns"].to_numpy(np.int64)
     rows = max(groups, key=lambda each: int((span - compute)[each].sum()))
@@ -154,7 +158,7 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     shares = windows[_TIMES].to_numpy(float)
     number = int(middle[np.abs(shares[middle] - shares[rows].mean(axis=0)).sum(axis=1).argmin()])
     median, mean = number, float(span[rows].mean())
-    for finding in answer.findings[path][:1]:
+    for finding in findings[:1]:
         number = _with_the_wait(answer, rows, median, finding, mean)
     start, end, gpu = (int(windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "gpu"))
     pieces = critical_path(answer, np.array([number]))

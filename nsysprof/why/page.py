@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.charts.palette import COLOURS, TINTS, WAITS
+from nsysprof.charts.palette import TINTS, WAITS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line, shorten, visible
 from nsysprof.core.units import format_ns
@@ -17,7 +17,7 @@ from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.packing import PageRow, pack
 from nsysprof.page.template import figures, fill
-from nsysprof.why.charts import CHARTS, title_of
+from nsysprof.why.charts import CHARTS, RUNS, WORDS, kinds_of_names, title_of
 from nsysprof.why.findings import Finding
 from nsysprof.why.instance import Instance, median_instance
 from nsysprof.why.tables import WHY
@@ -37,7 +37,8 @@ _SHOWN = (
 def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
     """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
     report = answer.attribution.trace.report
-    paths, instance = ranked_paths(answer), median_instance(answer)
+    paths = ranked_paths(answer)
+    instance = median_instance(answer, paths[0] if paths else None)
     rows = answer.rows[answer.rows["cause"] != "compute"]
     rows = rows.sort_values("waited_ns", ascending=False, kind="stable")
     more = f"{len(rows) - MAX_ROWS:,} rows more: see why.csv" if len(rows) > MAX_ROWS else ""
@@ -102,7 +103,7 @@ def _timeline(instance: Instance) -> dict[str, Any]:
         "views": [],
         "gpus": [],
         "families": FAMILIES,
-        "groups": [*COLOURS.items()],
+        "groups": [(WORDS.get(name, name), WAITS[name]) for name in RUNS],
         "tints": TINTS,
         "names": [
             [
@@ -110,20 +111,21 @@ def _timeline(instance: Instance) -> dict[str, Any]:
                 FAMILIES.index(family),
                 unit,
                 cause,
-                FAMILIES.index(family),
+                kind,
             ]
-            for name, family, unit, cause in zip(
+            for name, family, unit, cause, kind in zip(
                 trace.op_names,
                 answer.kinds.family,
                 answer.kinds.math_unit,
                 answer.kinds.cause,
+                kinds_of_names(instance).tolist(),
                 strict=True,
             )
         ],
         "pathNames": [shorten(trace.range_names[code].text, _NAME) for code in codes],
         "paths": [[-1] * len(codes), [*range(len(codes))], [at % len(TINTS) for at in range(len(codes))]],
         "waits": [[name, WAITS[name]] for name in pieces.groups],
-        "waitTexts": [shorten(text, _NAME) for text in pieces.texts],
+        "waitTexts": [text and shorten(text, _NAME) for text in pieces.texts],
     }
     which = f"one of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
     which = f"a median {which}" if instance.median and instance.count > 1 else which
@@ -160,7 +162,7 @@ def _stream_rows(instance: Instance) -> Iterator[PageRow]:
     meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
     rows = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile)
     rows = rows[np.argsort(ops.start[rows], kind="stable")]
-    family = np.array([FAMILIES.index(each) for each in instance.answer.kinds.family], np.uint8)
+    kind = kinds_of_names(instance)
     launch = np.unique(ops.launch[rows][ops.launch[rows] >= 0])
     seen = (launches.end[launch] > instance.start_ns) & (launches.start[launch] < instance.end_ns)
     launch = launch[seen]
@@ -182,6 +184,6 @@ def _stream_rows(instance: Instance) -> Iterator[PageRow]:
             "ops",
             *_inside(instance, ops.start[mine], ops.end[mine]),
             columns=(ops.name[mine], np.zeros(len(mine), np.int64), lead),
-            family=family[ops.name[mine]],
+            family=kind[ops.name[mine]],
             kept=kept,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -63,6 +63,7 @@ class Why:
     facts: Facts
     gpu_windows: Windows
     residuals: pd.DataFrame
+    between: pd.DataFrame
     per: str = "window"
 
     @cached_property
@@ -72,9 +73,7 @@ class Why:
 
     def waits_of(self, rows: NDArray[np.integer]) -> pd.DataFrame:
         """The pieces of waits of some rows of ``windows``, without those of others."""
-        chosen = Windows(
-            **{field.name: getattr(self.gpu_windows, field.name)[rows] for field in fields(Windows)}
-        )
+        chosen = self.gpu_windows.take(rows)
         parts = []
         for gpu in np.unique(chosen.gpu).tolist():
             lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
@@ -102,7 +101,12 @@ class Why:
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """For each path sentences about its largest waits, see `findings.findings`."""
-        found = findings(self.rows.to_dict("records"), self.held_up.to_dict("records"), self.per)
+        found = findings(
+            self.rows.to_dict("records"),
+            self.held_up.to_dict("records"),
+            self.between.to_dict("records"),
+            self.per,
+        )
         return {path: found.get(path, []) for path in map(str, self.windows["path"].unique())}
 
     @cached_property
@@ -165,7 +169,8 @@ def account_for(
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
     rows, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
-    return Why(facts.attribution, frame, rows, held, chosen, facts.lacks, facts, windows, residuals)
+    between = answer.between.frame()
+    return Why(facts.attribution, frame, rows, held, chosen, facts.lacks, facts, windows, residuals, between)
 
 
 def _per_call(answer: Why, calls: Ints) -> Why:
@@ -179,6 +184,5 @@ def _per_call(answer: Why, calls: Ints) -> Why:
         names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
         return frame.assign(**{name: frame[name] * scale for name in names})
 
-    return replace(
-        answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
-    )
+    rows, held, between = (scaled(frame) for frame in (answer.rows, answer.held_up, answer.between))
+    return replace(answer, windows=windows, rows=rows, held_up=held, between=between, per="call")

@@ -23,7 +23,16 @@ from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
 from tests.kit.figures import texts, title_of
 from tests.kit.reports import BLOCK, RUN, broken_down
-from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
+from tests.kit.trace import (
+    Items,
+    Launch,
+    OsCall,
+    Range,
+    launch_graph,
+    launch_kernel,
+    launch_memcpy,
+    launch_memset,
+)
 
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
 CHARTS = analysis_charts()
@@ -521,13 +530,50 @@ def test_launches_and_memory_ops_have_columns(trace: MakeTrace) -> None:
 
 
 def test_a_report_without_work_says_what_to_do(trace: MakeTrace) -> None:
-    """No GPU work is a picture with words, and ranges alone still make a timeline."""
-    breakdown = broken_down(trace(Range("step", 0, 90)))
-    for chart in CHARTS[:2]:
+    """Neither GPU work nor ranges nor calls is a picture with words."""
+    breakdown = broken_down(trace())
+    for chart in CHARTS:
         figure = chart.figure(breakdown)
         assert title_of(figure) == "This report holds no GPU work"
         assert any("nsys profile --trace=cuda,nvtx" in text for text in texts(figure))
-    assert title_of(TIMELINE.figure(breakdown)) == "1 range on the host and no GPU work at all"
+
+
+def test_ranges_without_gpu_work_are_drawn_by_cpu_time(trace: MakeTrace) -> None:
+    """Bars are what ranges take, alone and with those inside, and the median instance with a mark at the longest."""
+    items = [Range("step", at, at + length) for at, length in ((0, 100), (200, 300), (600, 200))]
+    breakdown = broken_down(trace(*items, Range("inner", 210, 460), duration=1_000_000))
+    assert title_of(BREAKDOWN.figure(breakdown)) == "58 % of the CPU time in ranges is step itself"
+    assert (
+        title_of(COUNTS.figure(breakdown))
+        == "The longest instance of step takes 300 ns, the median one 200 ns"
+    )
+    assert {"600 ns", "250 ns", "350 ns", "100 %", "42 %"} <= set(texts(BREAKDOWN.figure(breakdown)))
+    assert title_of(TIMELINE.figure(breakdown)) == "4 ranges on the host and no GPU work at all"
+    assert [chart.caption for chart in analysis_charts(breakdown=breakdown)][:2] == [
+        "CPU time per instance of ranges",
+        "CPU time of ranges",
+    ]
+
+
+def test_where_nobody_annotated_calls_of_the_host_are_drawn(trace: MakeTrace) -> None:
+    """A lane of each thread with CUDA calls, coloured by what it did, from the first call on, with names."""
+    path = trace(
+        Launch(0, 700_000, 90, api="cudaMalloc_v3020"),
+        *calls(3, 800_000),
+        OsCall("read", 710_000, 790_000),
+        OsCall("poll", 0, 900_000, thread=77),
+    )
+    breakdown = broken_down(path)
+    answer = timeline(breakdown)
+    assert [lane.label for lane in answer.hosts] == ["thread 1 · calls"]
+    [lane] = answer.hosts
+    assert answer.start_ns == 0
+    assert [lane.names[code] for code in lane.name.tolist()].count("read") == 1
+    figure = TIMELINE.figure(breakdown)
+    assert {"other CUDA calls", "launch calls", "OS calls", "cudaMalloc"} <= set(texts(figure))
+    assert "of set-up, 700 µs of it in cudaMalloc" in title_of(figure)
+    annotated = broken_down(trace(Range("r", 800_000, 900_000), *calls(3, 800_000)))
+    assert not timeline(annotated).hosts
 
 
 def test_ugly_names_are_drawn_as_they_are(trace: MakeTrace, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ FILES = [
     "instances.csv",
     "kernels.csv",
     "analysis.json",
+    "calls.csv",
     "copies.csv",
     "streams.csv",
     "gaps.csv",
@@ -233,6 +234,7 @@ def test_json_equals_the_frames_and_the_csv(
         "select": None,
         "skip": 0,
         "merge": ["iter*", "step*"],
+        "calls": ["cuda", "mpi", "os"],
     }
     assert document["totals"] == answer.totals
     assert document["warnings"] == list(answer.warnings)
@@ -250,6 +252,7 @@ def test_json_equals_the_frames_and_the_csv(
         ({"select": "%s*", "skip": 2}, {"select": "%s*", "skip": 2, "merge": ["iter*", "step*"]}),
         ({"merge": ("k*", "日本*")}, {"select": None, "skip": 0, "merge": ["k*", "日本*"]}),
         ({"merge": None}, {"select": None, "skip": 0, "merge": None}),
+        ({"calls": ("os",)}, {"select": None, "skip": 0, "merge": ["iter*", "step*"], "calls": ["os"]}),
         ({"merge": ()}, {"select": None, "skip": 0, "merge": []}),
     ],
 )
@@ -267,6 +270,7 @@ def test_json_says_what_was_asked(
         "graphs": "launched",
         "ranges": "auto",
         "by": "process",
+        "calls": ["cuda", "mpi", "os"],
         **options,
     }
     assert "threads" not in document

@@ -36,7 +36,7 @@ from tests.kit.calls import math_and_flash
 from tests.kit.html_page import Element, parse, unpack
 from tests.kit.random_reports import random_report
 from tests.kit.reports import RUN, broken_down
-from tests.kit.trace import Items, Kernel, Range, launch_kernel
+from tests.kit.trace import Items, Kernel, Range, allocate, launch_kernel
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -392,3 +392,25 @@ def test_rows_split_by_device_say_which(trace: MakeTrace) -> None:
     read = parse(analysis_page(broken_down(math_and_flash(trace), by="device")))
     heads = [each.text for each in read.one("table", id="t-ranges").one("thead").all("th")]
     assert heads[:2] == ["range", "device"]
+
+
+@pytest.mark.parametrize("most", [20_000, 3])
+def test_memory_is_a_row_of_steps(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """From each change to the next; in columns, each with the most in it, where there are too many."""
+    monkeypatch.setattr("nsysprof.analyze.page_rows.MAX_STEPS", most)
+    path = trace(
+        launch_kernel("k", (0, 1), (0, 10), id=1),
+        allocate(9, 0xA, 64, id=2),
+        allocate(19, 0xB, 8, id=3),
+        allocate(21, 0xB, 0, id=4, free=True),
+        allocate(49, 0xA, 0, id=5, free=True),
+        launch_kernel("k", (60, 61), (62, 90), id=6),
+    )
+    packed, _, _ = report_timeline(broken_down(path))
+    [row] = [row for row in unpack(packed)["rows"] if row["kind"] == "memory"]
+    steps = list(zip(row["start"], row["end"], row["data"][0], strict=True))
+    assert row["label"] == "GPU 0 · memory"
+    if most > 4:
+        assert steps == [(10, 20, 64), (20, 22, 72), (22, 50, 64), (50, 90, 0)]
+    else:
+        assert steps == [(0, 30, 72), (30, 60, 64), (60, 90, 0)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nsysprof.analyze.charts import plan_timeline
 from nsysprof.analyze.page_rows import report_timeline
 from nsysprof.analyze.timeline import (
     MAX_LANES,
@@ -18,11 +19,12 @@ from nsysprof.analyze.timeline import (
     timeline,
 )
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
+from nsysprof.charts.marks import STREAM_LEVELS, Stream
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, broken_down
-from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy, launch_memset
+from tests.kit.trace import Items, Range, allocate, launch_kernel, launch_memcpy, launch_memset
 
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
 
@@ -444,3 +446,23 @@ def test_a_wait_longer_than_all_the_work_is_not_in_the_zoom(trace: MakeTrace) ->
     )
     assert own_ops(zoom) == [(1000, 1040), (1050, 1090)]
     assert zoom.of == 3
+
+
+def test_memory_has_a_lane_of_its_gpu(trace: MakeTrace) -> None:
+    """The most that is live in each column, what was allocated before the window too."""
+    path = trace(
+        Range("step", 100, 200),
+        allocate(10, 0xA, 100, id=1),
+        launch_kernel("k", (100, 101), (100, 110), id=2),
+        allocate(139, 0xB, 300, id=3),
+        allocate(144, 0xB, 0, id=4, free=True),
+        allocate(150, 0xC, 999, id=5, kind=1),
+        launch_kernel("k", (190, 191), (192, 200), id=6),
+    )
+    answer = timeline(broken_down(path), columns=10)
+    [lane] = answer.memory
+    assert (lane.label, lane.peak) == ("GPU 0 · memory, up to 400 B", 400)
+    assert (answer.start_ns, answer.end_ns) == (100, 200)
+    assert lane.live.tolist() == [100] * 3 + [400] * 2 + [100] * 5
+    drawn = [each for each in plan_timeline(answer).panels[0].lanes if isinstance(each, Stream)]
+    assert [each.level.max() for each in drawn if each.label == lane.label] == [STREAM_LEVELS]

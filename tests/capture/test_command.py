@@ -304,6 +304,12 @@ def test_one_of_several_reports_is_resumed_under_a_name_of_its_own(capture: Capt
     assert capture("--resume", "any.nsys-rep", "-o", "./other").code == 0
 
 
+def test_memory_is_recorded_where_it_is_asked_for(capture: Capture) -> None:
+    """nsys is asked for it, beside what else it is."""
+    printed = capture("--dry-run", "--memory", "--nsys-arg=--sample=cpu", "--", "true").out
+    assert "--cuda-memory-usage=true --sample=cpu --output=" in printed
+
+
 def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, tmp_path: Path) -> None:
     """One line, ready to paste, with the options of nsys and of the workload."""
     done = capture(
@@ -491,6 +497,7 @@ MISUSE = {
     "resume and what to trace": (["--resume", "x.qdstrm", "--trace", "cuda"], 2, "--trace"),
     "resume and a range": (["--resume", "x.qdstrm", "--capture-range", "nvtx:a"], 2, "--capture-range"),
     "resume and an argument": (["--resume", "x.qdstrm", "--nsys-arg=-y1"], 2, "--nsys-arg"),
+    "resume and memory": (["--resume", "x.qdstrm", "--memory"], 2, "--memory"),
     "resume and a timed run": (["--resume", "x.qdstrm", "--overhead"], 2, "--overhead"),
     "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "no --dry-run"),
     "a program that is no text": (["--", "./caf\udce9"], 1, "no such program"),

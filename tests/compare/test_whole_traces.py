@@ -113,6 +113,49 @@ def test_ranges_of_mpi_are_pairs_beside_the_whole_traces(trace: MakeTrace) -> No
     assert causes(found, "MPI_Send") == {"solve": -400, "memcpy HtoD": 0, "fetch": 0}
 
 
+def loop(names: str, length: int = 100, rounds: int = 12) -> list[Items]:
+    """Rounds of kernels with one-letter names, each of ``length`` ns, in which nothing is annotated."""
+    return [
+        launch_kernel(
+            name, (at, at + 5), (at + 10, at + 10 + length + 10 * (turn % 3)), id=turn * 9 + place + 1
+        )
+        for turn in range(rounds)
+        for place, name in enumerate(names)
+        for at in (turn * 2000 + place * 300,)
+    ]
+
+
+def test_found_iterations_are_a_pair_beside_the_whole_traces(trace: MakeTrace) -> None:
+    """As many samples as there are rounds give a verdict, which comes first; that nobody annotated them is said."""
+    found = answer(trace(*loop("abc")), trace(*loop("abc", 200)))
+    assert found.pairs[["pair", "verdict"]].to_numpy().tolist() == [
+        ["iteration*", "slower"],
+        ["whole trace", "too few samples"],
+    ]
+    assert found.largest == "iteration*"
+    assert causes(found, "iteration*") == {"a": 100, "b": 100, "c": 100}
+    assert sum("found, not annotated" in text for text in found.warnings) == 2
+
+
+def test_found_iterations_of_other_kernels_are_doubted(trace: MakeTrace) -> None:
+    """Loops are called by their order, so that those of one name may be others."""
+    doubts = [
+        [
+            text
+            for text in answer(trace(*loop("abc")), trace(*loop(other))).warnings
+            if "may be unlike" in text
+        ]
+        for other in ("abc", "axy")
+    ]
+    assert doubts == [
+        [],
+        [
+            "iteration*: loops that were found, and may be unlike: kernels that both run take 33 % and 33 % of their"
+            " time"
+        ],
+    ]
+
+
 def test_whole_traces_can_be_asked_for(trace: MakeTrace) -> None:
     """`--range 'whole trace'` compares annotated reports whole, also where they share no range."""
     paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
@@ -165,7 +208,11 @@ def test_copies_and_host_calls_stand_side_by_side(trace: MakeTrace) -> None:
         [1, 30, 0, 0, -30],
         [1, 100, 1, 100, 0],
     ]
+    assert found.totals["calls"].to_numpy().tolist() == [
+        ["cudaMemcpyAsync", 2, 15, 1, 10, -5],
+        ["cudaLaunchKernel", 3, 15, 3, 15, 0],
+    ]
     text = comparison_text(found)
-    assert re.search(r"DtoH pinned +1 → 0 +30 ns +-30 ns", text)
+    assert re.search(r"DtoH pinned +1 → 0 +30 ns +0 ns +-30 ns", text)
     assert re.search(r"total +2 → 1 +130 ns +100 ns +-30 ns", text)
     assert answer(*(trace(*run("train", 0, [(GEMM, 9)])) for _ in range(2))).totals == {}

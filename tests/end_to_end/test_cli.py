@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED, BLOCK = ROOT / "traces" / "run.sqlite", ROOT / "traces" / "block.sqlite"
 LATE = 1_000_000
 SUMMARIES = [
+    "calls.csv",
     "copies.csv",
     "streams.csv",
     "gaps.csv",
@@ -42,7 +43,7 @@ report.sqlite: report exported by nsys 2025.3.2.0, 1.00 ms of recording
   command  python3 train.py
   warning  GPU ops without a launch row in the report: 1 (2.2 % of GPU op time); no range owns them
 
-4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first GPU op to the last
+4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first GPU op to the last and <0.1 % of the 1.00 ms of recording
 
 launched from          GPU ops     sum    share
 -------------------  ---------  ------  -------
@@ -75,7 +76,15 @@ GPU op    family    cause      count    sum    share
 mystery   other                    1  49 ns     92 %
 orphan    other                    1   4 ns    7.5 %
 
-Copies: 1 memory operation of 1.00 KiB in 10 ns; most time: 1.00 KiB of pinned host-to-device copies at 102 GB/s
+Host: 17 ns of 1.00 ms in CUDA calls: cudaLaunchKernel 15 ns (<0.1 %), cudaMemcpyAsync 2 ns (<0.1 %)
+call              what      count    sum    share    median    min–max  mostly in
+----------------  ------  -------  -----  -------  --------  ---------  -----------
+cudaLaunchKernel  launch        3  15 ns   <0.1 %      5 ns  5 ns–5 ns  train/step*
+cudaMemcpyAsync   copy          1   2 ns   <0.1 %      2 ns  2 ns–2 ns  train
+share: of the recording.
+
+Copies: 1 memory operation of 1.00 KiB in 10 ns; most time: 1.00 KiB of pinned host-to-device copies at
+102 GB/s
 copies         count      size    sum      rate    of link    overlap    waited    small  most in range
 -----------  -------  --------  -----  --------  ---------  ---------  --------  -------  ---------------
 HtoD pinned        1  1.00 KiB  10 ns  102 GB/s                   0 %       0 %    100 %  train
@@ -170,7 +179,7 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
     assert done.code == 0
     for line in (
         "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first"
-        " GPU op to the last",
+        " GPU op to the last, 9.3 % of the 5.13 s of recording and 94 % of the 286 ms of the ranges chosen",
         "RUN::math::S4096                    1         800        800   114 ms   114 ms   112 ms     24 %"
         f"{'99 %':>49}",
         "  iter*                            40         800        800  9.64 ms   114 ms   112 ms     24 %"
@@ -499,7 +508,7 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         "GPU ops in work (process 8): 30 ns under 1 name",
         "GPU ops in work (process 7): 10 ns under 1 name",
     ]
-    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last\n" in out
+    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last and" in out
     out = run("analyze", path.name, "--no-charts", "--by", "device").out
     lines = out.split("Streams: ")[0].splitlines()
     assert [re.split(" {2,}", line)[:2] for line in lines if re.match(r"GPU \d ", line)] == [

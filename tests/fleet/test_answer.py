@@ -519,3 +519,17 @@ def test_robust_z_of_equal_values() -> None:
     """Where more than half are equal their mean distance does; where all are, nothing stands out."""
     assert robust_z(np.array([1.0, 1, 1, 1])).tolist() == [0, 0, 0, 0]
     assert robust_z(np.array([1.0, 1, 1, 5]))[3] > 3
+
+
+def test_whole_reports_speak_of_no_iterations(trace: MakeTrace) -> None:
+    """Where nothing repeats the reports are compared whole: each rank's own time is that, in sentences and table."""
+    paths = [trace(launch_kernel("k", (0, 5), (10, 60 + 40 * at), id=1)) for at in range(2)]
+    found = fleet_answer([ranked(f"{at}", at, examined(path)) for at, path in enumerate(paths)])
+    text = " ".join(fleet_text(found).split())
+    assert "rank 1 may be a straggler: its own time is 1.80x that of the other ranks; but one report" in text
+    assert (
+        "in the whole report rank 1, the slowest, takes 40 ns more of its own than rank 0: +40 ns compute"
+        in text
+    )
+    assert "1 ? 90 ns 90 ns 1.80x 100 %" in text
+    assert "per iteration" not in text

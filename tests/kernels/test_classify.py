@@ -909,6 +909,8 @@ def test_short_name(name: str, short: str) -> None:
         ("gpu_broadcast_kernel_linear(CompilerMetadata<DynamicSize, DynamicCheck>, Int64)", "broadcast_kernel_linear (Julia)", "broadcast_kernel_linear"),
         ("cudapy::__main__::reduce_kernel[abi:v1,cw51cXTLSUwv](Array<long long, (int)1, C>)", "reduce (Numba)", "cudapy::__main__::reduce_kernel"),
         ("matmul_kernel_0d1d2d3de4de5de6de7c8de9c10de11c", "matmul (Triton)", "matmul_kernel"),
+        ("src_solver_rk_stage_kernel_I6A6A6A6AcB6A6A_3c8d0c8e9d13eed8", "src_solver_rk_stage (Mojo)", "src_solver_rk_stage_kernel"),
+        ("p16_naive_matmul_Layout_Int6A6AcB6A6AsA6A6A", "p16_naive_matmul (Mojo)", "p16_naive_matmul"),
         ("void Kokkos::Impl::cuda_parallel_launch_local_memory<Kokkos::Impl::ParallelFor<Push<double>, Kokkos::RangePolicy<Kokkos::Cuda>, Kokkos::Cuda>>(T1)", "Kokkos ParallelFor Push double", "Kokkos::Impl::cuda_parallel_launch_local_memory"),
     ],
 )  # fmt: skip

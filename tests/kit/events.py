@@ -298,6 +298,65 @@ class Memcpy(_Op):
 
 
 @dataclass(frozen=True)
+class MemoryEvent:
+    """Memory that is allocated, or given back (``free``); ``kind`` 1 is pinned, 2 the device's, 4 managed.
+
+    ``pool``: its address, and how many bytes it holds then.
+    """
+
+    at: int
+    address: int
+    bytes: int = 0
+    id: int | None = None
+    free: bool = False
+    kind: int = 2
+    device: int = 0
+    process: int = 1
+    pool: tuple[int, int] | None = None
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        pool, held = self.pool or (None, None)
+        yield (
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+            {
+                "start": self.at,
+                "globalPid": global_pid(self.process),
+                "deviceId": self.device,
+                "contextId": 1,
+                "address": self.address,
+                "pc": 0,
+                "bytes": self.bytes,
+                "memKind": self.kind,
+                "memoryOperationType": int(self.free),
+                "correlationId": self.id,
+                "localMemoryPoolAddress": pool,
+                "localMemoryPoolSize": held,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class PageFault:
+    """A page fault of a CPU at an ``instruction``, or ``count`` of a GPU (``device``) that lasted until ``end``."""
+
+    start: int
+    end: int | None = None
+    count: int = 1
+    device: int = 0
+    access: int = 1
+    instruction: Text | None = None
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {"start": self.start, "globalPid": global_pid(self.process), "address": 4096 * self.start}
+        if self.instruction is not None:
+            yield "CUDA_UM_CPU_PAGE_FAULT_EVENTS", {**row, "CpuInstruction": strings(self.instruction)}
+            return
+        more = {"end": self.end, "deviceId": self.device, "numberOfPageFaults": self.count}
+        yield "CUDA_UM_GPU_PAGE_FAULT_EVENTS", {**row, **more, "faultAccessType": self.access}
+
+
+@dataclass(frozen=True)
 class Memset(_Op):
     """A memset of `bytes` bytes."""
 
@@ -540,6 +599,8 @@ Item: TypeAlias = (
     | Launch
     | Kernel
     | Memcpy
+    | MemoryEvent
+    | PageFault
     | Memset
     | GraphTrace
     | Gpu
@@ -588,6 +649,15 @@ def launch_memcpy(
     """A `cudaMemcpyAsync`, or another call, and its copy."""
     launch = Launch(*call, id, thread=thread, process=process, api=f"{api}_v3020")
     return launch, Memcpy(*copy, id, process=process, **op)
+
+
+def allocate(
+    at: int, address: int, size: int, *, id: int, thread: int = 1, process: int = 1, **more: Any
+) -> tuple[Launch, MemoryEvent]:
+    """A `cudaMalloc` that takes 2 ns, and what it allocates; with ``free`` a `cudaFree`."""
+    api = "cudaFree_v3020" if more.get("free") else "cudaMalloc_v3020"
+    launch = Launch(at, at + 2, id, thread=thread, process=process, api=api)
+    return launch, MemoryEvent(at + 1, address, size, id, process=process, **more)
 
 
 def launch_memset(

@@ -9,6 +9,7 @@ import pytest
 
 import nsysprof
 from nsysprof.attribution.paths import range_paths
+from nsysprof.tools.nsys import Nsys, stats
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import RANGE_KINDS
 from tests.conftest import MakeTrace
@@ -158,3 +159,29 @@ def test_ranges_do_not_depend_on_the_order_of_rows(trace: MakeTrace) -> None:
         columns.append((texts, found.ranges.start.tolist(), found.ranges.kind.tolist()))
     assert columns[0] == columns[1]
     assert np.bincount(columns[0][2]).tolist()[2:] == [3, 2]
+
+
+@pytest.mark.nsys
+def test_constructs_are_those_of_nsys_stats(trace: MakeTrace, real_nsys: Nsys) -> None:
+    """openacc_sum: how often each construct ran, for how long, and its extremes."""
+    rows = [
+        Construct(name, at, at + 10 + at % 7, line, file, table=table)
+        for at in range(0, 900, 30)
+        for name, line, file, table in (
+            ("Compute Construct", 118, "layers.c", "LAUNCH"),
+            ("Wait", 118, "layers.c", "OTHER"),
+            ("Enter Data", 30 + at % 2, "main.c", "DATA"),
+            ("Device Init", 0, None, "OTHER"),
+        )
+    ]
+    path = trace(*rows)
+    ours: dict[str, list[int]] = {}
+    for text, _, start, end, _ in ranges_of(path, "openacc"):
+        ours.setdefault(text, []).append(end - start)
+    name = "openacc_sum" if real_nsys.version >= (2023,) else "openaccsum"
+    assert {
+        text: (str(len(each)), str(sum(each)), str(min(each)), str(max(each))) for text, each in ours.items()
+    } == {
+        row["Name"]: tuple(row[column] for column in ("Num Calls", "Total Time (ns)", "Min (ns)", "Max (ns)"))
+        for row in stats(real_nsys, path, name)
+    }

@@ -12,8 +12,9 @@ import pytest
 
 from nsysprof.trace.details import CallList, OpDetails, grid_text, unpacked
 from nsysprof.trace.nsys.about import read_thread_names
-from nsysprof.trace.nsys.gpu_work import WORK, read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import WORK, read_grids, read_op_details
 from nsysprof.trace.nsys.host_calls import read_call_list, waits_for_gpu
+from nsysprof.trace.nsys.memory import read_memory
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
 from tests.kit.reports import source_of
@@ -200,7 +201,7 @@ def test_memory_is_added_up(trace: MakeTrace) -> None:
         memory(50, 200, 1000, free=True, memKind=7),
     )
     with open_report(path) as report:
-        found = read_memory_use(source_of(report))
+        found = read_memory(source_of(report)).by_use()
     assert [(use.process, use.device, use.kind) for use in found] == [
         (global_pid(1), 0, "device"), (global_pid(1), 0, "managed"), (global_pid(2), 0, "device"),
     ]  # fmt: skip
@@ -219,7 +220,7 @@ def test_an_address_that_is_allocated_again_was_released_before(trace: MakeTrace
         memory(40, 100, 0, free=True),
     )
     with open_report(path) as report:
-        device, managed = read_memory_use(source_of(report))
+        device, managed = read_memory(source_of(report)).by_use()
     assert dict(zip(device.time.tolist(), device.size.tolist(), strict=True)) == {10: 512, 20: 8, 30: 0}
     assert dict(zip(managed.time.tolist(), managed.size.tolist(), strict=True)) == {30: 1000, 40: 0}
 
@@ -227,7 +228,7 @@ def test_an_address_that_is_allocated_again_was_released_before(trace: MakeTrace
 def test_memory_that_was_not_recorded(trace: MakeTrace) -> None:
     """Nothing, not zero."""
     with open_report(trace(Kernel("k", 1, 2, 1))) as report:
-        assert read_memory_use(source_of(report)) == ()
+        assert read_memory(source_of(report)).by_use() == ()
 
 
 # ---- host calls that wait for the GPU, and grids

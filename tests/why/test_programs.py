@@ -166,3 +166,33 @@ def test_the_culprit_stands_first(
 def test_a_program_that_keeps_ahead_hears_nothing(trace: MakeTrace) -> None:
     """Layers of 60 µs, launched in 14."""
     assert why_of(trace(*steps(nothing).items), None).findings["step*"] == []
+
+
+@pytest.mark.parametrize(
+    ("between", "culprit", "hint"),
+    [
+        (lambda program: program.code(4 * MS), "code outside every range", "shorter"),
+        (lambda program: program.os("poll", 4 * MS), "poll outside every range", "more loader workers"),
+    ],
+    ids=["optimizer", "loader"],
+)
+def test_what_lies_between_the_windows_is_named(
+    trace: MakeTrace, between: Callable[[Program], None], culprit: str, hint: str
+) -> None:
+    """Of 12 steps of 0.76 ms with 4 ms of the host between them, 0.59 ms of which the GPU still runs."""
+    answer = why_of(trace(*steps(nothing, between).items), None)
+    check_sums(answer)
+    [first] = answer.findings["step*"]
+    assert first.text.startswith(f"between its windows the GPU waits for {culprit}: 3.1")
+    assert " 80 % of the time from one to the next, in 11 waits" in first.text
+    assert hint in first.hint
+
+
+def test_what_the_gpu_computes_between_the_windows_is_no_wait(trace: MakeTrace) -> None:
+    """Work of other ranges between the steps: the question was about the steps."""
+
+    def evaluate(program: Program) -> None:
+        program.launch("evaluate", MS)
+        program.code(4 * MS)
+
+    assert why_of(trace(*steps(nothing, evaluate).items), "step*").findings["step*"] == []

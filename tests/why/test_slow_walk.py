@@ -35,10 +35,11 @@ def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> l
             threads.extend(trace.threads[time.thread].tolist())
             return time
 
+        answer = why(attribution, select)
         with monkeypatch.context() as patch:
             patch.setattr(import_module("nsysprof.why.culprits"), "host_time", noted)
-            answer = why(attribution, select)
-    windows, waits = answer.windows, answer.waits
+            waits = answer.waits
+    windows = answer.windows
     gpu = windows["gpu"].to_numpy()[waits["window"]]
     row = windows["range"].to_numpy()[waits["window"]]
     texts = [

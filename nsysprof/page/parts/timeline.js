@@ -1,13 +1,13 @@
 // The timeline: lanes on a canvas, drawn at the level of detail that the pixels can show; the overview is uPlot's.
 "use strict";
 (() => {
-  const HEIGHT = { ops: 34, ranges: 20, calls: 14, gaps: 14, waits: 26 };
+  const HEIGHT = { ops: 34, ranges: 20, calls: 14, gaps: 14, waits: 26, memory: 34 };
   const [HEADING, AXIS, GAP, RIGHT] = [21, 24, 3, 10];
   const FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif';
-  const [INK, FAINT, RULE, IDLE, ACCENT] = ["#1a1a1a", "#595959", "#e2e2e2", "#d0d0d0", "#0127bb"];
+  const [INK, FAINT, RULE, IDLE, ACCENT, MEMORY] = ["#1a1a1a", "#595959", "#e2e2e2", "#d0d0d0", "#0127bb", "#8a8f99"];
   const GPU_COLOURS = ["#0127bb", "#c44916", "#179c83", "#8055c1"];
   const NOTHING = 255;
-  const { labelled, place, ticks, time, unpack } = timelineData;
+  const { bytes, labelled, place, ticks, time, unpack } = timelineData;
 
   function dark(colour) {
     const part = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
@@ -71,7 +71,7 @@
       const legend = element("div", "legend");
       const used = new Set();
       for (const row of this.rows) if (row.kind === "ops") for (const name of new Set(row.data[0])) used.add(this.head.names[name][4]);
-      for (const [name, colour] of [...[...used].sort((a, b) => a - b).map((group) => this.head.groups[group]), ...(this.head.waits || []).map(([name, colour], i) => [i ? `waits: ${name}` : name, colour])]) {
+      for (const [name, colour] of new Map([...[...used].sort((a, b) => a - b).map((group) => this.head.groups[group]), ...(this.head.waits || [])])) {
         const [entry, swatch] = [element("span", ""), element("i", "swatch")];
         swatch.style.background = colour;
         entry.append(swatch, name);
@@ -213,6 +213,7 @@
       pen.clip();
       for (const row of this.rows) {
         if (row.kind === "ops") this.drawOps(pen, row);
+        else if (row.kind === "memory") this.drawSteps(pen, row);
         else this.drawMarks(pen, row);
       }
       this.drawCurrent(pen);
@@ -397,6 +398,19 @@
       drawSome();
     }
 
+    // Bytes that are live, as high as they are many.
+    drawSteps(pen, row) {
+      const [low, high] = this.visible(row);
+      const most = (row.most ||= row.data[0].reduce((one, other) => Math.max(one, other), 1));
+      pen.fillStyle = MEMORY;
+      for (let i = low; i < high; i++) {
+        const [left, right] = [Math.max(this.x(row.start[i]), this.left), Math.min(this.x(row.end[i]), this.left + this.inner)];
+        const height = (row.data[0][i] / most) * row.height;
+        pen.fillRect(left, row.y + row.height - height, Math.max(right - left, 0.8), height);
+        this.boxes += 1;
+      }
+    }
+
     // What a mark is called: a range by its name, a wait by its culprit.
     title(row, at) {
       if (row.kind === "waits") return this.head.waitTexts[row.data[1][at]] || this.head.waits[row.data[0][at]][0];
@@ -475,6 +489,7 @@
       }
       if (row.kind === "waits") return [this.title(row, at), [value(0) ? "cause" : "is", this.head.waits[value(0)][0]], ["time", when]];
       if (row.kind === "gaps") return [this.head.gaps[value(0)], ["time", when]];
+      if (row.kind === "memory") return [`${bytes(value(0))} allocated`, ["time", when], ["at most", bytes(row.most)]];
       return ["Host call that launched work", ["time", when], ...(value(0) > 1 ? [["ops", value(0).toLocaleString("en")]] : [])];
     }
 

@@ -63,6 +63,11 @@ const timelineData = (() => {
     return `${value.toLocaleString("en", { minimumFractionDigits: Math.max(digits - whole, 0), maximumFractionDigits: Math.max(digits - whole, 0) })} ${unit}`;
   }
 
+  function bytes(size) {
+    const power = Math.min(Math.floor(Math.log2(Math.max(size, 1)) / 10), 4);
+    return power ? `${(size / 1024 ** power).toPrecision(3)} ${"KMGT"[power - 1]}iB` : `${size} B`;
+  }
+
   function ticks(from, to, most) {
     const least = (to - from) / Math.max(most, 1);
     const power = 10 ** Math.floor(Math.log10(Math.max(least, 1e-9)));
@@ -82,5 +87,5 @@ const timelineData = (() => {
     return at.map((ns) => [ns, text(ns)]);
   }
 
-  return { labelled, place, ticks, time, unpack };
+  return { bytes, labelled, place, ticks, time, unpack };
 })();

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
 from nsysprof.core.intervals import settled
+from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
@@ -46,7 +47,7 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
     """The `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, call_names, recorded_twice = _read_gpu_work(
+        ops, launches, work, other_calls, recorded_twice = _read_gpu_work(
             source, process_ids, tids, progress, arena
         )
         nvtx = read_ranges(source, tids, progress, arena)
@@ -93,9 +94,10 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         unread=unread,
         no_work=no_work,
         never_popped=sum(never_popped.values()),
-        call_names=call_names,
+        call_names=tuple(other_calls.names.texts),
         named_threads=nvtx.thread_names,
         arena=arena,
+        other_calls=other_calls,
     )
 
 
@@ -170,9 +172,9 @@ def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
 
 def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
-) -> tuple[Ops, Launches, Work, tuple[str, ...], int]:
-    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, the names
-    of the launches, and how many host calls were given up because a shorter one has their id.
+) -> tuple[Ops, Launches, Work, HostCalls, int]:
+    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, the other
+    host calls, and how many of these were given up because a shorter one has their id.
 
     What joins the two is given up as soon as it is used: this is where memory peaks.
     """
@@ -199,7 +201,7 @@ def _read_gpu_work(
         thread=arena.repeat(by_id.astype(_narrow(len(by_id))), sizes),
         start=start,
         end=arena.take(calls.end, order),
-        name=arena.take(calls.name.astype(np.int16 if len(calls.names) < 1 << 15 else np.int32), order),
+        name=arena.take(calls.name, order),
     )
     launch_of_slot = np.full(slots + 1, -1, np.int32)  # the last entry is for ops without a launch: slot -1
     for first in range(0, len(order), _CHUNK):
@@ -216,7 +218,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, launches, work, calls.names, calls.duplicates
+    return ops, launches, work, calls.others, calls.duplicates
 
 
 def _ranges(

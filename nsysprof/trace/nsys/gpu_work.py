@@ -1,5 +1,5 @@
-"""Reads what ran on the GPUs, from the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI, what it was launched
-with, and how much GPU memory was allocated.
+"""Reads what ran on the GPUs, from the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI, and what it was
+launched with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder
-from nsysprof.trace.details import MemoryUse, OpDetails, packed
+from nsysprof.trace.details import OpDetails, packed
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
 from nsysprof.trace.report import Progress
@@ -260,46 +260,3 @@ def read_grids(source: Source) -> NDArray[np.int64]:
     blocks = read_blocks(source, _KERNELS, _GRID) if has_all(source, _KERNELS, WORK_NEEDS) else ()
     grids = [packed(*(column(block, name) for name in _GRID)) for block in blocks]
     return np.concatenate([np.empty(0, np.int64), *grids])
-
-
-# ---- GPU memory, where that was recorded (``--cuda-memory-usage=true``)
-
-_MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
-_MEMORY_COLUMNS = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
-_MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static")
-_ALLOCATION, _RELEASE = 0, 1
-
-
-def read_memory_use(source: Source) -> tuple[MemoryUse, ...]:
-    """The `MemoryUse` of each process, device and kind; empty where it was not recorded.
-
-    A release gives back what was allocated at its address, whatever size it states; so does an allocation at an
-    address the release of which was not recorded. What was allocated before the recording began is not known, and its
-    release is left out.
-    """
-    blocks = read_blocks(source, _MEMORY, _MEMORY_COLUMNS)
-    events = np.concatenate(
-        [np.empty((len(_MEMORY_COLUMNS), 0), np.int64)]
-        + [np.stack([column(block, name) for name in _MEMORY_COLUMNS]) for block in blocks],
-        axis=1,
-    )
-    held: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {}
-    now: dict[tuple[int, int, int], int] = {}
-    steps: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-    in_time = events[:, np.argsort(events[0], kind="stable")]
-    for start, process, device, address, size, kind, operation in in_time.T.tolist():
-        place, changes = (process, device, address), []
-        if operation in (_ALLOCATION, _RELEASE) and place in held:
-            key, released = held.pop(place)
-            changes.append((key, -released))
-        if operation == _ALLOCATION:
-            held[place] = (process, device, kind), size
-            changes.append(held[place])
-        for key, change in changes:
-            now[key] = now.get(key, 0) + change
-            steps.setdefault(key, []).append((start, now[key]))
-    names = dict(enumerate(_MEMORY_KINDS))
-    return tuple(
-        MemoryUse(process, device, names.get(kind, "other"), *np.array(points, np.int64).T)
-        for (process, device, kind), points in sorted(steps.items())
-    )

@@ -5,9 +5,9 @@ those that wait for the GPU, found by name, and all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,22 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.columns import Coder
 from nsysprof.core.intervals import settled
 from nsysprof.trace.details import (
+    CALL_KINDS,
     CUDA,
+    CUDA_CALL,
     LAUNCHING,
+    MPI_CALL,
     OS,
+    OS_CALL,
     PROFILER,
     SYNCHRONIZING,
     CallList,
+    CallNames,
     HostActivity,
+    HostCalls,
 )
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
+from nsysprof.trace.nsys.host_ranges import MPI_CALLS
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import PROCESS_OF_THREAD
 
@@ -38,6 +45,8 @@ _WAITS = re.compile(
 )
 _VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUPTI saw: cudaLaunchKernel_v7000
 _UNNAMED = "CUDA call"  # where the report does not name it
+_NOT_READY = 600  # what queries of events and streams return: no failure
+_OS_CLASS = 27  # of a call; other rows of that table say that the recording was cut
 _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
@@ -120,20 +129,20 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
 
 
 @dataclass(frozen=True)
-class HostCalls:
+class LaunchCalls:
     """The host calls that GPU work asks for, one row per launch key, in no particular order.
 
     ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
-    ``slot`` is the key; ``name`` int32 into ``names``. ``duplicates`` counts the rows given up for a shorter call with
-    the same key.
+    ``slot`` is the key; ``name`` codes of the names of ``others``: the calls that caused no GPU work, and those given
+    up for a shorter call with the same key, of which ``duplicates`` says how many there are.
     """
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     thread: NDArray[np.int32]
     slot: NDArray[np.integer]
-    name: NDArray[np.int32]
-    names: tuple[str, ...]
+    name: NDArray[np.integer]
+    others: HostCalls
     duplicates: int
 
 
@@ -144,31 +153,79 @@ def read_calls(
     threads: Coder,
     progress: Progress | None = None,
     arena: ColumnArena = IN_MEMORY,
-) -> HostCalls:
-    """The launches of all GPU work. Of several rows with one key (a runtime call around a driver call, or the
-    same call recorded twice) the shortest is taken.
+) -> LaunchCalls:
+    """The launches of all GPU work, and all other calls. Of several rows with one key (a runtime call around a driver
+    call, or the same call recorded twice) the shortest is taken.
     """
-    rows = Growing(arena, start="i8", end="i8", thread="i4", slot=str(np.dtype(keys.type)), name="i4")
-    names = Coder()
-    for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId",), progress):
-        code = threads.encode(column(block, "globalTid"))
-        process = processes.encode(threads.values & PROCESS_OF_THREAD)[code]  # asked once per distinct thread
+    rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
+    rest, names = Growing(arena, **_CALL), Coder()
+    for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
+        columns = _call_columns(block, threads, names, CUDA_CALL)
+        process = processes.encode(threads.values & PROCESS_OF_THREAD)[
+            columns["thread"]
+        ]  # asked once per thread
         slot = keys.slots(process, column(block, "correlationId"))
-        asked = np.flatnonzero(slot >= 0)
-        start, end = times(block)
-        name = names.encode(column(block, "nameId", missing=-1))[asked]
-        rows.add(
-            len(asked), start=start[asked], end=end[asked], thread=code[asked], slot=slot[asked], name=name
-        )
-    start, end, thread, slot, name = (rows.take(each) for each in ("start", "end", "thread", "slot", "name"))
+        asked = slot >= 0
+        some, other = np.flatnonzero(asked), np.flatnonzero(~asked)
+        rows.add(len(some), slot=slot[some], **{name: values[some] for name, values in columns.items()})
+        rest.add(len(other), **{name: values[other] for name, values in columns.items()})
+    columns = rows.take_rest()
     called = np.zeros(keys.count, bool)
-    called[slot] = True
-    duplicates = len(slot) - int(called.sum())
+    called[columns["slot"]] = True
+    duplicates = len(columns["slot"]) - int(called.sum())
     if duplicates:
-        chosen = _shortest(slot, end - start, start, threads.values[thread])
-        start, end, thread = start[chosen], end[chosen], thread[chosen]
-        slot, name = slot[chosen], name[chosen]
-    return HostCalls(start, end, thread, slot, name, tuple(_call_names(source, names)), duplicates)
+        length = columns["end"] - columns["start"]
+        chosen = _shortest(columns["slot"], length, columns["start"], threads.values[columns["thread"]])
+        given_up = np.ones(len(length), bool)
+        given_up[chosen] = False
+        rest.add(duplicates, **{name: columns[name][given_up] for name in _CALL})
+        columns = {name: values[chosen] for name, values in columns.items()}
+    others, code = _host_calls(rest.take_rest(), threads, _named(source, names, CUDA_CALL), arena)
+    columns["name"] = arena.take(code, columns["name"])
+    return LaunchCalls(**columns, others=others, duplicates=duplicates)
+
+
+_CALL = {"thread": "i4", "start": "i8", "end": "i8", "name": "i4"}
+_Name: TypeAlias = tuple[int, str, bool]  # kind, text, failed
+
+
+def _call_columns(block: Block, threads: Coder, names: Coder, kind: int) -> dict[str, NDArray[Any]]:
+    """The columns of `_CALL`; the last bit of an id of a name says that the call failed."""
+    start, end = times(block)
+    name = column(block, "textId" if kind == MPI_CALL else "nameId", missing=-1) << 1
+    result = block.values.get("returnValue")
+    if result is not None and result.any():
+        name |= (result != 0) & (result != _NOT_READY)
+    thread = threads.encode(column(block, "globalTid"))
+    return {"thread": thread, "start": start, "end": end, "name": names.encode(name)}
+
+
+def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
+    """The name of each code of `_call_columns`."""
+    ids = (names.values >> 1).tolist()
+    texts = _call_names(source, ids, f"{CALL_KINDS[kind].upper()} call")
+    return [(kind, text, bool(value & 1)) for text, value in zip(texts, names.values.tolist(), strict=True)]
+
+
+def _host_calls(
+    columns: dict[str, NDArray[Any]], threads: Coder, called: list[_Name], arena: ColumnArena
+) -> tuple[HostCalls, NDArray[np.integer]]:
+    """The `HostCalls` of columns as `_call_columns` makes them, and the new code of each name; ``called`` are the
+    names, some of which may be equal.
+    """
+    names = sorted(set(called))
+    place = {name: code for code, name in enumerate(names)}
+    narrow: type[np.integer] = np.int16 if len(names) < 1 << 15 else np.int32
+    code = np.array([place[name] for name in called], narrow)
+    columns["thread"] = arena.take(_by_id(threads), columns["thread"])
+    columns["name"] = arena.take(code, columns["name"])
+    listed = CallNames(
+        texts=[text for _, text, _ in names],
+        kind=np.array([kind for kind, *_ in names], np.uint8),
+        waits=np.array([kind == CUDA_CALL and waits_for_gpu(text) for kind, text, _ in names], bool),
+        failed=np.array([failed for *_, failed in names], bool),
+    )
+    return HostCalls(**columns, names=listed, threads=np.sort(threads.values)), code
 
 
 def _shortest(
@@ -227,7 +284,7 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
         )
     columns = rows.take_rest()
     columns["thread"] = _by_id(threads)[columns["thread"]]
-    called = _call_names(source, names)
+    called = _call_names(source, names.values.tolist())
     order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
     if len(order):  # the names decide where the times are equal, not the order of the file
         rank = _ranks(called)[columns["name"]]
@@ -237,6 +294,24 @@ def read_call_list(source: Source, progress: Progress | None = None, table: str 
         names=called,
         threads=np.sort(threads.values),
     )
+
+
+def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+    """The host calls of MPI and of the operating system, each row as recorded: as ``nsys stats`` counts them."""
+    rows, threads, called = Growing(arena, **_CALL), Coder(), list[_Name]()
+    tables = [(MPI_CALL, table) for table in MPI_CALLS] + [(OS_CALL, OS_CALLS)]
+    for kind, table in [(kind, table) for kind, table in tables if CALL_KINDS[kind] in kinds]:
+        ids = Coder()
+        others = ("textId",) if kind == MPI_CALL else ("nameId", "eventClass")
+        for block in read_blocks(source, table, ("start", "end", "globalTid"), others):
+            columns = _call_columns(block, threads, ids, kind)
+            columns["name"] = columns["name"] + np.int32(len(called))
+            if "eventClass" in block.values:
+                keep = block.values["eventClass"] == _OS_CLASS
+                columns = {name: values[keep] for name, values in columns.items()}
+            rows.add(len(columns["name"]), **columns)
+        called += _named(source, ids, kind)
+    return _host_calls(rows.take_rest(), threads, called, arena)[0]
 
 
 def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostActivity:
@@ -250,7 +325,7 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
             start, end = times(block)
             name = ids.encode(column(block, "nameId", missing=-1))
             if len(ids) > len(kinds):
-                texts = _call_names(source, ids)
+                texts = _call_names(source, ids.values.tolist())
                 kinds = np.array([_kind(text) if given is None else given for text in texts], np.uint8)
             rows.add(
                 block.rows,
@@ -260,8 +335,8 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
                 name=name + np.int32(len(names)),
                 kind=kinds[name],
             )
-        ranks = np.append(ranks, _ranks(_call_names(source, ids)) + np.int32(len(names)))
-        names += _call_names(source, ids)
+        ranks = np.append(ranks, _ranks(_call_names(source, ids.values.tolist())) + np.int32(len(names)))
+        names += _call_names(source, ids.values.tolist())
     columns = rows.take_rest()
     columns["thread"] = _by_id(threads)[columns["thread"]]
     group = (
@@ -310,10 +385,10 @@ def _by_id(threads: Coder) -> NDArray[np.int32]:
     return place
 
 
-def _call_names(source: Source, ids: Coder) -> list[str]:
-    """The names of calls without the versions that CUPTI appends, by the codes of their ids."""
-    texts = source.strings([number for number in ids.values.tolist() if number >= 0])
-    return [_VERSION.sub("", texts.get(number, _UNNAMED)) for number in ids.values.tolist()]
+def _call_names(source: Source, ids: Sequence[int], unnamed: str = _UNNAMED) -> list[str]:
+    """The names of calls with these ids, without the versions that CUPTI appends."""
+    texts = source.strings([number for number in ids if number >= 0])
+    return [_VERSION.sub("", texts.get(number, unnamed)) for number in ids]
 
 
 def _ranks(names: list[str]) -> NDArray[np.int32]:

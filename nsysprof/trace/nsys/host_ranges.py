@@ -17,9 +17,9 @@ from nsysprof.trace.details import OtherRanges
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times, unread_tables
 from nsysprof.trace.trace import MPI, OPENACC, RangeName, Trace
 
-_MPI = [f"MPI_{what}_EVENTS" for what in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
+MPI_CALLS = [f"MPI_{what}_EVENTS" for what in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
 _OPENACC = [f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER")]
-_TABLES = {"mpi": (MPI, _MPI), "openacc": (OPENACC, _OPENACC)}
+_TABLES = {"mpi": (MPI, MPI_CALLS), "openacc": (OPENACC, _OPENACC)}
 _DOMAINS = {MPI: "MPI", OPENACC: "OpenACC"}
 _NEEDS = ("start", "end", "globalTid")  # without them a row is no range
 _NAMES = ("textId", "nameId")  # of MPI calls, of OpenACC events

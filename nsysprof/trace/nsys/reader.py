@@ -19,20 +19,23 @@ from nsysprof.trace.details import (
     Captures,
     Dependencies,
     HostActivity,
+    HostCalls,
     Job,
-    MemoryUse,
+    MemoryEvents,
     OpDetails,
     OtherRanges,
+    PageFaults,
 )
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import read_grids, read_memory_use, read_op_details
+from nsysprof.trace.nsys.gpu_work import read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
-from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity
+from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
+from nsysprof.trace.nsys.memory import read_memory, read_page_faults
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import Progress, Reader, Report
 from nsysprof.trace.trace import Trace
@@ -102,6 +105,11 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_call_list(self.source, progress)
 
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls of MPI and of the operating system."""
+        with reading(self.path):
+            return read_other_calls(self.source, kinds, arena)
+
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes the streams of a trace wait for one another."""
         with reading(self.path):
@@ -117,10 +125,15 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_host_activity(self.source, arena)
 
-    def memory_use(self) -> tuple[MemoryUse, ...]:
-        """GPU memory that was allocated, over time."""
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory."""
         with reading(self.path):
-            return read_memory_use(self.source)
+            return read_page_faults(self.source)
+
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back."""
+        with reading(self.path):
+            return read_memory(self.source)
 
     def thread_names(self) -> dict[int, str]:
         """The name of each globalTid that has one."""

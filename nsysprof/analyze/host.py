@@ -1,0 +1,112 @@
+"""What host threads do over time, for reports in which nobody annotated it: CUDA calls and calls of the system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.charts.marks import RANGE, Marks
+from nsysprof.core.intervals import NOTHING, Ints, cover_before, merge, time_per_group
+from nsysprof.core.text import shorten
+from nsysprof.trace.details import CUDA, PROFILER, HostActivity
+from nsysprof.trace.trace import PROCESS_OF_THREAD, Trace, tid_of
+
+# By kind of `HostActivity`: what it is called, and its colour, pale as those of ranges.
+KINDS = (
+    ("launch calls", "#cbc0b0"),
+    ("synchronizing calls", "#f2c393"),
+    ("other CUDA calls", "#eeb1be"),
+    ("OS calls", "#a3d6d6"),
+    ("profiler", "#e3d88a"),
+)
+MAX_HOSTS = 4
+MAX_BOXES = 2_000
+_LABEL, _NAME = 34, 80  # characters
+
+
+@dataclass(frozen=True)
+class HostLane:
+    """Calls of one thread, sorted by start, and a value per column of the timeline.
+
+    ``start``, ``end`` int64 ns and ``kind`` uint8 of each call, an index of `KINDS`, with its name; ``busy_ns`` int64,
+    the time in which a call ran; ``longest`` uint8, the kind that ran longest, `NOTHING` where none did; ``process`` an
+    index into ``trace.processes``.
+    """
+
+    label: str
+    process: int
+    start: Ints
+    end: Ints
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    names: list[str]
+    busy_ns: Ints
+    longest: NDArray[np.uint8]
+
+    def marks(self, begin: int, stop: int, process: int | None = None) -> Marks:
+        """The calls between two moments as boxes with their names, at most `MAX_BOXES` of them, the longest."""
+        rows = np.flatnonzero((self.end > begin) & (self.start < stop))
+        if len(rows) > MAX_BOXES:
+            rows = np.sort(rows[np.argsort((self.start - self.end)[rows], kind="stable")[:MAX_BOXES]])
+        start, end = np.maximum(self.start[rows], begin) - begin, np.minimum(self.end[rows], stop) - begin
+        colours = [KINDS[kind][1] for kind in self.kind[rows].tolist()]
+        names = [shorten(self.names[name], _NAME) for name in self.name[rows].tolist()]
+        return Marks(shorten(self.label, _LABEL), RANGE, start, end, colours, names, process)
+
+    def most(self, until: int) -> tuple[str, int]:
+        """The CUDA call that takes most time before a moment, and that time in ns."""
+        rows = np.flatnonzero((self.kind <= CUDA) & (self.start < until))
+        total = np.zeros(len(self.names), np.int64)
+        np.add.at(total, self.name[rows], np.minimum(self.end[rows], until) - self.start[rows])
+        return self.names[int(total.argmax())], int(total.max(initial=0))
+
+
+def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
+    """When the first CUDA call begins and the last one ends; None where there is none."""
+    rows = np.flatnonzero(activity.kind <= CUDA)
+    if not len(rows):
+        return None
+    return int(activity.calls.start[rows].min()), int(activity.calls.end[rows].max())
+
+
+def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostLane, ...]:
+    """The lanes of the `MAX_HOSTS` threads that spend most time in CUDA calls; ``edges`` bound the columns."""
+    calls, lanes = activity.calls, []
+    cuda = np.zeros(len(calls.threads), np.int64)
+    rows = np.flatnonzero(activity.kind <= CUDA)
+    np.add.at(cuda, calls.thread[rows], np.maximum(calls.end[rows] - calls.start[rows], 1))
+    ranked = np.argsort(-cuda, kind="stable")[:MAX_HOSTS]
+    for code in np.sort(ranked[cuda[ranked] > 0]).tolist():
+        tid = int(calls.threads[code])
+        mine = calls.of_thread(tid)
+        start, end, kind = (
+            calls.start[mine],
+            np.maximum(calls.end[mine], calls.start[mine]),
+            activity.kind[mine],
+        )
+        reach = np.maximum.accumulate(np.where(kind <= CUDA, end, np.iinfo(np.int64).min))
+        inside = (end > edges[0]) & (start < edges[-1]) & ((kind != PROFILER) | (end > reach))
+        start, end, kind = (
+            np.maximum(start[inside], edges[0]),
+            np.minimum(end[inside], edges[-1]),
+            kind[inside],
+        )
+        busy = np.diff(cover_before(*merge(start, end), edges))
+        longest = np.where(busy > 0, time_per_group(start, end, kind, edges).argmax(axis=0), NOTHING)
+        process = np.flatnonzero(trace.processes == tid & PROCESS_OF_THREAD)
+        lanes.append(
+            HostLane(
+                label=f"{trace.thread_names.get(tid) or 'thread'} {tid_of(tid)} · calls",
+                process=int(process[0]) if len(process) else -1,
+                start=start,
+                end=end,
+                kind=kind,
+                name=calls.name[mine][inside],
+                names=calls.names,
+                busy_ns=busy,
+                longest=longest.astype(np.uint8),
+            )
+        )
+    return tuple(lanes)

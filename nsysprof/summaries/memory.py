@@ -1,0 +1,258 @@
+"""GPU memory: what each range allocates and gives back, who owns the peak, and what grows from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution, ranges_around
+from nsysprof.attribution.split import device_labels
+from nsysprof.core.columns import Column as Values
+from nsysprof.core.columns import ColumnTable, Texts, stack_tables, sums
+from nsysprof.core.intervals import Index, Ints, slice_reduce
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_bytes
+from nsysprof.results.table import Column, table
+from nsysprof.summaries.summary import Answer, Asked, Summary
+from nsysprof.trace.details import MemoryEvents
+from nsysprof.trace.trace import Trace, pid_of, with_threads
+
+# Memory of the GPU itself; managed memory may be anywhere, and what pools hold is counted where it is used.
+ON_GPU = ("device", "device static", "array")
+# What is live at the end of an instance grows steadily where it never shrinks, and grows in at least this part of the
+# steps from one to the next; there are so many of them behind one in so many instances, which may fill caches.
+_GROWS_IN, _MIN_STEPS, _WARM_UP = 0.5, 4, 4
+_PATH = 48  # characters of a range
+
+
+def _path(text: str) -> str:
+    return one_line(text, _PATH) or "(all)"
+
+
+MEMORY = table(
+    "memory.csv",
+    "a row per merged path, GPU and kind of memory, inner ranges included; of no path: the whole recording",
+    {
+        "merged_path": Column("", "merged path of the range", head="range", cell=_path),
+        "gpu": Column("", "GPU on which it was allocated", head="GPU"),
+        "kind": "device, managed, pinned …, or pool: what memory pools hold, in use or not",
+        "instances": "instances of the range",
+        "allocations": "how often something was allocated inside",
+        "allocated_bytes": Column("", "bytes that were", head="allocated"),
+        "releases": "how often something was given back inside",
+        "freed_bytes": Column("", "bytes that were", head="freed"),
+        "live_at_end_bytes": Column("", "live on that GPU when its last instance ended", head="live at end"),
+        "peak_bytes": Column("", "the most that was live there while an instance was open", head="peak"),
+        "owned_at_peak_bytes": Column(
+            "",
+            "of what was live at the peak of all, what the range itself had allocated; 0 of pools",
+            head="owned",
+        ),
+        "growth_bytes": Column(
+            "",
+            "by how much what is live at the end of an instance grows from one to the next, where it does so steadily",
+            head="grows by",
+        ),
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One kind of memory on one GPU: its ``changes`` (rows of the events), and ``size`` from each ``time`` on."""
+
+    gpu: str
+    kind: str
+    processes: NDArray[np.int64]
+    changes: Index
+    time: Ints
+    size: Ints
+
+
+def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
+    """For each GPU on which memory was recorded, by its label: a process that used it (an index of
+    ``trace.processes``), and the bytes of `ON_GPU` that are live from each time (ns) on.
+    """
+    events, gpus = trace.memory, _gpus(trace)
+    used: dict[str, list[int]] = {}
+    for code, (_, _, kind) in enumerate(events.uses):
+        if kind in ON_GPU:
+            used.setdefault(gpus[code], []).append(code)
+    place = {process: code for code, process in enumerate(trace.processes.tolist())}
+    return {
+        label: (place.get(events.uses[codes[0]][0], 0), *events.over_time(np.isin(events.use, codes)))
+        for label, codes in sorted(used.items())
+    }
+
+
+def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
+    """Return how many bytes are live at each moment, of ``size`` from each ``time`` on."""
+    return np.append(size, 0)[np.searchsorted(time, moment, side="right") - 1]
+
+
+def most_live(time: Ints, size: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the most that is live in each stretch of time."""
+    low, high = (np.searchsorted(time, edge, side="right") for edge in (start, end))
+    order, out = np.argsort(low, kind="stable"), np.zeros(len(low), np.int64)
+    out[order] = slice_reduce(np.maximum, size, low[order], high[order], 0)
+    return np.maximum(out, live_at(time, size, start))
+
+
+def memory(attribution: Attribution, asked: Asked) -> Answer | None:
+    """Add up what ranges allocate; None where memory was not recorded (``--cuda-memory-usage=true``)."""
+    events = attribution.trace.memory
+    if not len(events.time):
+        return None
+    trace = attribution.trace
+    owner = np.append(asked.merged_of, -1)[_owners(attribution, events)]
+    whole = stack_tables([_rows(trace, asked, line, owner) for line in _lines(trace)])
+    inner = whole.texts("merged_path").codes >= 0
+    by_size = -whole["allocated_bytes"], -whole["owned_at_peak_bytes"]
+    rows = whole.take(np.lexsort((whole.texts("merged_path").codes, *by_size, inner)))
+    several = len(set(rows.texts("gpu").tolist())) > 1
+    hidden = {"instances", "allocations", "releases", *([] if several else ["gpu"])}
+    shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
+    note = (
+        "live at end: when its last instance ended; peak: the most that was live while one was open; owned: of what was"
+        " live at the peak of all, what the range allocated itself; grows by: from instance to instance, if steadily."
+    )
+    return Answer({MEMORY.file: rows}, _finding(rows), shown, rows, note)
+
+
+def _gpus(trace: Trace) -> list[str]:
+    """The label of the GPU of each of ``trace.memory.uses``."""
+    labels = device_labels(trace)
+    known = {
+        (int(trace.processes[device.process]), device.cuda_id): labels[number]
+        for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
+    }
+    unknown = "device {1} of pid {0}"  # on which nothing ran
+    return [
+        known.get((process, device)) or unknown.format(pid_of(process), device)
+        for process, device, _ in trace.memory.uses
+    ]
+
+
+def _lines(trace: Trace) -> list[_Line]:
+    """Make the `_Line` of each GPU and kind of memory, in their order."""
+    events, groups = trace.memory, dict[tuple[str, str], list[int]]()
+    for code, (label, (_, _, kind)) in enumerate(zip(_gpus(trace), events.uses, strict=True)):
+        groups.setdefault((label, kind), []).append(code)
+    out = []
+    for (label, kind), codes in sorted(groups.items()):
+        chosen = np.isin(events.use, codes)
+        processes = np.array([events.uses[code][0] for code in codes])
+        out.append(_Line(label, kind, processes, np.flatnonzero(chosen), *events.over_time(chosen)))
+    return out
+
+
+def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]:
+    """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
+    out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
+    trace = with_threads(attribution.trace, np.unique(events.thread[known]))
+    thread = np.searchsorted(trace.threads, events.thread[known])
+    calls = thread, events.start[known], events.end[known]
+    out[known] = ranges_around(replace(attribution, trace=trace), *calls, np.ones(len(known), bool))
+    return out
+
+
+def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -> ColumnTable:
+    """Make the rows of one line; ``owner`` is the merged path of each change, -1 for none."""
+    events, changes = trace.memory, line.changes
+    paths = _with_ancestors(owner[changes], asked.parent)
+    count = len(paths) + 1  # the last row is the whole recording
+    place = np.full(len(asked.parent) + 1, count - 1)
+    place[paths] = np.arange(len(paths))
+    change, at = events.change[changes], place[owner[changes]]
+    each = (change > 0, np.maximum(change, 0), change < 0, np.maximum(-change, 0))
+    inside = np.stack([sums(at, values, count) for values in each], axis=1)
+    for row, up in zip(range(len(paths) - 1, -1, -1), place[asked.parent[paths[::-1]]].tolist(), strict=True):
+        inside[up] += inside[row]
+    top = line.time[np.argmax(line.size)]
+    held = changes[(change > 0) & (events.time[changes] <= top) & (events.until[changes] > top)]
+    instances, live, peak, growth = _over_instances(trace, asked, line, place, count)
+    kinds = [kind for _, _, kind in events.uses]
+    names = ("allocations", "allocated_bytes", "releases", "freed_bytes")
+    columns: dict[str, Values] = {
+        "merged_path": Texts(np.append(paths, -1), [*asked.merged, ""]),
+        "gpu": Texts(np.full(count, _gpus(trace).index(line.gpu)), _gpus(trace)),
+        "kind": Texts(np.full(count, kinds.index(line.kind)), kinds),
+        "instances": instances,
+        **{name: inside[:, at] for at, name in enumerate(names)},
+        "live_at_end_bytes": live,
+        "peak_bytes": peak,
+        "owned_at_peak_bytes": sums(place[owner[held]], events.change[held], count),
+        "growth_bytes": growth,
+    }
+    return ColumnTable(columns)
+
+
+def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> Index:
+    """List these merged paths (-1 is none) and all around them, parents before children."""
+    seen, new = np.zeros(len(parent) + 1, bool), np.unique(paths)
+    while len(new):
+        seen[new] = True
+        new = np.unique(np.append(parent, -1)[new])
+        new = new[~seen[new]]
+    return np.flatnonzero(seen[:-1])
+
+
+def _over_instances(
+    trace: Trace, asked: Asked, line: _Line, place: Index, count: int
+) -> tuple[Ints, Ints, Ints, NDArray[np.float64]]:
+    """Count the instances of each row; find what is live at the end of the last, the peak inside, and the growth."""
+    ranges = trace.ranges
+    mine = np.isin(trace.processes, line.processes)[trace.thread_process][ranges.thread]
+    rows = np.flatnonzero(mine & (place[asked.merged_of] < count - 1))
+    rows = rows[np.lexsort((ranges.start[rows], ranges.end[rows], asked.merged_of[rows]))]
+    of, start, end = place[asked.merged_of[rows]], ranges.start[rows], ranges.end[rows]
+    instances, live, peak = (
+        np.bincount(of, minlength=count),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+    )
+    at_end = live_at(line.time, line.size, end)
+    live[of] = at_end  # the last one counts
+    np.maximum.at(peak, of, most_live(line.time, line.size, start, end))
+    instances[-1], live[-1], peak[-1] = 1, line.size[-1], line.size.max()
+    growth, first = np.full(count, np.nan), np.cumsum(instances) - instances
+    for row in np.flatnonzero(instances[:-1] > _MIN_STEPS).tolist():
+        growth[row] = _growth(at_end[first[row] : first[row] + instances[row]])
+    return instances, live, peak, growth
+
+
+def _growth(live: Ints) -> float:
+    """Find by how much it grows from one to the next on average, behind a warm-up; NaN where it does not steadily."""
+    live = live[max(1, len(live) // _WARM_UP) :]
+    steps = np.diff(live)
+    steady = (
+        len(steps) >= _MIN_STEPS and steps.min() >= 0 and np.count_nonzero(steps) >= _GROWS_IN * len(steps)
+    )
+    return float(round(steps.mean())) if steady else np.nan
+
+
+def _finding(rows: ColumnTable) -> str:
+    """Say how much is live at most, who allocated most of that, and what grows with each instance."""
+    every = list(rows.records())
+    on_gpu = [row for row in every if row["kind"] in ON_GPU] or every
+    most = max((row for row in on_gpu if not row["merged_path"]), key=lambda row: row["peak_bytes"])
+    alike = [
+        row for row in on_gpu if row["merged_path"] and all(row[key] == most[key] for key in ("gpu", "kind"))
+    ]
+    text = f"Memory: at most {format_bytes(most['peak_bytes'])} of {most['kind']} memory on {most['gpu']}"
+    owner = max(alike, key=lambda row: row["owned_at_peak_bytes"], default=most)
+    if owner["merged_path"] and owner["owned_at_peak_bytes"]:
+        owned = format_bytes(owner["owned_at_peak_bytes"])
+        text += f", {owned} of them allocated in {one_line(owner['merged_path'], _PATH)}"
+    growing = [row for row in alike if row["growth_bytes"] > 0]
+    if growing:
+        worst = max(growing, key=lambda row: (row["growth_bytes"], -len(row["merged_path"])))
+        text += (
+            f"; {format_bytes(worst['growth_bytes'])} more with each {one_line(worst['merged_path'], _PATH)}"
+        )
+    return text
+
+
+SUMMARY = Summary("memory", "Memory", (MEMORY,), memory)
