@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.findings import Waits, main_waits
-from nsysprof.analyze.kernel_tables import family_table, kernel_tables, op_slices
+from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import (
-    UnifiedMemory,
+    chosen_totals,
     ledger_columns,
     slow_starts,
     totals,
-    unified_memory,
     warnings,
 )
 from nsysprof.analyze.tables import (
@@ -50,8 +49,9 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
+from nsysprof.summaries.unified import UnifiedMemory, unified_memory
 from nsysprof.trace.details import CALL_KINDS
-from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +106,10 @@ class Breakdown:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report."""
-        return totals(self.attribution)
+        """The `totals` of the whole report, and with ``select`` the `chosen_totals`."""
+        if self.options["select"] is None:
+            return totals(self.attribution)
+        return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:

@@ -16,7 +16,6 @@ from nsysprof.analyze.chart_rows import ChartRows, chart_rows
 from nsysprof.analyze.cpu_charts import plan_cpu_medians, plan_cpu_totals
 from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
-from nsysprof.analyze.ledger import FAULT_BOUND
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
 from nsysprof.analyze.zoom import Zoom
@@ -40,6 +39,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
+from nsysprof.summaries.unified import FAULT_BOUND
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane

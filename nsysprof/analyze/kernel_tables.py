@@ -15,16 +15,7 @@ from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
 from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
-from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Trace
-
-_CHUNK = 1 << 20  # ops at a time where temporaries would be large
-
-
-def op_slices(trace: Trace) -> Iterator[slice]:
-    """Go through all GPU ops, some at a time."""
-    for first in range(0, len(trace.ops), _CHUNK):
-        yield slice(first, first + _CHUNK)
-
+from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, op_slices
 
 # ---- what paths own, by op name
 

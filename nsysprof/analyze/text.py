@@ -15,7 +15,7 @@ from nsysprof.analyze.kernel_text import kernels_text
 from nsysprof.analyze.range_text import ranges_text
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
+from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.results.table import Column, TextTable, show_columns, text_table, wrap
 from nsysprof.trace.plausibility import tells_of_dropped_events
@@ -141,12 +141,18 @@ def work_line(breakdown: Breakdown) -> str:
         counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} traced whole")
     if totals["migrations"]:
         counts.append(f"{plural(totals['migrations'], 'migration')} beside them")
-    gpus, busy = breakdown.gpu_count, format_share(breakdown.busy_share)
+    gpus = breakdown.gpu_count
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
-    return (
-        f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {busy} of the"
-        f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
-    )
+    parts = [
+        f"{format_share(breakdown.busy_share)} of the {format_ns(totals['span_ns'])} from the first GPU op to the last"
+    ]
+    if totals["recording_ns"] > totals["span_ns"]:
+        share = format_share(totals["busy_ns"] / (gpus * totals["recording_ns"]))
+        parts.append(f"{share} of the {format_ns(totals['recording_ns'])} of recording")
+    if totals.get("chosen_span_ns"):
+        share = format_share(totals["chosen_busy_ns"] / (gpus * totals["chosen_span_ns"]))
+        parts.append(f"{share} of the {format_ns(totals['chosen_span_ns'])} of the ranges chosen")
+    return f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {join_words(parts)}"
 
 
 def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:

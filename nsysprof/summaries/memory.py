@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.attribution.split import device_labels
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, stack_tables, sums
@@ -17,7 +17,7 @@ from nsysprof.core.units import format_bytes
 from nsysprof.results.table import Column, table
 from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.details import MemoryEvents
-from nsysprof.trace.trace import Device, Launches, Ops, Stream, Trace, only_ops, pid_of, with_threads
+from nsysprof.trace.trace import Trace, pid_of, with_threads
 
 # Memory of the GPU itself; managed memory may be anywhere, and what pools hold is counted where it is used.
 ON_GPU = ("device", "device static", "array")
@@ -151,21 +151,10 @@ def _lines(trace: Trace) -> list[_Line]:
 def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]:
     """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
     out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
-    trace = attribution.trace
-    trace = with_threads(only_ops(trace, np.zeros(len(trace.ops), bool)), np.unique(events.thread[known]))
-    thread = np.searchsorted(trace.threads, events.thread[known]).astype(trace.launches.thread.dtype)
-    order = np.lexsort((events.end[known], events.start[known], thread))
-    rows = known[order]
-    nothing, start = np.zeros(len(rows), np.int32), events.start[rows]
-    launch, some = np.arange(len(rows), dtype=np.int32), np.zeros(len(rows), bool)
-    asked = replace(
-        trace,
-        launches=Launches(thread[order], start, events.end[rows], nothing),
-        ops=Ops(start, start, nothing.astype(np.uint8), nothing, nothing, launch, some),
-        devices=trace.devices or [Device(0, 0, None)],
-        streams=[Stream(0, None)],
-    )
-    out[rows] = attribute(asked, attribution.threads).owner
+    trace = with_threads(attribution.trace, np.unique(events.thread[known]))
+    thread = np.searchsorted(trace.threads, events.thread[known])
+    calls = thread, events.start[known], events.end[known]
+    out[known] = ranges_around(replace(attribution, trace=trace), *calls, np.ones(len(known), bool))
     return out
 
 
