@@ -191,7 +191,11 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
 
 def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
     """Of two kinds of iterations, where nobody chooses."""
-    names = [*["forward", "loss", "backward", "update", "zero"] * 8, "pause", *["infer", "metric", "HtoD"] * 8]
+    names = [
+        *["forward", "loss", "backward", "update", "zero"] * 8,
+        "pause",
+        *["infer", "metric", "HtoD"] * 8,
+    ]
     with nsysprof.open_report(trace(*program(*names))) as report:
         answer = nsysprof.why(attribute(report))
     assert answer.chosen == "iterations that are found, not annotated"
