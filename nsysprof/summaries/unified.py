@@ -37,10 +37,10 @@ _MIN_SHARE_TO_NAME = 0.05
 
 UNIFIED = table(
     "unified.csv",
-    "a row per direction and cause of migrations, and per access or instruction of page faults",
+    "a row per direction and cause of migrations, and per access, function or instruction of page faults",
     {
         "event": "`migration HtoD` or `DtoH`, `GPU page faults` or `CPU page faults`",
-        "cause": "why the driver moved them; how the GPU accessed the page; which instruction of the CPU did",
+        "cause": "why the driver moved them; how the GPU accessed the page; which function of the CPU did",
         "count": "pieces that migrated, or groups of page faults as they are recorded",
         "page_faults": "page faults; empty of migrations",
         "size_bytes": Column("", "bytes that migrated; empty of page faults", head="size"),

@@ -66,3 +66,22 @@ def test_random_reports(
     """With times that often tie."""
     for seed in range(8):
         check(trace(*make(seed)), tmp_path / f"{seed}", monkeypatch)
+
+
+def test_comparisons(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The printed ledgers, the causes and the evidence of two whole traces."""
+    for seed in range(4):
+        paths = [trace(*random_waits(2 * seed + at)) for at in range(2)]
+        done = []
+        for order in range(2):
+            folder = tmp_path / f"{seed}-{order}"
+            folder.mkdir()
+            monkeypatch.chdir(folder)
+            names = [permute(path, folder / f"{at}.sqlite", order).name for at, path in enumerate(paths)]
+            printed = quietly("compare", *names, "--range", "whole trace", "--no-charts", "-o", "out")
+            assert printed.code == 0
+            files = [
+                _FILE_SIZE.sub(b"", (folder / "out" / name).read_bytes()) for name in ("gap.csv", "gap.json")
+            ]
+            done.append((printed, *files))
+        assert done[0] == done[1]
