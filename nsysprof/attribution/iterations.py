@@ -16,18 +16,13 @@ from nsysprof.core.text import plural
 from nsysprof.trace.details import OtherRanges, no_ranges
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, RangeName, Trace, pid_of, tid_of
 
-MIN_ROUNDS, _ROUND_SIZES = (
-    (16, 4, 3),
-    (1, 7),
-)  # rounds of a kind of loop: of one launch, of up to 7, and of more
+MIN_ROUNDS = (16, 4, 3)  # of a kind of loop, whose rounds have one launch,
+_ROUND_SIZES = (1, 7)  # up to seven, or more
 MIN_SHARE = 0.1  # of the launches of a thread that loops of one kind hold together; or
 MIN_WORK_SHARE = 0.001  # of the time of what its launches run
 _INNER_SHARE = 0.2  # of the launches of a loop that an inner one holds
 _MAX_CHAINS, _MAX_KINDS = 200, 26  # loops of a thread that are looked at, the longest; and kinds of them
-_FEW, _MOSTLY = (
-    10,
-    0.8,
-)  # a loop of fewer rounds, of whose launches inner loops hold so many, gives way to these
+_FEW, _MOSTLY = 10, 0.8  # a loop of fewer rounds gives way to inner loops that hold so much of it
 _ALIKE = 0.7  # of their symbols that two loops of one kind have in common
 _IN_STEP = 0.8  # of the iterations of the leading thread, in which another one launches about as much each
 _SIMILAR = 0.1  # how much about as much differs
@@ -57,13 +52,6 @@ class _Rounds:
     kind: Ints
     inner: NDArray[np.bool_]
     last: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, chosen: NDArray[np.bool_]) -> _Rounds:
-        """Only some rounds."""
-        return _Rounds(**{name: values[chosen] for name, values in vars(self).items()})
 
 
 def find_iterations(trace: Trace) -> OtherRanges:
@@ -99,10 +87,7 @@ def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
     if len(rows) != len(trace.launches):  # graphs: the first op stands for all
         rows = rows[np.lexsort((trace.op_name_rank[ops.name[rows]], ops.start[rows], ops.launch[rows]))]
         rows = rows[np.append(True, np.diff(ops.launch[rows]) > 0)] if len(rows) else rows
-    recode, codes = (
-        np.zeros(len(trace.op_names), np.int64),
-        {"": 0},
-    )  # the first is that of matrix multiplications
+    recode, codes = np.zeros(len(trace.op_names), np.int64), {"": 0}  # 0: a matrix multiplication
     for name, code in sorted((name, code) for code, name in enumerate(trace.op_names)):
         if not _MATRIX.match(name.split("<", 1)[0]):
             recode[code] = codes.setdefault(_WIDTH.sub("elementwise_kernel<", name), len(codes))
@@ -190,12 +175,7 @@ def _outermost(chains: Chains) -> Ints:
     the time, such as that over the sizes of a benchmark, gives way to those.
     """
     size, around = chains.end - chains.start, chains.parent
-    folds = zip(chains.folds, range(len(chains.folds)), strict=True)
-    rounds_ = np.concatenate([(fold.last - fold.first) // fold.period for fold, _ in folds])
-    rounds_ = rounds_[
-        np.argsort(np.argsort(chains.fold * len(size) + chains.chain, kind="stable"), kind="stable")
-    ]
-    more = (around >= 0) & (rounds_ > rounds_[around])
+    more = (around >= 0) & (chains.count > chains.count[around])
     inside = np.zeros(len(size) + 1, np.int64)
     np.add.at(inside, around[more], size[more])
     gone = (chains.count < _FEW) & (inside[:-1] >= _MOSTLY * size)
@@ -330,22 +310,24 @@ def _extend(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, per_round: In
 
 def _as_ranges(trace: Trace, found: list[tuple[int, _Rounds, Ints]]) -> OtherRanges:
     """The rounds as ranges, with a sentence that says how many there are."""
+    inner, kind, number, begin, stop = (
+        np.concatenate([getattr(each, name) for _, each, _ in found])
+        for name in ("inner", "kind", "number", "start", "stop")
+    )
     names: dict[str, int] = {}
+    letters = ["", *(f" {chr(ord('A') + more)}" for more in range(1, _MAX_KINDS))]
     name = [
-        names.setdefault(f"{'inner ' * inner}iteration{_letter(kind)} {number}", len(names))
-        for _, rounds_, _ in found
-        for inner, kind, number in zip(
-            rounds_.inner.tolist(), rounds_.kind.tolist(), rounds_.number.tolist(), strict=True
-        )
+        names.setdefault(f"{'inner ' * within}iteration{letters[which]} {count}", len(names))
+        for within, which, count in zip(inner.tolist(), kind.tolist(), number.tolist(), strict=True)
     ]
-    main = [rounds_.take((rounds_.kind == 0) & ~rounds_.inner) for _, rounds_, _ in found]
-    size = np.concatenate([each.stop - each.start for each in main])
+    size = (stop - begin)[(kind == 0) & ~inner]
+    start = trace.launches.start[begin]
     many = f" on {len(found)} threads" if len(found) > 1 else ""
     typical = int(np.median(size))
     return OtherRanges(
-        thread=np.concatenate([np.full(len(each), trace.threads[thread]) for thread, each, _ in found]),
-        start=np.concatenate([trace.launches.start[each.start] for _, each, _ in found]),
-        end=np.concatenate([stop for *_, stop in found]),
+        thread=np.concatenate([np.full(len(each.start), trace.threads[thread]) for thread, each, _ in found]),
+        start=start,
+        end=np.maximum(start, np.concatenate([end for *_, end in found])),
         kind=np.full(len(name), FOUND, np.uint8),
         name=np.array(name, np.int32),
         names=[RangeName(text, "found") for text in names],
@@ -354,7 +336,3 @@ def _as_ranges(trace: Trace, found: list[tuple[int, _Rounds, Ints]]) -> OtherRan
             f" {typical:,} launch{'es' * (typical != 1)} (median); --ranges nvtx leaves them out",
         ),
     )
-
-
-def _letter(kind: int) -> str:
-    return "" if kind == 0 else f" {chr(ord('A') + kind)}"
