@@ -16,7 +16,6 @@ from nsysprof.analyze.chart_rows import ChartRows, chart_rows
 from nsysprof.analyze.cpu_charts import plan_cpu_medians, plan_cpu_totals
 from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
-from nsysprof.analyze.ledger import FAULT_BOUND
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
 from nsysprof.analyze.zoom import Zoom
@@ -40,6 +39,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
+from nsysprof.summaries.unified import FAULT_BOUND
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane
@@ -299,7 +299,7 @@ def timeline_title(answer: Timeline) -> str:
     totals = answer.breakdown.totals
     span, gpus = totals["span_ns"], answer.gpus
     if not answer.streams:
-        count = sum(int(lane.count.sum()) for lane in answer.ranges if not lane.on_gpu)
+        count = totals["ranges"]
         return f"{plural(count, 'range') if count else 'CUDA calls'} on the host and no GPU work at all"
     if span <= 0:
         return "All GPU work of this report takes no time"

@@ -10,9 +10,10 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.ledger import UnifiedMemory
+from nsysprof.core.columns import ColumnTable
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
+from nsysprof.summaries.unified import UnifiedMemory
 from nsysprof.trace.report import describe_report
 
 # Above this many instances `instances.csv` is only written when asked for.
@@ -87,7 +88,9 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
 
 def _unified_memory(unified: UnifiedMemory | None) -> dict[str, Any] | None:
     """Turn a `UnifiedMemory` into JSON; None where nothing migrated."""
-    if unified is None:
+    if unified is None or not len(unified.migrations):
         return None
-    tables = {"migrations": unified.migrations, "kernels": unified.kernels}
+    of_kernels = ("kernel", "count", "sum_ns", "covered_ns", "fault_covered_ns")  # summaries has all of it
+    kernels = ColumnTable({name: unified.kernels.columns[name] for name in of_kernels})
+    tables = {"migrations": unified.migrations, "kernels": kernels}
     return {"busy_ns": unified.busy_ns, **{name: list(table.records()) for name, table in tables.items()}}

@@ -74,15 +74,14 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     chosen = np.arange(len(windows))[(step - 1) // 2 :: step] if len(windows) > 1 else np.arange(len(windows))
     if not len(chosen) or ops[chosen].sum() > 2 * MAX_WALKED:
         return None
-    walked = windows.take(chosen)
-    account = account_of(attribution, walked, texts, breakdown.kinds, merge)
-    count = dict(zip(*np.unique(walked.path, return_counts=True), strict=True))
+    account = account_of(attribution, windows, texts, breakdown.kinds, merge, chosen)
+    count = dict(zip(*np.unique(windows.path[chosen], return_counts=True), strict=True))
     total = {texts[path]: int(number) for path, number in count.items()}
     # what lies between sampled windows are others
     found = findings(account.rows.records(), account.held_up.records(), ())
     each = [one for path in total for one in found.get(path, [])]
     each.sort(key=lambda one: (-one.ns * total[one.path], one.path, one.text))
-    return Waits(tuple(each[:MOST]), len(walked), len(windows), tuple(total))
+    return Waits(tuple(each[:MOST]), len(chosen), len(windows), tuple(total))
 
 
 def _wanted(breakdown: Breakdown, windows: Windows, texts: list[str]) -> NDArray[np.bool_]:

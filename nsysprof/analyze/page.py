@@ -14,6 +14,10 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.range_text import (
+    cpu_cells,
+    cpu_notes,
+    cpu_only,
+    outermost_cpu,
     range_cells,
     range_notes,
 )
@@ -49,7 +53,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(breakdown=breakdown), pictures),
         timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
-        ledger=ledger_table(breakdown, empty=True).html(),
+        ledger=ledger_table(breakdown, empty=True).html() if breakdown.totals["ops"] else None,
         families=_families(breakdown),
         tree=_tree(breakdown),
         kernels=_kernels(breakdown),
@@ -103,6 +107,7 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     return [
         {"key": key, "label": label, "text": text, "value": totals[key], "more": more}
         for key, label, text, more in shown
+        if totals["ops"] or totals[key]
     ]
 
 
@@ -129,13 +134,13 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
     merged = breakdown.columns("merged")
     if not len(merged):
         return {"head": [], "rows": [], "notes": [], "by": breakdown.by}
-    parent = merged["parent"]
-    if len(merged) > MAX_TREE_ROWS:
-        numbers = top_rows(breakdown, MAX_TREE_ROWS)
+    parent, on_host, total = merged["parent"], cpu_only(merged), outermost_cpu(merged)
+    if len(merged) > MAX_TREE_ROWS or on_host:
+        numbers = top_rows(breakdown, MAX_TREE_ROWS, "cpu_ns" if on_host else "busy_ns")
     else:
         numbers = tree_order(parent, np.arange(len(merged)))
     shown = merged.take(numbers)
-    waiting = _launch_bound(breakdown, numbers)
+    waiting = np.zeros(len(numbers), bool) if on_host else _launch_bound(breakdown, numbers)
     extents = range_extents(breakdown, numbers.tolist())
     level: dict[int, int] = {}
     rows = []
@@ -146,7 +151,8 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
         while up >= 0 and up not in level:
             up = int(parent[up])
         level[number] = level[up] + 1 if up >= 0 else 0
-        cells = range_cells(SimpleNamespace(**row), breakdown.work_ns, waits)
+        each = SimpleNamespace(**row)
+        cells = cpu_cells(each, total) if on_host else range_cells(each, breakdown.work_ns, waits)
         rows.append(
             {
                 "id": number,
@@ -161,8 +167,8 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
                 "cells": [{"text": text, "value": value} for text, value in cells.values()],
             }
         )
-    notes = [*range_notes(shown, waiting)]
-    if len(shown) > MAX_WAITS:
+    notes = [*(cpu_notes(shown) if on_host else range_notes(shown, waiting))]
+    if len(shown) > MAX_WAITS and not on_host:
         notes.append(
             f"Only the {MAX_WAITS} ranges with the most busy time are asked whether they are launch-bound."
         )

@@ -14,6 +14,7 @@ from nsysprof.analyze.highlights import (
     LAUNCH_BOUND_IDLE,
     MIN_WEIGHT,
     WORTH_ASKING_WHY,
+    annotated,
     idle_shares,
     launch_bound,
     preparing,
@@ -25,7 +26,7 @@ from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.results.table import spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-_NAME_WIDTH = 48
+_NAME_WIDTH, _WIDTH = 48, 130
 _MAX_INDENTS, _MOST_THEMSELVES = 12, 10
 Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the number behind it
 
@@ -49,6 +50,9 @@ def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
         pairs = zip(row_objects(shown), waiting.tolist(), strict=True)
         captured = breakdown.graphs is not None
         cells = [range_cells(row, breakdown.work_ns, waits, captured=captured) for row, waits in pairs]
+        for column in ("span", "busy each") if not annotated(merged) else ():  # found ranges have long cells
+            if _width(shown, cells) > _WIDTH:
+                cells = [{head: cell for head, cell in row.items() if head != column} for row in cells]
         yield _tree(breakdown, shown, cells)
         yield from range_notes(shown, waiting)
         yield from _pointer(breakdown, shown.take(~early), idle[~early])
@@ -59,6 +63,11 @@ def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
     if on_host:
         yield from _longest_themselves(breakdown, top)
+
+
+def _width(shown: ColumnTable, cells: list[Cells]) -> int:
+    names = max(len(_label(row)) for row in row_objects(shown))
+    return names + sum(2 + max(len(head) + 2, *(len(row[head][0]) for row in cells)) for head in cells[0])
 
 
 def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells]) -> str:

@@ -10,6 +10,7 @@ from nsysprof.charts.palette import COLOURS
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.core.units import format_share
 from nsysprof.kernels.classify import LAST, OpGroups
+from nsysprof.trace.trace import recorded_as
 
 
 def subtitle(breakdown: Breakdown) -> str:
@@ -20,12 +21,13 @@ def subtitle(breakdown: Breakdown) -> str:
     many = {name: f"{names.count(name)} × " if names.count(name) > 1 else "" for name in names}
     gpus = [f"{count}{name}" for name, count in many.items()]
     kernels, ranges = totals["kernels"], totals["ranges"]
+    by = recorded_as(breakdown.attribution.trace.ranges.kind)
     parts = [
         shorten(report.path.name, 60),
         shorten(", ".join(gpus), 60) if gpus else "GPU not recorded",
         f"{report.reader.recorder} {printable(report.about.nsys_version or 'version not recorded')}",
         plural(kernels, "kernel"),
-        plural(ranges, "range"),
+        plural(ranges, "range" if by == "NVTX" else f"{by} range"),
     ]
     unowned = outside_share(breakdown)
     if ranges and unowned > 0:

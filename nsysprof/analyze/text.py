@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,18 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import WORTH_ASKING_WHY, annotated
 from nsysprof.analyze.kernel_text import kernels_text
 from nsysprof.analyze.range_text import ranges_text
+from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.text import drop_repeats, one_line, plural, quote_path, visible
+from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.results.table import Column, TextTable, show_columns, text_table, wrap
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.trace import KERNEL
+from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END
 
 _FEW = 5  # rows of summaries beside ranges
+WIDTH = 130  # of what the command prints
+_LABELLED = len("  warning  ")
 _MAX_DIFFERENCES = 20
 _MAX_DIAGNOSTICS = 3
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
@@ -36,24 +40,32 @@ _LEDGER = (
 )
 
 
-def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False) -> str:
+def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False, width: int | None = None) -> str:
     """Write the whole answer: report, warnings, ledger, range tree (``top`` rows), top kernels of the top ranges.
 
-    ``verbose`` shows all that nsys recorded of the recording, and each warning. What names hold that a terminal would
-    obey is written out; the text ends with a newline.
+    ``verbose`` shows all that nsys recorded of the recording, and each warning; sentences are broken at ``width``. What
+    names hold that a terminal would obey is written out; the text ends with a newline.
     """
+    ranges, kernels = [[*ranges_text(breakdown, top)]], [*kernels_text(breakdown, top)]
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         [*_waits(breakdown)],
         [*_ledger(breakdown)],
         [*_parts(breakdown, top)],
-        [*ranges_text(breakdown, top)],
-        *kernels_text(breakdown, top),
+        *(ranges + kernels if annotated(breakdown.columns("merged")) else kernels + ranges),
         *_summaries(breakdown, top),
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
-    return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
+    return "".join(f"{visible(line)}\n" for block in lines for line in _fold(block, width).split("\n"))
+
+
+def _fold(text: str, width: int | None) -> str:
+    """Break a sentence that is wider than a terminal; tables, which have several lines, stay as they are."""
+    if width is None or "\n" in text or len(text) <= width:
+        return text
+    indent = " " * (_LABELLED if text.startswith("  ") else 2)
+    return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def report_lines(report: Report) -> Iterator[str]:
@@ -129,12 +141,18 @@ def work_line(breakdown: Breakdown) -> str:
         counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} traced whole")
     if totals["migrations"]:
         counts.append(f"{plural(totals['migrations'], 'migration')} beside them")
-    gpus, busy = breakdown.gpu_count, format_share(breakdown.busy_share)
+    gpus = breakdown.gpu_count
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
-    return (
-        f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {busy} of the"
-        f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
-    )
+    parts = [
+        f"{format_share(breakdown.busy_share)} of the {format_ns(totals['span_ns'])} from the first GPU op to the last"
+    ]
+    if totals["recording_ns"] > totals["span_ns"]:
+        share = format_share(totals["busy_ns"] / (gpus * totals["recording_ns"]))
+        parts.append(f"{share} of the {format_ns(totals['recording_ns'])} of recording")
+    if totals.get("chosen_span_ns"):
+        share = format_share(totals["chosen_busy_ns"] / (gpus * totals["chosen_span_ns"]))
+        parts.append(f"{share} of the {format_ns(totals['chosen_span_ns'])} of the ranges chosen")
+    return f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {join_words(parts)}"
 
 
 def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
@@ -148,8 +166,12 @@ def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
 
 
 def _ledger(breakdown: Breakdown) -> Iterator[str]:
-    some = sum(row["ops"] > 0 for row in breakdown.columns("ledger").records())
-    if breakdown.totals["ops"] and (some > 1 or len(breakdown.attribution.trace.ranges)):
+    """Show the ledger, save where there are no annotated ranges to own anything and nothing is lost either."""
+    kind = breakdown.columns("merged").texts("kind").codes
+    fates = set(np.flatnonzero(breakdown.columns("ledger")["ops"]).tolist())
+    if fates and (
+        ((kind == PUSH_POP) | (kind == START_END)).any() or fates - {OWN_THREAD, FOLLOWED, OUTSIDE, MIGRATED}
+    ):
         yield from ledger_table(breakdown, empty=False).lines()
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
-from nsysprof.analyze.kernel_tables import op_slices
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
@@ -26,7 +25,7 @@ from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import HostActivity
-from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
+from nsysprof.trace.trace import START_END, Trace, op_slices, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
 MAX_LANES = 16

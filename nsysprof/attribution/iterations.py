@@ -16,21 +16,18 @@ from nsysprof.core.text import plural
 from nsysprof.trace.details import OtherRanges, no_ranges
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, RangeName, Trace, pid_of, tid_of
 
-MIN_ROUNDS, _ROUND_SIZES = (
-    (16, 4, 3),
-    (1, 7),
-)  # rounds of a kind of loop: of one launch, of up to 7, and of more
+MIN_ROUNDS = (16, 4, 3)  # of a kind of loop, whose rounds have one launch,
+_ROUND_SIZES = (1, 7)  # up to seven, or more
 MIN_SHARE = 0.1  # of the launches of a thread that loops of one kind hold together; or
 MIN_WORK_SHARE = 0.001  # of the time of what its launches run
 _INNER_SHARE = 0.2  # of the launches of a loop that an inner one holds
 _MAX_CHAINS, _MAX_KINDS = 200, 26  # loops of a thread that are looked at, the longest; and kinds of them
-_FEW, _MOSTLY = (
-    10,
-    0.8,
-)  # a loop of fewer rounds, of whose launches inner loops hold so many, gives way to these
+_FEW, _MOSTLY = 10, 0.8  # a loop of fewer rounds gives way to inner loops that hold so much of it
 _ALIKE = 0.7  # of their symbols that two loops of one kind have in common
 _IN_STEP = 0.8  # of the iterations of the leading thread, in which another one launches about as much each
 _SIMILAR = 0.1  # how much about as much differs
+_THREAD_SHARE = 0.001  # of the launches of a process that a thread has to have
+_MAX_PAIRS = 2_000  # of threads that may be in step
 _TURNS = 4  # that two threads in step take in an iteration, where one of them has more iterations of its own
 
 # Which kernels a library takes for a matrix multiplication or convolution depends on shapes, and how wide PyTorch's
@@ -56,13 +53,6 @@ class _Rounds:
     inner: NDArray[np.bool_]
     last: NDArray[np.bool_]
 
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, chosen: NDArray[np.bool_]) -> _Rounds:
-        """Only some rounds."""
-        return _Rounds(**{name: values[chosen] for name, values in vars(self).items()})
-
 
 def find_iterations(trace: Trace) -> OtherRanges:
     """The iterations of a trace as ranges of kind FOUND, ``iteration 7`` and ``inner iteration 7``; the second kind of
@@ -80,7 +70,7 @@ def find_iterations(trace: Trace) -> OtherRanges:
         for thread in members:
             own = slice(*edges[thread : thread + 2].tolist())
             waited = gap[own.start - calls.start : own.stop - calls.start]
-            if own.stop - own.start >= min(MIN_ROUNDS):
+            if own.stop - own.start >= max(min(MIN_ROUNDS), _THREAD_SHARE * (calls.stop - calls.start)):
                 loops = _thread_rounds(symbols[own], exact[own], work[own], waited, own.start)
                 loops = loops or _thread_rounds(exact[own], exact[own], work[own], waited, own.start)
                 found |= {thread: loops} if loops else {}
@@ -97,17 +87,14 @@ def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
     if len(rows) != len(trace.launches):  # graphs: the first op stands for all
         rows = rows[np.lexsort((trace.op_name_rank[ops.name[rows]], ops.start[rows], ops.launch[rows]))]
         rows = rows[np.append(True, np.diff(ops.launch[rows]) > 0)] if len(rows) else rows
-    codes: dict[str, int] = {"": 0}  # the first is that of matrix multiplications
-    recode = [
-        0
-        if _MATRIX.match(name.split("<", 1)[0])
-        else codes.setdefault(_WIDTH.sub("elementwise_kernel<", name), len(codes))
-        for name in trace.op_names
-    ]
+    recode, codes = np.zeros(len(trace.op_names), np.int64), {"": 0}  # 0: a matrix multiplication
+    for name, code in sorted((name, code) for code, name in enumerate(trace.op_names)):
+        if not _MATRIX.match(name.split("<", 1)[0]):
+            recode[code] = codes.setdefault(_WIDTH.sub("elementwise_kernel<", name), len(codes))
     out, exact = (np.full(len(trace.launches), -1, np.int64) for _ in range(2))
     kind = np.full(len(trace.launches), MEMSET, np.uint8)
-    out[ops.launch[rows]] = np.array(recode, np.int64)[ops.name[rows]] * 2 + ops.from_graph[rows]
-    exact[ops.launch[rows]] = ops.name[rows].astype(np.int64) * 2 + ops.from_graph[rows]
+    for column, code_of in ((out, recode), (exact, trace.op_name_rank.astype(np.int64))):
+        column[ops.launch[rows]] = code_of[ops.name[rows]] * 2 + ops.from_graph[rows]
     kind[ops.launch[rows]] = ops.kind[rows]
     before = np.flatnonzero((kind[:-1] == MEMSET) & (out[1:] == 0))  # a set of the workspace belongs to it
     out[before] = 0
@@ -188,12 +175,7 @@ def _outermost(chains: Chains) -> Ints:
     the time, such as that over the sizes of a benchmark, gives way to those.
     """
     size, around = chains.end - chains.start, chains.parent
-    folds = zip(chains.folds, range(len(chains.folds)), strict=True)
-    rounds_ = np.concatenate([(fold.last - fold.first) // fold.period for fold, _ in folds])
-    rounds_ = rounds_[
-        np.argsort(np.argsort(chains.fold * len(size) + chains.chain, kind="stable"), kind="stable")
-    ]
-    more = (around >= 0) & (rounds_ > rounds_[around])
+    more = (around >= 0) & (chains.count > chains.count[around])
     inside = np.zeros(len(size) + 1, np.int64)
     np.add.at(inside, around[more], size[more])
     gone = (chains.count < _FEW) & (inside[:-1] >= _MOSTLY * size)
@@ -273,6 +255,7 @@ def _leaders(
         return pid_of(tid) != tid_of(tid), int(trace.launches.start[found[thread].start[0]]), thread
 
     led: set[int] = set()
+    left = _MAX_PAIRS
     for thread in sorted(found, key=rank):
         if thread in led:
             continue
@@ -282,8 +265,9 @@ def _leaders(
         stop[same] = trace.launches.start[mine.stop[same]]
         for other in np.flatnonzero(trace.thread_process == trace.thread_process[thread]).tolist():
             calls = slice(*edges[other : other + 2].tolist())
-            if other == thread or calls.start == calls.stop or other in led:
+            if other == thread or calls.start == calls.stop or other in led or not left:
                 continue
+            left -= 1
             per_round = _in_step(trace, mine, stop, calls, found.get(other))
             if per_round is not None:
                 led.add(other)
@@ -295,10 +279,9 @@ def _in_step(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, theirs: _Rou
     """How many launches of another thread (``calls``) belong to a round, by kind of loop; None where it has its own."""
     outer = np.flatnonzero(~mine.inner)
     if theirs is not None and np.count_nonzero(~theirs.inner) >= 2 * len(outer):
-        both = np.concatenate(
-            [trace.launches.start[mine.start[0] : mine.stop[outer[-1]]], trace.launches.start[calls]]
-        )
-        whose = np.argsort(both, kind="stable") < mine.stop[outer[-1]] - mine.start[0]
+        own = slice(int(mine.start.min()), int(mine.stop.max()))
+        both = np.concatenate([trace.launches.start[own], trace.launches.start[calls]])
+        whose = np.argsort(both, kind="stable") < own.stop - own.start
         if np.count_nonzero(whose[1:] != whose[:-1]) > _TURNS * len(outer):
             return None
     begins, kind = trace.launches.start[calls], mine.kind[outer]
@@ -327,30 +310,29 @@ def _extend(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, per_round: In
 
 def _as_ranges(trace: Trace, found: list[tuple[int, _Rounds, Ints]]) -> OtherRanges:
     """The rounds as ranges, with a sentence that says how many there are."""
+    inner, kind, number, begin, stop = (
+        np.concatenate([getattr(each, name) for _, each, _ in found])
+        for name in ("inner", "kind", "number", "start", "stop")
+    )
     names: dict[str, int] = {}
+    letters = ["", *(f" {chr(ord('A') + more)}" for more in range(1, _MAX_KINDS))]
     name = [
-        names.setdefault(f"{'inner ' * inner}iteration{_letter(kind)} {number}", len(names))
-        for _, rounds_, _ in found
-        for inner, kind, number in zip(
-            rounds_.inner.tolist(), rounds_.kind.tolist(), rounds_.number.tolist(), strict=True
-        )
+        names.setdefault(f"{'inner ' * within}iteration{letters[which]} {count}", len(names))
+        for within, which, count in zip(inner.tolist(), kind.tolist(), number.tolist(), strict=True)
     ]
-    main = [rounds_.take((rounds_.kind == 0) & ~rounds_.inner) for _, rounds_, _ in found]
-    size = np.concatenate([each.stop - each.start for each in main])
+    size = (stop - begin)[(kind == 0) & ~inner]
+    start = trace.launches.start[begin]
     many = f" on {len(found)} threads" if len(found) > 1 else ""
+    typical = int(np.median(size))
     return OtherRanges(
-        thread=np.concatenate([np.full(len(each), trace.threads[thread]) for thread, each, _ in found]),
-        start=np.concatenate([trace.launches.start[each.start] for _, each, _ in found]),
-        end=np.concatenate([stop for *_, stop in found]),
+        thread=np.concatenate([np.full(len(each.start), trace.threads[thread]) for thread, each, _ in found]),
+        start=start,
+        end=np.maximum(start, np.concatenate([end for *_, end in found])),
         kind=np.full(len(name), FOUND, np.uint8),
         name=np.array(name, np.int32),
         names=[RangeName(text, "found") for text in names],
         warnings=(
             f"iterations are found, not annotated: {plural(len(size), 'iteration')}{many} of"
-            f" {int(np.median(size)):,} launches (median); --ranges nvtx leaves them out",
+            f" {typical:,} launch{'es' * (typical != 1)} (median); --ranges nvtx leaves them out",
         ),
     )
-
-
-def _letter(kind: int) -> str:
-    return "" if kind == 0 else f" {chr(ord('A') + kind)}"

@@ -191,11 +191,10 @@ def _followed(
     apart = np.append(True, np.diff(at) > period // 2 + period // max(usual, 1))
     apart[1:] |= loops_before[at[1:]] > loops_before[np.minimum(at[:-1] + 2, at[1:])]
     stretch = np.cumsum(apart) - 1
-    of_round = stretch[new]
-    count, good = np.bincount(stretch[new]), np.bincount(of_round, weights=full)
+    count, good = np.bincount(stretch[new]), np.bincount(stretch[new], weights=full)
     first = np.flatnonzero(apart)
     last = np.append(first[1:], len(at)) - 1
-    kept = np.flatnonzero((good > _SEED) & (2 * good >= count[: len(good)]))
+    kept = np.flatnonzero((good > _SEED) & (2 * good >= count))
     return list(zip(at[first[kept]].tolist(), (at[last[kept]] + 2).tolist(), strict=True))
 
 
@@ -252,18 +251,16 @@ def rounds(chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, 
     at, begin, usual = _in_phase(pair, one_round[:period])
     cuts = {0: True}
     if len(at):
-        ends = np.append(at, at[-1] + period)[[0, usual - 1, -1 - min(usual, len(at)), -2]]
-        cuts = {int(at[-1] - begin[-1] + 2) % period: bool(ends[3] - ends[2] < period)}
+        few = min(usual, len(at))
+        cuts = {int(at[-1] - begin[-1] + 2) % period: bool(at[-1] - at[-few] < period)}
         left = int(at[0] - begin[0])
-        cuts[left] = bool(ends[1] - ends[0] < period) or cuts.get(left, False)
+        cuts[left] = bool(at[few - 1] - at[0] < period) or cuts.get(left, False)
     second = fold.at[clean + period + np.arange(period)]
     seams = list(zip(symbols[second - 1].tolist(), symbols[second].tolist(), strict=True))
     cuts = {cut: True for cut, each in enumerate(seams) if each == seam} or cuts
     places = {cut: first + _places(pair, one_round[cut : cut + period], last - first) for cut in cuts}
-    waits = {
-        cut: (1 + whole) * max(float(np.median(gap[fold.at[places[cut]]])), 1) for cut, whole in cuts.items()
-    }
-    cut = max(sorted(cuts), key=waits.__getitem__)
+    waits = {cut: max(float(np.median(gap[fold.at[places[cut]]])), 1) for cut in cuts}
+    cut = max(sorted(cuts), key=lambda cut: waits[cut] * (1 + cuts[cut]))
     place = places[cut]
     head = fold.tokens[max(int(place[0]) - period // 2, 0) : int(place[0]) + 1] == fold.tokens[clean + cut]
     if head.any():  # where a variation is near the first head

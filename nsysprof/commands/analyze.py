@@ -106,7 +106,7 @@ def analyze(
     with start_painter(apart=charts) as painter:  # first of all: it imports matplotlib meanwhile
         from nsysprof.analyze.breakdown import break_down
         from nsysprof.analyze.charts import analysis_charts
-        from nsysprof.analyze.text import summary
+        from nsysprof.analyze.text import WIDTH, summary
         from nsysprof.attribution.attribute import attribute
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.charts.chart import files_of, plans_of
@@ -152,7 +152,7 @@ def analyze(
                 if charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(drawn, breakdown))
-            print(summary(breakdown, top, verbose=verbose), end="", flush=True)
+            print(summary(breakdown, top, verbose=verbose, width=WIDTH), end="", flush=True)
             _write(breakdown, results, painter if charts else None, html=html, instances=instances)
             if verify:
                 _verify(breakdown, nsys)

@@ -215,14 +215,13 @@ def _codes(side: Selection, call: MedianCall, ops: NDArray[np.intp], names: _Nam
     kinds = side.loaded.kinds
     pairs = call.name[ops].astype(np.int64) * len(call.causes) + call.cause[ops]
     distinct, place = np.unique(pairs, return_inverse=True)
-    keys = []
-    for both in distinct.tolist():
-        op, at = divmod(both, len(call.causes))
-        key = name, cause = call.names[op], call.causes[at]
+    codes = [divmod(both, len(call.causes)) for both in distinct.tolist()]
+    keys = [(call.names[op], call.causes[at]) for op, at in codes]
+    for key, (op, _) in sorted(zip(keys, codes, strict=True)):
+        name, cause = key
         family = FAMILIES.index(kinds.family[op])
         text = shorten(short_name(name, _OP_NAME), _OP_NAME)
         names.setdefault(key, (text, family, kinds.math_unit[op], cause, family))
-        keys.append(key)
     number = {key: at for at, key in enumerate(names)}
     return np.array([number[key] for key in keys], np.int64)[place]
 

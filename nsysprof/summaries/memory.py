@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.attribution.split import device_labels
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, stack_tables, sums
@@ -16,8 +16,8 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.results.table import Column, table
 from nsysprof.summaries.summary import Answer, Asked, Summary
-from nsysprof.trace.details import MemoryEvents
-from nsysprof.trace.trace import Device, Launches, Ops, Stream, Trace, only_ops, pid_of, with_threads
+from nsysprof.trace.details import KEPT, MemoryEvents
+from nsysprof.trace.trace import Trace, pid_of, with_threads
 
 # Memory of the GPU itself; managed memory may be anywhere, and what pools hold is counted where it is used.
 ON_GPU = ("device", "device static", "array")
@@ -50,6 +50,8 @@ MEMORY = table(
             "of what was live at the peak of all, what the range itself had allocated; 0 of pools",
             head="owned",
         ),
+        "kept_bytes": "of what the range itself had allocated, what was still live when its last instance ended",
+        "kept_in": "in how many of its instances that was allocated",
         "growth_bytes": Column(
             "",
             "by how much what is live at the end of an instance grows from one to the next, where it does so steadily",
@@ -106,13 +108,13 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
     if not len(events.time):
         return None
     trace = attribution.trace
-    owner = np.append(asked.merged_of, -1)[_owners(attribution, events)]
+    owner = _owners(attribution, events)
     whole = stack_tables([_rows(trace, asked, line, owner) for line in _lines(trace)])
     inner = whole.texts("merged_path").codes >= 0
     by_size = -whole["allocated_bytes"], -whole["owned_at_peak_bytes"]
     rows = whole.take(np.lexsort((whole.texts("merged_path").codes, *by_size, inner)))
     several = len(set(rows.texts("gpu").tolist())) > 1
-    hidden = {"instances", "allocations", "releases", *([] if several else ["gpu"])}
+    hidden = {"instances", "allocations", "releases", "kept_bytes", "kept_in", *([] if several else ["gpu"])}
     shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
     note = (
         "live at end: when its last instance ended; peak: the most that was live while one was open; owned: of what was"
@@ -151,39 +153,30 @@ def _lines(trace: Trace) -> list[_Line]:
 def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]:
     """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
     out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
-    trace = attribution.trace
-    trace = with_threads(only_ops(trace, np.zeros(len(trace.ops), bool)), np.unique(events.thread[known]))
-    thread = np.searchsorted(trace.threads, events.thread[known]).astype(trace.launches.thread.dtype)
-    order = np.lexsort((events.end[known], events.start[known], thread))
-    rows = known[order]
-    nothing, start = np.zeros(len(rows), np.int32), events.start[rows]
-    launch, some = np.arange(len(rows), dtype=np.int32), np.zeros(len(rows), bool)
-    asked = replace(
-        trace,
-        launches=Launches(thread[order], start, events.end[rows], nothing),
-        ops=Ops(start, start, nothing.astype(np.uint8), nothing, nothing, launch, some),
-        devices=trace.devices or [Device(0, 0, None)],
-        streams=[Stream(0, None)],
-    )
-    out[rows] = attribute(asked, attribution.threads).owner
+    trace = with_threads(attribution.trace, np.unique(events.thread[known]))
+    thread = np.searchsorted(trace.threads, events.thread[known])
+    calls = thread, events.start[known], events.end[known]
+    out[known] = ranges_around(replace(attribution, trace=trace), *calls, np.ones(len(known), bool))
     return out
 
 
 def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -> ColumnTable:
-    """Make the rows of one line; ``owner`` is the merged path of each change, -1 for none."""
-    events, changes = trace.memory, line.changes
-    paths = _with_ancestors(owner[changes], asked.parent)
+    """Make the rows of one line; ``owner`` is the range of each change, -1 for none."""
+    events, changes, path = trace.memory, line.changes, np.append(asked.merged_of, -1)
+    paths = _with_ancestors(path[owner[changes]], asked.parent)
     count = len(paths) + 1  # the last row is the whole recording
     place = np.full(len(asked.parent) + 1, count - 1)
     place[paths] = np.arange(len(paths))
-    change, at = events.change[changes], place[owner[changes]]
+    change, at = events.change[changes], place[path[owner[changes]]]
     each = (change > 0, np.maximum(change, 0), change < 0, np.maximum(-change, 0))
     inside = np.stack([sums(at, values, count) for values in each], axis=1)
     for row, up in zip(range(len(paths) - 1, -1, -1), place[asked.parent[paths[::-1]]].tolist(), strict=True):
         inside[up] += inside[row]
     top = line.time[np.argmax(line.size)]
-    held = changes[(change > 0) & (events.time[changes] <= top) & (events.until[changes] > top)]
-    instances, live, peak, growth = _over_instances(trace, asked, line, place, count)
+    held = np.flatnonzero((change > 0) & (events.time[changes] <= top) & (events.until[changes] > top))
+    instances, last, live, peak, growth = _over_instances(trace, asked, line, place, count)
+    kept = np.flatnonzero((change > 0) & (events.until[changes] > last[at]))
+    keepers = np.unique(owner[changes[kept]])
     kinds = [kind for _, _, kind in events.uses]
     names = ("allocations", "allocated_bytes", "releases", "freed_bytes")
     columns: dict[str, Values] = {
@@ -194,7 +187,9 @@ def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -
         **{name: inside[:, at] for at, name in enumerate(names)},
         "live_at_end_bytes": live,
         "peak_bytes": peak,
-        "owned_at_peak_bytes": sums(place[owner[held]], events.change[held], count),
+        "owned_at_peak_bytes": sums(at[held], change[held], count),
+        "kept_bytes": sums(at[kept], change[kept], count),
+        "kept_in": np.bincount(place[path[keepers]], minlength=count),
         "growth_bytes": growth,
     }
     return ColumnTable(columns)
@@ -212,26 +207,23 @@ def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> In
 
 def _over_instances(
     trace: Trace, asked: Asked, line: _Line, place: Index, count: int
-) -> tuple[Ints, Ints, Ints, NDArray[np.float64]]:
-    """Count the instances of each row; find what is live at the end of the last, the peak inside, and the growth."""
+) -> tuple[Ints, Ints, Ints, Ints, NDArray[np.float64]]:
+    """Count the instances of each row; find the end of the last, what is live then, the peak inside, and the growth."""
     ranges = trace.ranges
     mine = np.isin(trace.processes, line.processes)[trace.thread_process][ranges.thread]
     rows = np.flatnonzero(mine & (place[asked.merged_of] < count - 1))
     rows = rows[np.lexsort((ranges.start[rows], ranges.end[rows], asked.merged_of[rows]))]
     of, start, end = place[asked.merged_of[rows]], ranges.start[rows], ranges.end[rows]
-    instances, live, peak = (
-        np.bincount(of, minlength=count),
-        np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
-    )
+    instances = np.bincount(of, minlength=count)
+    last, live, peak = (np.zeros(count, np.int64) for _ in range(3))
     at_end = live_at(line.time, line.size, end)
-    live[of] = at_end  # the last one counts
+    last[of], live[of] = end, at_end  # the last one counts
     np.maximum.at(peak, of, most_live(line.time, line.size, start, end))
-    instances[-1], live[-1], peak[-1] = 1, line.size[-1], line.size.max()
+    instances[-1], last[-1], live[-1], peak[-1] = 1, KEPT - 1, line.size[-1], line.size.max()
     growth, first = np.full(count, np.nan), np.cumsum(instances) - instances
     for row in np.flatnonzero(instances[:-1] > _MIN_STEPS).tolist():
         growth[row] = _growth(at_end[first[row] : first[row] + instances[row]])
-    return instances, live, peak, growth
+    return instances, last, live, peak, growth
 
 
 def _growth(live: Ints) -> float:
@@ -260,9 +252,12 @@ def _finding(rows: ColumnTable) -> str:
     growing = [row for row in alike if row["growth_bytes"] > 0]
     if growing:
         worst = max(growing, key=lambda row: (row["growth_bytes"], -len(row["merged_path"])))
-        text += (
-            f"; {format_bytes(worst['growth_bytes'])} more with each {one_line(worst['merged_path'], _PATH)}"
-        )
+        step = worst["merged_path"]
+        text += f"; {format_bytes(worst['growth_bytes'])} more with each {one_line(step, _PATH)}"
+        inside = [row for row in alike if f"{row['merged_path']}/".startswith(f"{step}/")]
+        keeps = [row for row in inside if row["kept_in"] >= _GROWS_IN * row["instances"]]
+        keeper = max(keeps, key=lambda row: row["kept_bytes"], default=worst)["merged_path"]
+        text += f", which {one_line(keeper, _PATH)} keeps" * (keeper != step)
     return text
 
 

@@ -248,6 +248,25 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True)
+class PageFaults:
+    """Page faults of unified memory, sorted by time: groups of a GPU, and each one of a CPU.
+
+    ``start``, ``end`` int64 ns, the same where no end is recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a
+    CPU; ``count`` int64 faults; ``cause`` int32 into ``causes``: how a GPU accessed the page, or which instruction of a
+    CPU did. ``recorded``: whether those of (CPUs, GPUs) were.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    process: NDArray[np.int64]
+    device: NDArray[np.int64]
+    count: NDArray[np.int64]
+    cause: NDArray[np.int32]
+    causes: tuple[str, ...] = ()
+    recorded: tuple[bool, bool] = (False, False)
+
+
+@dataclass(frozen=True)
 class MemoryUse:
     """Memory of one kind that one process has allocated on one device.
 
@@ -290,6 +309,7 @@ NO_HOST_CALLS = HostCalls(
     _NO_CODES, _NONE, _NONE, _NO_CODES, CallNames([], np.empty(0, np.uint8), _NO_FLAGS, _NO_FLAGS), _NONE
 )
 NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
+NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
 NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
 
 

@@ -18,6 +18,7 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
+    NO_FAULTS,
     NO_HOST_CALLS,
     NO_MEMORY,
     CallList,
@@ -29,6 +30,7 @@ from nsysprof.trace.details import (
     MemoryEvents,
     OpDetails,
     OtherRanges,
+    PageFaults,
     no_captures,
     no_dependencies,
     no_op_details,
@@ -172,6 +174,10 @@ class Reader(ABC):
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
         return NO_ACTIVITY
+
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory."""
+        return NO_FAULTS
 
     def memory(self) -> MemoryEvents:
         """GPU memory that was allocated and given back."""

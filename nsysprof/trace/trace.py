@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges
+from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges, PageFaults
 from nsysprof.trace.report import Report
 
+_CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
@@ -257,6 +259,11 @@ class Trace:
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
 
     @cached_property
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory; the report must be open."""
+        return self.report.reader.page_faults()
+
+    @cached_property
     def memory(self) -> MemoryEvents:
         """GPU memory that was allocated and given back; the report must be open."""
         return self.report.reader.memory()
@@ -302,6 +309,12 @@ def pid_of(global_id: Id) -> Id:
 def tid_of(global_id: Id) -> Id:
     """The thread id in a globalTid, or in each of an array."""
     return global_id & 0xFFFFFF
+
+
+def op_slices(trace: Trace) -> Iterator[slice]:
+    """Go through all GPU ops, some at a time."""
+    for first in range(0, len(trace.ops), _CHUNK):
+        yield slice(first, first + _CHUNK)
 
 
 def recorded_as(kind: NDArray[np.uint8]) -> str:

@@ -55,17 +55,25 @@ def account_of(
     paths: Sequence[str],
     kinds: Kinds,
     merge_names: Sequence[str] | None,
+    chosen: NDArray[np.integer] | None = None,
 ) -> Account:
-    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
+
+    ``chosen`` are the rows of windows to account for, in ascending order, all where it is None.
+    """
     named = attribution.op_owner if attribution.replay is not None else None
     attribution = attribution.launched
     facts = read_facts(attribution, kinds, merge_names, named)
+    idle, behind = pauses(windows, attribution.parent)
+    if chosen is not None:
+        asked = np.flatnonzero(np.isin(behind, chosen))
+        idle, behind = idle.take(asked), np.searchsorted(chosen, behind[asked])
+        windows = windows.take(chosen)
     table = _window_columns(facts, windows, paths)
     _, group = distinct(table.texts("path").codes, table["gpu"], table["pid"])
     waited: list[dict[str, NDArray[np.int64]]] = []
     computed: list[dict[str, NDArray[np.int64]]] = []
     paused: list[dict[str, NDArray[np.int64]]] = []
-    idle, behind = pauses(windows, attribution.parent)
     for gpu in np.unique(windows.gpu).tolist():  # one after the other: pieces of waits take room
         lines = gpu_lines(attribution.trace, facts.communication, gpu)
         pieces = wait_pieces(facts, windows, gpu, lines)

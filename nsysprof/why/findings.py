@@ -20,6 +20,8 @@ SHORT_NS = 50_000  # from wait to wait: where kernels are longer, latency betwee
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
 LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
+LOADING_NS = 1_000_000  # of a mean wait: no launch takes that long, but loading the kernel does
+_LOADING = "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER"
 _NO_RANGE = "outside every range"
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
 _Place: TypeAlias = tuple[str, str, str]  # a path, what its times are per, and who waits: which GPU
@@ -184,6 +186,9 @@ def _finding(
     amount = f"{format_ns(ns)}{each}, {format_share(share)} of {of}"
     who = "a stream" if top["cause"] == "compute" else gpu
     where = "" if gpu == "the GPU" or text.startswith(gpu) else f" on {gpu}"
+    hint = hint_for(top["cause"], top["activity"], text.split(", exposed by ")[0], top["exposed_by"])
+    if top["activity"] == "launch calls" and _total(rows) >= LOADING_NS * waits:
+        hint = _LOADING
     return Finding(
         path=path,
         cause=top["cause"],
@@ -193,7 +198,7 @@ def _finding(
         ns=ns,
         share=share,
         claim=top["claim"],
-        hint=hint_for(top["cause"], top["activity"], text.split(", exposed by ")[0], top["exposed_by"]),
+        hint=hint,
     )
 
 
@@ -216,7 +221,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
     (
         "host",
         "cuLibraryLoad cuModuleLoad",
-        "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER",
+        _LOADING,
     ),
     ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
     ("host", "DeviceSynchronize", "drop torch.cuda.synchronize(), or do it where the host is idle anyway"),

@@ -13,6 +13,7 @@ from nsysprof.attribution.globs import find_matches, near_names
 from nsysprof.attribution.paths import Paths, merged_names, merged_paths, names_step, range_paths
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.trace import FOUND
 from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
 from nsysprof.why.findings import WHOLE
 
@@ -41,7 +42,9 @@ def choose_windows(
 def _repeated(
     attribution: Attribution, merged: Paths, of: NDArray[np.int32], texts: Sequence[str]
 ) -> tuple[list[int], str]:
-    """The outermost merged paths that are named as steps are; else the most repeated of the outermost ranges."""
+    """The outermost merged paths that are named as steps are, of found iterations the loop that launches most; else the
+    most repeated of the outermost ranges.
+    """
     count = np.bincount(of, minlength=len(merged))
     works = np.zeros(len(merged), bool)
     works[of[attribution.inclusive.span_ns > 0]] = True
@@ -50,6 +53,8 @@ def _repeated(
         code: merged.names[merged.name[code]] for code in some if names_step(merged.names[merged.name[code]])
     }
     steps = [code for code, name in named.items() if not name.lower().startswith("epoch")] or [*named]
+    if found := [code for code in steps if merged.kind[code] == FOUND and texts[code] == "iteration*"]:
+        return found, "iterations that are found, not annotated"
     if steps:
         depth = min(merged.depth[code] for code in steps)
         return [code for code in steps if merged.depth[code] == depth], "ranges named as steps"

@@ -502,9 +502,15 @@ def test_select_by_merged_path(trace: MakeTrace) -> None:
 def test_what_was_asked_is_kept(trace: MakeTrace) -> None:
     """The options stand in the answer as they were given; the default globs are told too."""
     path = trace(*steps(3), duration=END)
-    assert broken_down(path).options == {"select": None, "skip": 0, "merge": ["iter*", "step*"]}
+    calls = ["cuda", "mpi", "os"]
+    assert broken_down(path).options == {
+        "select": None,
+        "skip": 0,
+        "merge": ["iter*", "step*"],
+        "calls": calls,
+    }
     asked = broken_down(path, select="run*", skip=2, merge=("st*",), by="device")
-    assert asked.options == {"select": "run*", "skip": 2, "merge": ["st*"]}
+    assert asked.options == {"select": "run*", "skip": 2, "merge": ["st*"], "calls": calls}
     assert asked.by == "device"
     assert broken_down(path, merge=None).options["merge"] is None
 
@@ -561,6 +567,7 @@ def test_totals_are_those_of_the_file(trace: MakeTrace) -> None:
         "sum_ns": 101,
         "busy_ns": 60 + 1 + 10 + 10,
         "span_ns": 120,
+        "recording_ns": END,
     }
 
 

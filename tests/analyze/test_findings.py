@@ -102,3 +102,23 @@ def test_a_large_report_is_not_asked(trace: MakeTrace, monkeypatch: pytest.Monke
     monkeypatch.setattr(findings, "MAX_WALKED", 1)
     once = trace(*(item for item in sleepy(4) if not isinstance(item, Range)))
     assert answer_of(once).waits is None
+
+
+def test_a_long_launch_is_loading(trace: MakeTrace) -> None:
+    """A launch that takes milliseconds loads its kernel: no CUDA graph helps against that."""
+    items = [
+        item
+        for number in range(3)
+        for item in (
+            Range("step", number * 9_000_000, number * 9_000_000 + 8_000_000),
+            launch_kernel(
+                f"k{number}",
+                (number * 9_000_000 + 10, number * 9_000_000 + 7_000_000),
+                (number * 9_000_000 + 7_000_010, number * 9_000_000 + 8_000_000),
+                id=number + 1,
+            ),
+        )
+    ]
+    waits = answer_of(trace(*items)).waits
+    assert waits is not None
+    assert [each.hint.split(":")[0] for each in waits.findings] == ["kernels are loaded at first use"]

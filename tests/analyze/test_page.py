@@ -414,3 +414,18 @@ def test_memory_is_a_row_of_steps(trace: MakeTrace, monkeypatch: pytest.MonkeyPa
         assert steps == [(10, 20, 64), (20, 22, 72), (22, 50, 64), (50, 90, 0)]
     else:
         assert steps == [(0, 30, 72), (30, 60, 64), (60, 90, 0)]
+
+
+def test_pages_of_reports_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:
+    """Ranges have columns of CPU time, the longest first; sections and tiles of GPU work are left out."""
+    path = trace(
+        Range("short", 0, 100), Range("long", 200, 900), Range("inner", 300, 500), duration=1_000_000
+    )
+    page = analysis_page(broken_down(path))
+    for gone in ("t-ledger", "t-families", "busy/span", "sum of GPU ops", "its GPU ops below"):
+        assert gone not in page
+    assert re.findall(r'data-path="([^"]*)"', page) == ["long", "long/inner", "short"]
+    assert re.findall(r'<th scope="col" class="n" data-sort="number">([^<]*)</th>', page) == [
+        *("instances", "CPU", "share", "itself", "each", "min", "max"),
+    ]
+    assert "No range has GPU work." in page

@@ -124,7 +124,10 @@ def counted(totals: dict[str, int]) -> str:
 
 @pytest.mark.parametrize("seed", [None, 1, 3, 4, 8])
 def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> None:
-    """Outcomes with ops have a row with their ops, sum and share; the total closes the table and is told before it."""
+    """Outcomes with ops have a row with their ops, sum and share; the total closes the table and is told before it.
+
+    Without annotated ranges there is a ledger only where something is lost.
+    """
     path = RUN if seed is None else trace(*random_report(seed))
     answer = broken_down(path)
     text = summary(answer)
@@ -140,14 +143,22 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> N
     ]
     totals = answer.totals
     sums = {"GPU ops": format_count(totals["ops"]), "sum": format_ns(totals["sum_ns"]), "share": "100 %"}
-    assert table(text, "launched from") == [*expected, {"launched from": "total", **sums}]
+    lost = {"start/end window", "ambiguous", "no launch row"} & set(ledger["fate"])
+    if answer.ranges["kind"].isin(["push_pop", "start_end"]).any() or lost:
+        assert table(text, "launched from") == [*expected, {"launched from": "total", **sums}]
+    else:
+        assert "launched from" not in text
     gpus = gpus_of(path)
     busy = format_share(totals["busy_ns"] / (gpus * totals["span_ns"]))
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
+    recording = totals["recording_ns"]
+    rest = f" and {format_share(totals['busy_ns'] / (gpus * recording))} of the {format_ns(recording)} of recording"
     lines = [line for line in text.splitlines() if "from the first GPU op to the last" in line]
     assert lines == [
         f"{counted(totals)}: sum {format_ns(answer.work_ns)}; {who} busy for {busy} of the"
         f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
+        + rest
+        * (recording > totals["span_ns"])
     ]
 
 
@@ -500,7 +511,7 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     )
     assert (
         "\n\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
-        " from the first GPU op to the last\n"
+        " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
         "1 CUDA graph traced whole: --cuda-graph-trace=node records what runs in them, and where it was captured\n\n"
     ) in summary(broken_down(path))
 
@@ -514,10 +525,34 @@ def test_busy_is_a_share_of_all_gpus(trace: MakeTrace) -> None:
     )
     assert (
         "\n\n3 kernels, 0 memory operations: sum 65 ns; 2 GPUs are busy for 75 % of the 40 ns"
-        " from the first GPU op to the last\n\n"
+        " from the first GPU op to the last and 60 % of the 50 ns of recording\n\n"
     ) in summary(broken_down(path))
     moment = summary(broken_down(trace(launch_kernel("k", (1, 2), (10, 10), id=1))))
-    assert "; the GPU is busy for - of the 0 ns from the first GPU op to the last\n" in moment
+    assert "; the GPU is busy for - of the 0 ns from the first GPU op to the last and 0 % of the" in moment
+
+
+def test_busy_is_a_share_of_the_ranges_chosen(trace: MakeTrace) -> None:
+    """With `--range` also of the time of these ranges, each from its first GPU op to its last, nested ones once; what
+    others run meanwhile keeps the GPU busy, too. Where nsys recorded for no known time, that share is left out.
+    """
+    path = trace(
+        Range("step", 0, 20),
+        Range("inner", 2, 10),
+        launch_kernel("k", (3, 4), (100, 110), id=1),
+        launch_kernel("k", (12, 13), (130, 140), id=2),
+        Range("other", 30, 40),
+        launch_kernel("k", (31, 32), (110, 115), id=3, stream=8),
+        launch_kernel("k", (33, 34), (160, 200), id=4),
+        without_tables=["ANALYSIS_DETAILS"],
+    )
+    totals = broken_down(path, select="step").totals
+    assert (totals["chosen_busy_ns"], totals["chosen_span_ns"], totals["recording_ns"]) == (25, 40, 0)
+    text = summary(broken_down(path, select="step"))
+    assert (
+        "busy for 65 % of the 100 ns from the first GPU op to the last and 62 % of the 40 ns of the ranges chosen\n"
+        in text
+    )
+    assert "chosen_span_ns" not in broken_down(path).totals
 
 
 def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
@@ -641,7 +676,7 @@ def test_without_ranges_all_gpu_ops_have_statistics(trace: MakeTrace) -> None:
     assert "GPU ops: 110 ns under 3 names" in text
     first, second = table(text, "GPU op")
     assert list(first.values()) == [
-        *("gemm", "gemm", "3", "90 ns", "82 %", "30 ns", "10 ns", "50 ns"),
+        *("gemm", "gemm", "3", "90 ns", "82 %", "30 ns", "10 ns", "50 ns", "1 ns", "1 ns"),
     ]
     assert [second[head] for head in ("count", "median", "min", "max")] == ["2", "8 ns", "7 ns", "9 ns"]
     assert "1 more: --top 3, or see kernels.csv" in text
@@ -682,3 +717,14 @@ def test_cpu_time_of_a_range_is_what_inner_ranges_leave(trace: MakeTrace) -> Non
     """Exclusive CPU time takes off direct children alone, and of one that runs over only what lies inside."""
     answer = broken_down(trace(Range("a", 0, 100), Range("b", 10, 60), Range("c", 20, 30), duration=LATE))
     assert answer.ranges.set_index("path")["exclusive_cpu_ns"].to_dict() == {"a": 50, "a/b": 40, "a/b/c": 10}
+
+
+def test_sentences_are_as_wide_as_asked_and_tables_stay(trace: MakeTrace) -> None:
+    """Warnings are broken into lines below each other; without a width they are one line each."""
+    answer = broken_down(trace(work("k" * 90, 1, 5, 1)))
+    folded = summary(answer, width=60).splitlines()
+    assert "           --trace=cuda,nvtx and annotate the program" in folded
+    assert all(len(line) <= 60 for line in folded if line.startswith("  "))
+    assert [line for line in summary(answer).splitlines() if "k" * 20 in line] == [
+        line for line in folded if "k" * 20 in line
+    ]

@@ -187,3 +187,16 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
         assert "found" not in summary(break_down(attribute(report)))
         both = attribute(report, ranges="nvtx,found")
     assert range_paths(both).texts()[:2] == ["all", "all/iteration 0"]
+
+
+def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
+    """Of two kinds of iterations, where nobody chooses."""
+    names = [
+        *["forward", "loss", "backward", "update", "zero"] * 8,
+        "pause",
+        *["infer", "metric", "HtoD"] * 8,
+    ]
+    with nsysprof.open_report(trace(*program(*names))) as report:
+        answer = nsysprof.why(attribute(report))
+    assert answer.chosen == "iterations that are found, not annotated"
+    assert set(answer.rows["path"]) == {"iteration*"}

@@ -208,6 +208,10 @@ def test_copies_and_host_calls_stand_side_by_side(trace: MakeTrace) -> None:
         [1, 30, 0, 0, -30],
         [1, 100, 1, 100, 0],
     ]
+    assert found.totals["calls"].to_numpy().tolist() == [
+        ["cudaMemcpyAsync", 2, 15, 1, 10, -5],
+        ["cudaLaunchKernel", 3, 15, 3, 15, 0],
+    ]
     text = comparison_text(found)
     assert re.search(r"DtoH pinned +1 → 0 +30 ns +0 ns +-30 ns", text)
     assert re.search(r"total +2 → 1 +130 ns +100 ns +-30 ns", text)

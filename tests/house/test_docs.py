@@ -205,7 +205,7 @@ def test_the_printed_count_is_what_is_printed() -> None:
 
 def test_the_table_of_files_is_what_is_written(analyzed: Analyzed) -> None:
     """The page lists the files of an analysis, all and no others; some are there only where something was recorded."""
-    rows = [(row[0].strip("`"), row[1].startswith("where GPU memory")) for row in table_after("file | holds")]
+    rows = [(row[0].strip("`"), row[1].startswith("where ")) for row in table_after("file | holds")]
     assert sorted(name for name, perhaps in rows if not perhaps) == analyzed[1]
     assert {name for name, perhaps in rows if perhaps} == {*FILES} - {*analyzed[1]}
 

@@ -336,6 +336,27 @@ class MemoryEvent:
 
 
 @dataclass(frozen=True)
+class PageFault:
+    """A page fault of a CPU at an ``instruction``, or ``count`` of a GPU (``device``) that lasted until ``end``."""
+
+    start: int
+    end: int | None = None
+    count: int = 1
+    device: int = 0
+    access: int = 1
+    instruction: Text | None = None
+    process: int = 1
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        row = {"start": self.start, "globalPid": global_pid(self.process), "address": 4096 * self.start}
+        if self.instruction is not None:
+            yield "CUDA_UM_CPU_PAGE_FAULT_EVENTS", {**row, "CpuInstruction": strings(self.instruction)}
+            return
+        more = {"end": self.end, "deviceId": self.device, "numberOfPageFaults": self.count}
+        yield "CUDA_UM_GPU_PAGE_FAULT_EVENTS", {**row, **more, "faultAccessType": self.access}
+
+
+@dataclass(frozen=True)
 class Memset(_Op):
     """A memset of `bytes` bytes."""
 
@@ -579,6 +600,7 @@ Item: TypeAlias = (
     | Kernel
     | Memcpy
     | MemoryEvent
+    | PageFault
     | Memset
     | GraphTrace
     | Gpu

@@ -152,6 +152,29 @@ def test_growth_is_what_each_step_keeps(
         assert found.finding.endswith(f"; {growth:.0f} B more with each step*")
 
 
+def test_the_range_that_keeps_is_named(trace: MakeTrace) -> None:
+    """Neither the one that fills a cache in the first step, nor the one whose memory the next step gives back."""
+    items: list[Items] = [KERNEL]
+    for step in range(8):
+        at = 100 * step
+        items += [
+            Range(f"step {step}", at, at + 90),
+            Range("work", at + 1, at + 30),
+            Range("log", at + 50, at + 80),
+        ]
+        items += allocate(at + 60, 5000 + step, 8, id=10 * step + 1)
+        if step:
+            items += allocate(at + 5, 1000 + step - 1, 0, id=10 * step + 2, free=True)
+        items += allocate(at + 10, 1000 + step, 4096, id=10 * step + 3)
+        if step == 0:
+            items += allocate(at + 20, 9999, 1 << 20, id=10 * step + 4)
+    path = trace(*items)
+    rows = rows_of(path)
+    kept = {key: (row["kept_bytes"], row["kept_in"]) for (key, _), row in rows.items() if key}
+    assert kept == {"step*": (0, 0), "step*/work": (4096 + (1 << 20), 2), "step*/log": (64, 8)}
+    assert answer_of(path).finding.endswith("; 8 B more with each step*, which step*/log keeps")
+
+
 def test_calls_of_helper_threads_follow(trace: MakeTrace) -> None:
     """As launches do: to the one range that is open elsewhere; strictly they belong to none."""
     path = trace(

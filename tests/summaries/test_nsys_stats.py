@@ -1,4 +1,7 @@
-"""Figures that `nsys stats` and `nsys analyze` count too are equal, on shipped reports and a made one."""
+"""Figures that `nsys stats` and `nsys analyze` count too are equal, on shipped reports and a made one.
+
+Those of host calls are compared in `test_calls.py`.
+"""
 
 from __future__ import annotations
 
@@ -114,33 +117,31 @@ def operation(name: str) -> str:
     return f"{kind} {_SHORT.get(direction, direction)}".strip()
 
 
+def figures(rows: Rows, columns: tuple[str, ...]) -> dict[str, list[int]]:
+    """Count, sum and extremes by name, whose rows may be several; ``columns`` hold the name and these."""
+    out: dict[str, list[int]] = defaultdict(lambda: [0, 0, 1 << 62, 0])
+    for row in rows:
+        name, count, total, least, most = (row[column] for column in columns)
+        each = out[name]
+        each[:] = [
+            each[0] + int(count),
+            each[1] + int(total),
+            min(each[2], int(least)),
+            max(each[3], int(most)),
+        ]
+    return dict(out)
+
+
+_OURS = ("count", "sum_ns", "min_ns", "max_ns")
+_THEIRS = ("Total Time (ns)", "Min (ns)", "Max (ns)")
+
+
 def test_kernels(report: Path, read: Read, real_nsys: Nsys) -> None:
     """cuda_gpu_kern_sum: count, sum and extremes of each kernel; the older gpukernsum has a row for each grid."""
-    old = real_nsys.version < (2023,)
-    theirs, ours = (defaultdict[str, list[int]](lambda: [0, 0, 1 << 62, 0]) for _ in range(2))
-    for out, rows, names in (
-        (theirs, stats(real_nsys, report, "gpukernsum" if old else "cuda_gpu_kern_sum"), _NSYS_KERNEL),
-        (
-            ours,
-            [row for row in read("kernels.csv") if row["family"] not in ("memcpy", "memset")],
-            _OUR_KERNEL,
-        ),
-    ):
-        for row in rows:
-            name, count, total, least, most = (row[name] for name in names)
-            each = out[name]
-            each[:] = [
-                each[0] + int(count),
-                each[1] + int(total),
-                min(each[2], int(least)),
-                max(each[3], int(most)),
-            ]
+    theirs = stats(real_nsys, report, "gpukernsum" if real_nsys.version < (2023,) else "cuda_gpu_kern_sum")
+    ours = [row for row in read("kernels.csv") if row["family"] not in ("memcpy", "memset")]
     assert ours
-    assert dict(ours) == dict(theirs)
-
-
-_NSYS_KERNEL = ("Name", "Instances", "Total Time (ns)", "Min (ns)", "Max (ns)")
-_OUR_KERNEL = ("kernel", "count", "sum_ns", "min_ns", "max_ns")
+    assert figures(ours, ("kernel", *_OURS)) == figures(theirs, ("Name", "Instances", *_THEIRS))
 
 
 def test_copies(report: Path, read: Read, real_nsys: Nsys) -> None:

@@ -1,5 +1,5 @@
-"""Reads how much GPU memory was allocated and given back, and by which host calls; recorded with
-``--cuda-memory-usage=true``.
+"""Reads how much GPU memory was allocated and given back, by which host calls (recorded with
+``--cuda-memory-usage=true``), and page faults of unified memory (``--cuda-um-cpu-page-faults``, ``…-gpu-…``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.columns import Coder, distinct
-from nsysprof.trace.details import KEPT, NO_MEMORY, POOL, MemoryEvents
+from nsysprof.trace.details import KEPT, NO_FAULTS, NO_MEMORY, POOL, MemoryEvents, PageFaults
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks
 from nsysprof.trace.nsys.host_calls import launch_keys, read_calls
 from nsysprof.trace.trace import MEMORY_KINDS
@@ -102,3 +102,47 @@ def _calls(source: Source, row: dict[str, NDArray[np.int64]]) -> dict[str, NDArr
     call = place[keys.slots(process, row["correlationId"])]
     columns = {"thread": threads.values[calls.thread], "start": calls.start, "end": calls.end}
     return {name: np.append(values, 0)[call] for name, values in columns.items()}
+
+
+# ---- page faults
+
+_CPU_FAULTS, _GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
+# by the numbers of ENUM_CUDA_UNIF_MEM_ACCESS_TYPE
+_ACCESS = ("", "read", "write", "atomic", "prefetch")
+
+
+def read_page_faults(source: Source) -> PageFaults:
+    """The `PageFaults` of a report."""
+    parts: list[dict[str, NDArray[np.int64]]] = []
+    others = ("end", "globalPid", "CpuInstruction", "deviceId", "numberOfPageFaults", "faultAccessType")
+    for table, why in ((_CPU_FAULTS, "CpuInstruction"), (_GPU_FAULTS, "faultAccessType")):
+        for block in read_blocks(source, table, ("start",), others):
+            of_gpu = table == _GPU_FAULTS
+            start, code = column(block, "start"), column(block, why, missing=-1)
+            known = np.where((code >= 0) & (code < len(_ACCESS)), code, 0)
+            parts.append(
+                {
+                    "start": start,
+                    "end": np.maximum(column(block, "end"), start),
+                    "process": column(block, "globalPid"),
+                    "device": column(block, "deviceId") if of_gpu else np.full(block.rows, -1),
+                    "count": np.maximum(column(block, "numberOfPageFaults", missing=1), 0),
+                    "cause": known if of_gpu else np.where(code >= 0, code + len(_ACCESS), 0),
+                }
+            )
+    if not parts:
+        return NO_FAULTS
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    numbers, cause = np.unique(rows.pop("cause"), return_inverse=True)
+    texts = source.strings([number - len(_ACCESS) for number in numbers.tolist() if number >= len(_ACCESS)])
+    causes = [
+        _ACCESS[number] if number < len(_ACCESS) else texts.get(number - len(_ACCESS), "")
+        for number in numbers.tolist()
+    ]
+    order = np.lexsort((cause, rows["count"], rows["end"], rows["device"], rows["process"], rows["start"]))
+    return PageFaults(
+        **{name: values[order] for name, values in rows.items()},
+        cause=cause[order].astype(np.int32),
+        causes=tuple(causes),
+        recorded=(bool(source.rows(_CPU_FAULTS)), bool(source.rows(_GPU_FAULTS))),
+    )

@@ -24,6 +24,7 @@ from nsysprof.trace.details import (
     MemoryEvents,
     OpDetails,
     OtherRanges,
+    PageFaults,
 )
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
@@ -34,7 +35,7 @@ from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
-from nsysprof.trace.nsys.memory import read_memory
+from nsysprof.trace.nsys.memory import read_memory, read_page_faults
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import Progress, Reader, Report
 from nsysprof.trace.trace import Trace
@@ -123,6 +124,11 @@ class NsysReader(Reader):
         """What the host's threads did."""
         with reading(self.path):
             return read_host_activity(self.source, arena)
+
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory."""
+        with reading(self.path):
+            return read_page_faults(self.source)
 
     def memory(self) -> MemoryEvents:
         """GPU memory that was allocated and given back."""
