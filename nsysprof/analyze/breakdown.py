@@ -22,6 +22,7 @@ from nsysprof.analyze.ledger import (
     warnings,
 )
 from nsysprof.analyze.tables import (
+    LAUNCH,
     InstanceRows,
     KernelRows,
     PathRows,
@@ -70,7 +71,8 @@ class Breakdown:
     place of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
     inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
-    for ``path``; ``whole_kernels``: that of no range at all. ``ledger``: ``fate, ops, sum_ns, share``.
+    for ``path``, without the medians of launches; ``whole_kernels``: the same of no range at all, with them.
+    ``ledger``: ``fate, ops, sum_ns, share``.
 
     With ``by`` all tables but the ledger begin with a column of that name: a pid, GPU, thread or stream. ``options``:
     what `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which
@@ -380,11 +382,12 @@ def _by_row(answer: Breakdown, numbers: ColumnTable, row: NDArray[np.int64]) -> 
 
 def _whole_kernels(answer: Breakdown) -> ColumnTable:
     """The columns of ``merged_kernels`` by GPU op alone, the longest first: whichever range owns it, and none."""
-    if not len(answer.paths):
-        return answer.columns("merged_kernels")
+    if not len(answer.paths):  # both tables have the same rows
+        kernels, merged = answer.columns("kernels"), answer.columns("merged_kernels")
+        return ColumnTable({**merged.columns, **{name: kernels[name] for name in LAUNCH}})
     paths = np.full_like(answer.paths.of, -1), answer.merged_paths.of
     unowned = answer.options["select"] is None
-    tables = [kernel_tables(part, paths, unowned=unowned)[1] for part, _ in answer.parts]
+    tables = [kernel_tables(part, paths, unowned=unowned, whole=True)[1] for part, _ in answer.parts]
     return _labelled(answer, [_by_row(answer, table, table["path"]) for table in tables])
 
 

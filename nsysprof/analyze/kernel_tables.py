@@ -21,7 +21,7 @@ from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, op_
 
 
 def kernel_tables(
-    part: Part, paths: tuple[NDArray[np.int32], NDArray[np.int32]], *, unowned: bool
+    part: Part, paths: tuple[NDArray[np.int32], NDArray[np.int32]], *, unowned: bool, whole: bool = False
 ) -> tuple[ColumnTable, ColumnTable]:
     """Add up what each path owns of a part of a report, a row per path and op name, and the same for merged paths.
 
@@ -29,7 +29,7 @@ def kernel_tables(
     ns: ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path and then by time spent.
     ``paths`` are the path of each range instance and the merged path of each path; ``unowned`` adds the rows of path
     -1. The first table has another row for each path in which CUDA graphs that replay the ops were captured,
-    ``captured`` int32, -1 for none.
+    ``captured`` int32, -1 for none, and the medians of `_launch_medians`; with ``whole`` the second has these instead.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths
@@ -37,6 +37,9 @@ def kernel_tables(
     path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
     places = len(merged_of) + 1 if part.graphs else 1
     key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
+    called, queued = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
+    real = attribution.recorded or trace  # as launched, whatever was captured where
+    launch_ns = real.launches.end - real.launches.start
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
     sizes, moved = trace.copy_sizes(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
@@ -48,16 +51,28 @@ def kernel_tables(
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
         key[place] = path * names + trace.ops.name[ops][own]
         length[place] = trace.ops.end[ops][own] - trace.ops.start[ops][own]
+        launch = real.ops.launch[ops][own]
+        called[place] = np.where(launch >= 0, np.maximum(launch_ns[launch], 0), -1) if len(launch_ns) else -1
+        late = trace.ops.start[ops][own] - real.launches.end[launch] if len(launch_ns) else 0
+        queued[place] = np.maximum(late, 0)
         copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
         moved.append((key[place][copies], np.maximum(sizes[ops][own[copies]], 0)))
         stop = place.stop
-    owned, length = _by_name(key[:stop], length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
+    key, called, queued = key[:stop], called[:stop], queued[:stop]
+    owned, length = _by_name(key, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
+    if not whole:
+        owned = ColumnTable({**owned.columns, **_launch_medians(owned, key, called, queued, names)})
     path, captured = np.divmod(owned["path"] + 1, places)
     codes = {"path": (path - 1).astype(np.int32), "captured": (captured - 1).astype(np.int32)}
     owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
-    key = merged * names + owned["name"]
-    together, _ = _by_name(np.repeat(key, owned["count"]), length, names, key, owned["size_bytes"])
+    merged_key = merged * names + owned["name"]
+    repeated = np.repeat(merged_key, owned["count"])
+    together, _ = _by_name(repeated, length, names, merged_key, owned["size_bytes"])
+    if whole:
+        together = ColumnTable(
+            {**together.columns, **_launch_medians(together, key % names, called, queued, names)}
+        )
     rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
     first, second = (
         table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"])))
@@ -89,6 +104,25 @@ def _by_name(key: Ints, length: Ints, names: int, moved: Ints, size: Ints) -> tu
         "size_bytes": size_bytes,
     }
     return ColumnTable(columns), length
+
+
+def _launch_medians(table: ColumnTable, key: Ints, called: Ints, queued: Ints, names: int) -> dict[str, Ints]:
+    """The medians of how long the host calls took that launched the ops of each row, and of how long these then waited:
+    from the return of the call to the start of the op, 0 where that began before; -1 in rows without launches.
+
+    ``called`` and ``queued`` are of each op with its ``key``; -1 in ``called`` where it has no launch.
+    """
+    launched = called >= 0
+    if not launched.all():
+        key, called, queued = key[launched], called[launched], queued[launched]
+    keys = (table["path"] + 1) * names + table["name"]
+    ordered, called = sorted_in_groups(key, called)
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    size = np.zeros(len(keys), np.int64)
+    size[np.searchsorted(keys, ordered[first])] = np.diff(np.append(first, len(ordered)))
+    medians = (quartiles_of_sorted(each, size).median for each in (called, sorted_in_groups(key, queued)[1]))
+    named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
+    return {name: np.where(size > 0, median, -1) for name, median in named}
 
 
 # ---- what lies inside merged paths, by family

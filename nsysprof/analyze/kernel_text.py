@@ -30,6 +30,18 @@ _WHOLE = (
     Column("median_ns", "of the durations", head="median"),
     Column("min_ns", "of the durations", head="min"),
     Column("max_ns", "of the durations", head="max"),
+    Column(
+        "api_median_ns", "of the calls that launched them", "launch", lambda ns: format_ns(ns) * (ns >= 0)
+    ),
+    Column(
+        "queue_median_ns",
+        "from the return of these to the start",
+        "queue",
+        lambda ns: format_ns(ns) * (ns >= 0),
+    ),
+)
+_LAUNCHES = (
+    "launch, queue: medians of the host call that launched it, and of the time from its return to the start."
 )
 _KINDS = (
     Column("kind", "family, unit and cause", head="family"),
@@ -60,7 +72,13 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
         part = _part(breakdown, label) if breakdown.by else ""
         text = show_columns(_WHOLE, [_cells(row, total, 100) for row in rows.take(slice(top)).records()])
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
-        yield [f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}", *text.lines(), *more]
+        notes = [_LAUNCHES] * bool((rows["api_median_ns"] >= 0).any())
+        yield [
+            f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}",
+            *text.lines(),
+            *notes,
+            *more,
+        ]
         kinds = rows.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
         kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
         known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]

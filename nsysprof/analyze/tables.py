@@ -378,7 +378,17 @@ _OF_KERNELS: Columns[KernelRows] = {
         lambda rows: rows.captured,
     ),
     "size_bytes": ("bytes that copies and memsets moved or set; 0 for kernels", _number("size_bytes")),
+    "api_median_ns": (
+        "median of the durations of the host calls that launched them; -1 where none is recorded",
+        _number("api_median_ns"),
+    ),
+    "queue_median_ns": (
+        "median of the time from the return of that call to their start, 0 for those that began before; -1 where none"
+        " is recorded",
+        _number("queue_median_ns"),
+    ),
 }
+LAUNCH = ("api_median_ns", "queue_median_ns")  # in front of the execution of a kernel
 KERNELS = _declare(
     "kernels.csv",
     "a row per range path and kernel that it owns, and per path of capture of what CUDA graphs replay",
@@ -387,6 +397,12 @@ KERNELS = _declare(
 
 
 def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
-    """Make the columns of ``kernels.csv``, that of the owner under the name ``owner``."""
-    columns = _make(_OF_KERNELS, rows)
+    """Make the columns of ``kernels.csv``, that of the owner under the name ``owner``.
+
+    Medians of launches are not among them where the numbers do not have them.
+    """
+    of = {
+        name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH
+    }
+    columns = _make(of, rows)
     return ColumnTable({owner: columns.pop("path"), **columns})

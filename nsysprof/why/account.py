@@ -82,7 +82,8 @@ def account_of(
         computed.append(_computed(facts, windows, gpu, lines))
         computed_ns, length = _covered(lines.compute, idle.start, idle.end), idle.end - idle.start
         empty = np.flatnonzero((idle.gpu == gpu) & (computed_ns <= length // _IDLES))
-        paused += _added(group[behind[empty]], wait_pieces(facts, idle.take(empty), gpu, lines))
+        if len(empty):
+            paused += _added(group[behind[empty]], wait_pieces(facts, idle.take(empty), gpu, lines))
     rows = _rows(facts, table, group, [*waited, _compute_part(facts, group, computed)])
     held, between = _held_up(facts, table, group), _rows(facts, table, group, paused)
     return Account(facts, table, rows, held, between)

@@ -16,7 +16,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Dependencies, HostActivity
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, pid_of, tid_of
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of, tid_of
 from nsysprof.waits.host import (
     ACTIVITIES,
     SLACK_NS,
@@ -320,32 +320,35 @@ def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
 def _copies_of(facts: Facts, time: HostTime) -> NDArray[np.int64]:
     """For each piece of host time the copy that its call started, or waited for; -1 for none.
 
-    A call waited for the copy that ended when it did and ran for half of the piece or longer. One op stands for copies
-    of the same kind and about one size.
+    A call waited for the copy that ended when it did and ran for half of the piece or longer.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
-    ops, out = trace.ops, np.full(len(time.call), -1, np.int64)
-    copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
-    if len(copies) == 0 or len(out) == 0:
-        return out
-    copies = trace.settled(copies[np.argsort(ops.end[copies], kind="stable")], np.sort(ops.end[copies]))
-    launch = ops.launch[copies]
-    made = calls.find(
-        trace.threads[trace.launches.thread[launch]], trace.launches.start[launch], trace.launches.end[launch]
-    )
+    ops, launches, by_launch = trace.ops, trace.launches, _copies_by_launch(facts)
+    launch = np.flatnonzero(by_launch >= 0)
+    if len(launch) == 0 or len(time.call) == 0:
+        return np.full(len(time.call), -1, np.int64)
     of_call = np.full(len(calls) + 1, -1, np.int64)
-    first, inverse = distinct(ops.name[copies], _bucket(facts.copy_sizes[copies]))
-    of_call[made] = copies[first][inverse]
+    of_call[
+        calls.find(trace.threads[launches.thread[launch]], launches.start[launch], launches.end[launch])
+    ] = by_launch[launch]
     of_call[-1] = -1
     out = of_call[time.call]
+    copies = _copies(trace)
     place = np.searchsorted(ops.end[copies], time.end, side="right") - 1
     last = copies[place]
-    waited = (
-        np.isin(time.activity, (SYNCHRONIZING, OS)) & (place >= 0) & (time.end - ops.end[last] <= SLACK_NS)
+    waited = np.isin(time.activity, (SYNCHRONIZING, OS)) & (place >= 0) & (out < 0)
+    waited &= (time.end - ops.end[last] <= SLACK_NS) & (
+        trace.op_process[last] == trace.thread_process[time.thread]
     )
     waited &= 2 * (ops.end[last] - np.maximum(ops.start[last], time.start)) >= time.end - time.start
-    waited &= (out < 0) & (trace.op_process[last] == trace.thread_process[time.thread])
-    return np.where(waited, copies[first][inverse][place], out)
+    return np.where(waited, by_launch[ops.launch[last]], out)
+
+
+def _copies(trace: Trace) -> NDArray[np.intp]:
+    """The copies that calls launched, by their end."""
+    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    end = trace.ops.end[copies]
+    return trace.settled(copies[np.argsort(end, kind="stable")], np.sort(end))
 
 
 def _copy_text(facts: Facts, op: int) -> str:
@@ -405,10 +408,10 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _copies_by_launch(facts: Facts) -> NDArray[np.int64]:
-    """The copy that each launch made, -1 for none; one op stands for those that `_exposing` calls the same."""
+    """The copy that each launch made, -1 for none; one op stands for those that are called the same."""
     trace = facts.attribution.trace
     nonzero = np.array(["nonzero" in name.lower() for name in trace.op_names], bool)
-    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    copies = _copies(trace)
     before, size = facts.reasons.op[copies], facts.copy_sizes[copies]
     asks = (before >= 0) & nonzero[trace.ops.name[before]]
     first, inverse = distinct(trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size))

@@ -15,9 +15,7 @@ MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
 LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
-EXPOSED_STEP_NS = (
-    100_000  # the same of code and launches that a call exposes: the call is what is to be mended
-)
+EXPOSED_STEP_NS = 100_000  # the same of what a call exposes: the call is what is to be mended
 SHORT_NS = 50_000  # from wait to wait: where kernels are longer, latency between them is nothing to mend
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
 LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
@@ -26,9 +24,7 @@ LOADING_NS = 1_000_000  # of a mean wait: no launch takes that long, but loading
 _LOADING = "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER"
 _NO_RANGE = "outside every range"
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
-_Place: TypeAlias = tuple[
-    str, str, str
-]  # a path, what its times are per, and who waits there: the GPU, or which one
+_Place: TypeAlias = tuple[str, str, str]  # a path, what its times are per, and who waits: which GPU
 
 
 @dataclass(frozen=True)
@@ -214,16 +210,8 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "cudaMalloc cudaFree cuMemAlloc cuMemFree",
         "let the allocator keep its memory: no empty_cache in the loop, and warm it up",
     ),
-    (
-        "host",
-        "nonzero()",
-        "a boolean mask and nonzero() ask the GPU for their size: torch.where, or multiply by the mask",
-    ),
-    (
-        "host",
-        "(DtoH",
-        "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True, and read it later",
-    ),
+    ("host", "nonzero()", "a boolean mask asks the GPU for its size: torch.where, or multiply by the mask"),
+    ("host", "(DtoH", "keep the tensor on the GPU, or copy it with non_blocking=True, and read it later"),
     ("host", "cudaHostAlloc cudaHostRegister", "pin memory once, before the loop"),
     (
         "host",
@@ -236,11 +224,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         _LOADING,
     ),
     ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
-    (
-        "host",
-        "DeviceSynchronize",
-        "drop torch.cuda.synchronize(), or move it to where the host has nothing else to do",
-    ),
+    ("host", "DeviceSynchronize", "drop torch.cuda.synchronize(), or do it where the host is idle anyway"),
     ("host", "Synchronize", "drop the synchronization, or move it to where the host has nothing else to do"),
     (
         "host",

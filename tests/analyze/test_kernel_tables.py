@@ -6,11 +6,24 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.attribution.attribute import attribute
+from nsysprof.tools.nsys import Nsys, stats
+from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.reports import broken_down
-from tests.kit.trace import Item, Kernel, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
+from tests.kit.reports import TRACES, broken_down
+from tests.kit.trace import (
+    GraphNode,
+    Item,
+    Kernel,
+    Launch,
+    Range,
+    launch_graph,
+    launch_kernel,
+    launch_memcpy,
+    launch_memset,
+)
 
 END = 10_000
 
@@ -138,3 +151,69 @@ def test_families_add_up_to_the_sum_of_each_merged_path(
         found = broken_down(path, threads, **how)
         assert mismatches(found) == [], (seed, path)
         assert (found.families["row"] >= 0).all(), seed
+
+
+def test_launch_and_queue_stand_in_front_of_the_execution(trace: MakeTrace) -> None:
+    """Medians of the call that launched an op and of its wait from the return of that call, of each path and of all;
+    0 where it began before the return, -1 where no call is recorded.
+    """
+    path = trace(
+        Range("a", 0, 100),
+        launch_kernel("k", (10, 14), (20, 30), id=1),
+        launch_kernel("k", (40, 50), (45, 55), id=2),
+        launch_kernel("k", (110, 111), (200, 210), id=3),
+        Kernel("orphan", 300, 310, 99),
+        launch_kernel("orphan", (120, 126), (310, 320), id=4),
+        Kernel("nobody's", 400, 410, 98),
+    )
+    found = broken_down(path)
+
+    def launches(rows: Any) -> dict[str, tuple[int, int, int]]:
+        names = ("count", "api_median_ns", "queue_median_ns")
+        return {f"{row.get('path', '')}/{row['kernel']}": tuple(row[name] for name in names) for row in rows}
+
+    unowned = {"/orphan": (2, 6, 184), "/nobody's": (1, -1, -1)}
+    of_paths = launches(found.columns("kernels").records())
+    assert of_paths == {"a/k": (2, 7, 3), "/k": (1, 1, 89), **unowned}
+    assert launches(found.columns("whole_kernels").records()) == {"/k": (3, 4, 6), **unowned}
+    alone = broken_down(trace(launch_kernel("k", (10, 14), (20, 30), id=1)))
+    assert launches(alone.columns("whole_kernels").records()) == {"/k": (1, 4, 6)}
+
+
+def test_launches_of_graphs_that_were_captured_elsewhere(trace: MakeTrace) -> None:
+    """Whatever range owns what a graph replays, its launch is the real one."""
+    path = trace(
+        Range("capture", 0, 10),
+        GraphNode(3, at=5),
+        Range("replay", 20, 40),
+        Launch(21, 25, 1, api="cudaGraphLaunch_v10000"),
+        Kernel("k", 30, 35, 1, graph_node=3),
+    )
+    for graphs, owner in (("launched", "replay"), ("captured", "capture")):
+        with open_report(path) as report:
+            [row] = break_down(attribute(report, graphs=graphs)).columns("kernels").records()
+        assert (row["path"], row["api_median_ns"], row["queue_median_ns"]) == (owner, 4, 5)
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize("name", ["run", "block", "two-processes"])
+def test_launches_equal_nsys(name: str, real_nsys: Nsys) -> None:
+    """Medians of launch, queue and execution equal ``cuda_kern_exec_sum``, which knows no queue of what began before
+    its call returned, where it has one row for a kernel.
+    """
+    path = TRACES / f"{name}.sqlite"
+    theirs: dict[str, list[dict[str, str]]] = {}
+    for row in stats(real_nsys, path, "cuda_kern_exec_sum"):
+        theirs.setdefault(row["Kernel Name"], []).append(row)
+    ours = {row["kernel"]: row for row in broken_down(path).columns("whole_kernels").records()}
+    compared = queued = 0
+    for kernel, [row, *more] in theirs.items():
+        if more:
+            continue
+        columns = {"Count": "count", "AMed (ns)": "api_median_ns", "KMed (ns)": "median_ns"}
+        columns |= {"QMed (ns)": "queue_median_ns"} if row["QCount"] == row["Count"] else {}
+        seen = {name: round(float(row[name])) for name in columns}
+        assert seen == {name: ours[kernel][ours_name] for name, ours_name in columns.items()}, kernel
+        compared, queued = compared + 1, queued + (len(columns) > 3)
+    assert compared > 5
+    assert queued > 3

@@ -21,7 +21,7 @@ from nsysprof.tools.nsys import Nsys, stats
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.reports import TRACES
-from tests.kit.trace import Kernel, Launch, MpiCall, OsCall, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Items, Kernel, Launch, MpiCall, OsCall, Range, launch_kernel, launch_memcpy
 
 SHIPPED = sorted(TRACES.glob("*.sqlite"))
 MPI = [f"MPI_{name}_EVENTS" for name in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
@@ -120,7 +120,7 @@ def of(rows: Iterable[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
 
 def test_a_row_per_thread_and_range(trace: MakeTrace) -> None:
     """The innermost range around a call on its thread, or where it has none, of the one thread that has one open."""
-    calls = [
+    calls: list[Items] = [
         Range("step", 0, 100),
         Range("inner", 10, 30),
         Launch(12, 14, None, api="cudaMalloc_v3020"),
