@@ -83,9 +83,8 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     """Choose the `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
     merged = breakdown.columns("merged")
     owned = int(merged["exclusive_sum_ns"].sum())
-    known = (merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)  # found ranges name nothing
     rows, kind = _range_rows(breakdown), "ranges"
-    if not len(rows) or not known.any():
+    if not len(rows) or not by_range(merged):
         rows, kind = _kernel_rows(breakdown), "kernels"
         owned = int(rows["sum_ns"].sum())
     if not len(rows):
@@ -114,6 +113,11 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
         unit=unit,
         groups=breakdown.groups,
     )
+
+
+def by_range(merged: ColumnTable) -> bool:
+    """Whether rows are ranges: some with GPU work are not only found, whose names say nothing."""
+    return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())
 
 
 def _one_row(**values: Any) -> ColumnTable:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.bar_charts import plan_kernel_breakdown, plan_kernel_counts
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.chart_rows import ChartRows, chart_rows
+from nsysprof.analyze.chart_rows import ChartRows, by_range, chart_rows
 from nsysprof.analyze.cpu_charts import plan_cpu_medians, plan_cpu_totals
-from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
@@ -77,7 +76,7 @@ def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple
 
 def _subject(breakdown: Breakdown) -> str:
     merged = breakdown.columns("merged")
-    if annotated(merged):
+    if by_range(merged):
         return "ranges"
     return "kernels" if breakdown.totals["ops"] or not len(merged) else "cpu"
 

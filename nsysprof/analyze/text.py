@@ -65,7 +65,11 @@ def _fold(text: str, width: int | None) -> str:
     if width is None or "\n" in text or len(text) <= width:
         return text
     indent = " " * (_LABELLED if text.startswith("  ") else 2)
-    return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    first, mark, rest = text.partition("; ")  # where a reader would draw breath
+    parts = [f"{first};", f"{indent}{rest}"] if mark else [text]
+    how: dict[str, Any] = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
+    glued = (re.sub(r"(?<=\d) (?=\S)", "\0", part) for part in parts)  # a number and its unit stay together
+    return "\n".join(fill(part, width, **how) for part in glued).replace("\0", " ")
 
 
 def report_lines(report: Report) -> Iterator[str]:

@@ -144,8 +144,8 @@ def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, first: int
     parts: list[_Rounds] = []
     for number, kind in enumerate([*good[:1].tolist(), *np.sort(good[1:]).tolist()]):
         mine = [each for each in stretches if each.kind == kind]
-        parts.append(_outer(mine, number, first))
-        parts += _inner(chains, np.concatenate([each.rows for each in mine]), first)
+        parts.append(outer := _outer(mine, number, first))
+        parts += _inner(chains, np.concatenate([each.rows for each in mine]), first, outer)
     names = list(vars(parts[0])) if parts else []
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return _Rounds(**columns) if parts else None
@@ -157,9 +157,11 @@ def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
     seams: list[tuple[int, int]] = []
     group: list[tuple[int, Loop]] = []
     before = -1
+    since = 0
     for row in _outermost(chains).tolist():
         kind = _kind(kinds, frozenset(np.unique(symbols[chains.start[row] : chains.end[row]]).tolist()))
-        loop = rounds(chains, row, symbols, gap, seams[kind] if kind < len(seams) else None)
+        loop = rounds(chains, row, symbols, gap, seams[kind] if kind < len(seams) else None, since)
+        since = loop.end
         seams += [loop.seam] * (kind == len(seams))
         if group and (kind != before or 2 * (loop.start - group[-1][1].end) > _typical(group[-1][1])):
             yield _joined(before, group)
@@ -225,8 +227,10 @@ def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
     return _Rounds(start + first, stop + first, np.arange(len(start)), np.full(len(start), kind), none, last)
 
 
-def _inner(chains: Chains, rows: Ints, first: int) -> Iterator[_Rounds]:
-    """The rounds of loops directly inside some chains: of each period the ones that hold much of the loop around."""
+def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_Rounds]:
+    """The rounds of loops directly inside some chains, and in their ``outer`` rounds: of each fold those that hold much
+    of the loops around.
+    """
     inside = np.flatnonzero(np.isin(chains.parent, rows))
     inside = inside[np.array([fold.period for fold in chains.folds])[chains.fold[inside]] > 1]
     size = chains.end - chains.start
@@ -235,9 +239,11 @@ def _inner(chains: Chains, rows: Ints, first: int) -> Iterator[_Rounds]:
         around = np.unique(chains.parent[mine])
         if size[mine].sum() >= _INNER_SHARE * size[around].sum():
             start, stop, number, last = inner_rounds(chains, mine)
-            yield _Rounds(
-                start + first, stop + first, number, np.zeros_like(start), np.ones(len(start), bool), last
-            )
+            start, stop = start + first, stop + first
+            around = np.maximum(np.searchsorted(outer.start, start, side="right") - 1, 0)
+            within = (start >= outer.start[around]) & (stop <= outer.stop[around])
+            columns = (start, stop, number, np.zeros_like(start), np.ones(len(start), bool), last)
+            yield _Rounds(*(values[within] for values in columns))
 
 
 # ---- the threads of a process, and names

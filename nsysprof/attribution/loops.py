@@ -133,7 +133,8 @@ def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] 
         for begin, end in _followed(pair, at, period, taken, loops_before):
             followed.append((begin, end, at))
             taken[begin:end] = True
-    free = np.flatnonzero(~taken[first] & ~taken[last - 1] & (last - first >= _SEED * period))
+    gone = np.append(0, np.cumsum(taken))
+    free = np.flatnonzero((gone[first] == gone[last]) & (last - first >= _SEED * period))
     several = np.array(followed, np.int64).reshape(-1, 3)
     columns = [
         np.append(one, other[free]) for one, other in zip(several.T, (first, last, clean), strict=True)
@@ -181,7 +182,7 @@ def _followed(
     no loop; places where tokens are ``taken`` are left out.
     """
     at, begin, usual = _in_phase(pair, pair[clean : clean + period])
-    free = ~taken[at]
+    free = ~taken[at] & ~taken[at + 1]
     at, begin = at[free], begin[free]
     if not len(at):
         return []
@@ -239,10 +240,12 @@ def chains_of(folds: list[_Fold]) -> Chains:
     return Chains(folds, start, end, fold[order], chain[order], count[order], enclosing(end))
 
 
-def rounds(chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None) -> Loop:
+def rounds(
+    chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
+) -> Loop:
     """One loop with its rounds. They begin where the loop does, or so that it ends with a whole round: of the two where
     the longer ``gap`` (int64, before each symbol) is, a gap at a round without variation counting double. Or at the
-    ``seam`` of another loop, where there is one.
+    ``seam`` of another loop, where there is one. A first round with a variation may begin before, not before ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
@@ -262,7 +265,8 @@ def rounds(chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, 
     waits = {cut: max(float(np.median(gap[fold.at[places[cut]]])), 1) for cut in cuts}
     cut = max(sorted(cuts), key=lambda cut: waits[cut] * (1 + cuts[cut]))
     place = places[cut]
-    head = fold.tokens[max(int(place[0]) - period // 2, 0) : int(place[0]) + 1] == fold.tokens[clean + cut]
+    low = max(int(place[0]) - period // 2, int(np.searchsorted(fold.at, since)))
+    head = fold.tokens[low : int(place[0]) + 1] == fold.tokens[clean + cut]
     if head.any():  # where a variation is near the first head
         place[0] -= len(head) - 1 - int(np.flatnonzero(head)[-1])
     cut_off = 2 * (last - int(place[-1])) < period
@@ -281,7 +285,7 @@ def _places(pair: Words, one_round: Words, size: int) -> Ints:
         at = np.append(at, size - 1)
         begin = np.append(begin, size - 1 - (at[-2] + 1 - begin[-1]) % period)
     new = np.append(True, np.diff(begin) >= period / 2)
-    new[0] = 2 * begin[0] >= -period
+    new[0] = 2 * begin[0] > -period
     out: Ints = np.maximum(begin, np.append(0, at[:-1] + 1))[new]
     return out if len(out) else np.zeros(1, np.int64)
 

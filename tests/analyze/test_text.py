@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from nsysprof.analyze import findings
+from nsysprof.analyze.chart_rows import chart_rows
+from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, kernels_inside, top_rows
 from nsysprof.analyze.ledger import slow_starts
 from nsysprof.analyze.text import summary, verification
@@ -728,3 +730,24 @@ def test_sentences_are_as_wide_as_asked_and_tables_stay(trace: MakeTrace) -> Non
     assert [line for line in summary(answer).splitlines() if "k" * 20 in line] == [
         line for line in folded if "k" * 20 in line
     ]
+
+
+def test_found_iterations_come_behind_the_kernels(trace: MakeTrace) -> None:
+    """Where nobody annotated, kernels are the answer, in text and in charts, and iterations that were found follow."""
+    items = [
+        work(name, 10_000 * number + 1_000 * at, 300, 3 * number + at + 1)
+        for number in range(12)
+        for at, name in enumerate(("gemm", "softmax_kernel", "relu_kernel"))
+    ]
+    answer = broken_down(trace(*items))
+    text = summary(answer)
+    assert [row["instances"] for row in table(text, "range")] == ["12"]
+    assert text.index("\nGPU ops: 10.8 µs under 3 names") < text.index("\niteration*")
+    assert [row["count"] for row in table(text, "GPU op")] == ["12"] * 3
+    assert "launched from" not in text
+    rows = chart_rows(answer, 20)
+    assert rows is not None
+    assert (rows.of, [chart.caption for chart in analysis_charts(breakdown=answer)][1]) == (
+        "kernels",
+        "Time of each kernel",
+    )

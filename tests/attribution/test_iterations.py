@@ -39,14 +39,21 @@ def program(*names: str, thread: int = 1, at: int = 0, step: int = 100, first: i
     return out
 
 
-def iterations(path: Path) -> dict[str, tuple[int, int]]:
-    """The ranges that are found in a report, by name."""
+def in_order(path: Path) -> list[tuple[str, int, int]]:
+    """The ranges that are found in a report: name, start, end; by start, and the longest first."""
     with nsysprof.open_report(path) as report:
         found = find_iterations(nsysprof.read_tables(report))
     assert set(found.kind.tolist()) <= {FOUND}
     names = [found.names[code].text for code in found.name.tolist()]
-    assert len(set(names)) == len(names)
-    return dict(zip(names, zip(found.start.tolist(), found.end.tolist(), strict=True), strict=True))
+    rows = zip(names, found.start.tolist(), found.end.tolist(), strict=True)
+    return sorted(rows, key=lambda row: (row[1], -row[2]))
+
+
+def iterations(path: Path) -> dict[str, tuple[int, int]]:
+    """Start and end of what is found in a report without loops in loops, by name."""
+    found = in_order(path)
+    assert len({name for name, *_ in found}) == len(found)
+    return {name: (start, end) for name, start, end in found}
 
 
 @pytest.mark.parametrize("path", [*sorted(TRACES.glob("*.sqlite")), TILED, RANK], ids=lambda path: path.stem)
@@ -200,3 +207,27 @@ def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
         answer = nsysprof.why(attribute(report))
     assert answer.chosen == "iterations that are found, not annotated"
     assert set(answer.rows["path"]) == {"iteration*"}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_iterations_never_cross(trace: MakeTrace, seed: int) -> None:
+    """Inner ones lie in an outer one, outer ones follow one another: in programs of loops in loops at random."""
+    random = np.random.default_rng(seed)
+    names: list[str] = []
+    for _ in range(4):
+        body: list[str] = []
+        for _ in range(int(random.integers(1, 4))):
+            piece = [f"kernel_{kernel}" for kernel in random.integers(0, 12, int(random.integers(1, 6)))]
+            body += piece * int(random.integers(1, 6))
+        for _ in range(int(random.integers(1, 25))):
+            names += body[: len(body) - int(random.integers(0, 2))]
+    outer_end, inner_end = 0, 0
+    for name, start, end in in_order(trace(*program(*names))):
+        assert start < end
+        if name.startswith("inner"):
+            assert max(inner_end, 0) <= start
+            assert end <= outer_end
+            inner_end = end
+        else:
+            assert outer_end <= start
+            outer_end = end

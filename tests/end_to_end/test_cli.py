@@ -43,7 +43,8 @@ report.sqlite: report exported by nsys 2025.3.2.0, 1.00 ms of recording
   command  python3 train.py
   warning  GPU ops without a launch row in the report: 1 (2.2 % of GPU op time); no range owns them
 
-4 kernels, 1 memory operation: sum 183 ns; the GPU is busy for 20 % of the 901 ns from the first GPU op to the last and <0.1 % of the 1.00 ms of recording
+4 kernels, 1 memory operation: sum 183 ns;
+  the GPU is busy for 20 % of the 901 ns from the first GPU op to the last and <0.1 % of the 1.00 ms of recording
 
 launched from          GPU ops     sum    share
 -------------------  ---------  ------  -------
@@ -178,8 +179,8 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
     done = run("analyze", SHIPPED, "--no-charts", "--range", "RUN::*")
     assert done.code == 0
     for line in (
-        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first"
-        " GPU op to the last, 9.3 % of the 5.13 s of recording and 94 % of the 286 ms of the ranges chosen",
+        "7,655 kernels, 701 memory operations: sum 475 ms;\n  the GPU is busy for 22 % of the 2.13 s from the first"
+        " GPU op to the last, 9.3 % of the 5.13 s of recording and 94 % of the\n  286 ms of the ranges chosen",
         "RUN::math::S4096                    1         800        800   114 ms   114 ms   112 ms     24 %"
         f"{'99 %':>49}",
         "  iter*                            40         800        800  9.64 ms   114 ms   112 ms     24 %"
@@ -508,7 +509,9 @@ def test_by_splits_the_rows(trace: MakeTrace, run: Run) -> None:
         "GPU ops in work (process 8): 30 ns under 1 name",
         "GPU ops in work (process 7): 10 ns under 1 name",
     ]
-    assert ": sum 40 ns; 2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last and" in out
+    assert (
+        ": sum 40 ns;\n  2 GPUs are busy for 67 % of the 30 ns from the first GPU op to the last and" in out
+    )
     out = run("analyze", path.name, "--no-charts", "--by", "device").out
     lines = out.split("Streams: ")[0].splitlines()
     assert [re.split(" {2,}", line)[:2] for line in lines if re.match(r"GPU \d ", line)] == [

@@ -417,6 +417,7 @@ def test_hovering_over_an_op_tells_its_facts(page: Driver) -> None:
     time.sleep(0.2)
     x, y = page.execute_script(LONG_OP)
     canvas = found(page, "canvas.lanes")[0]
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
     box = canvas.size
     ActionChains(page).move_to_element_with_offset(
         canvas, int(x - box["width"] / 2), int(y - box["height"] / 2)
