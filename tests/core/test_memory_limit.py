@@ -111,7 +111,7 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
     modules = (
-        *("core.arena", "attribution.attribute", "analyze.kernel_tables"),
+        *("core.arena", "attribution.attribute", "trace.trace"),
         *("trace.nsys.build", "trace.nsys.host_calls"),
     )
     for size, module in enumerate(modules, 97):

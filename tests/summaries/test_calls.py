@@ -20,8 +20,9 @@ from nsysprof.summaries.summary import Answer
 from nsysprof.tools.nsys import Nsys, stats
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.events import Strings
 from tests.kit.reports import TRACES
-from tests.kit.trace import Items, Kernel, Launch, MpiCall, OsCall, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Items, Kernel, Launch, MpiCall, OsCall, Range, Row, launch_kernel, launch_memcpy
 
 SHIPPED = sorted(TRACES.glob("*.sqlite"))
 MPI = [f"MPI_{name}_EVENTS" for name in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
@@ -242,6 +243,24 @@ def test_module_loading_and_first_launches_are_named(trace: MakeTrace) -> None:
         ("cuModuleGetFunction", "module loading"),
         ("cudaLaunchKernel", "launch"),
     ]
+
+
+def test_rows_of_the_system_that_are_no_calls(trace: MakeTrace) -> None:
+    """nsys writes other events into the same table, of another class: it counts them as no calls, and so do we."""
+    [(table, row)] = OsCall("poll", 30, 90).rows(Strings())
+    path = trace(OsCall("poll", 10, 20), Row(table, {**row, "eventClass": 32}))
+    assert of(rows_of(path), "call", "count", "sum_ns") == [("poll", 1, 10)]
+
+
+def test_a_report_without_names_and_results(trace: MakeTrace) -> None:
+    """Old exports lack columns: calls that have no name count as calls of their kind, none as failed."""
+    lost = {"CUPTI_ACTIVITY_KIND_RUNTIME": ["nameId", "returnValue"], "OSRT_API": ["nameId", "eventClass"]}
+    path = trace(
+        Launch(1, 3, None), Launch(4, 9, None, returned=2), OsCall("read", 10, 11), drop_columns=lost
+    )
+    rows = rows_of(path)
+    assert of(rows, "call", "count", "sum_ns") == [("CUDA call", 2, 7), ("OS call", 1, 1)]
+    assert rows[0]["failed"] == 0
 
 
 def test_kinds_that_are_asked_for(trace: MakeTrace) -> None:
