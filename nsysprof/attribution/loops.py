@@ -285,7 +285,7 @@ def _places(pair: Words, one_round: Words, size: int) -> Ints:
         at = np.append(at, size - 1)
         begin = np.append(begin, size - 1 - (at[-2] + 1 - begin[-1]) % period)
     new = np.append(True, np.diff(begin) >= period / 2)
-    new[0] = 2 * begin[0] >= -period
+    new[0] = 2 * begin[0] > -period
     out: Ints = np.maximum(begin, np.append(0, at[:-1] + 1))[new]
     return out if len(out) else np.zeros(1, np.int64)
 

@@ -408,10 +408,17 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _copies_by_launch(facts: Facts) -> NDArray[np.int64]:
-    """The copy that each launch made, -1 for none; one op stands for those that are called the same."""
+    """The copy that each launch made, -1 for none; one op stands for those that are called the same.
+
+    Of several the last one counts, those of a few bytes to the host before all others.
+    """
     trace = facts.attribution.trace
-    nonzero = np.array(["nonzero" in name.lower() for name in trace.op_names], bool)
+    nonzero, to_host = (
+        np.array([word in name.lower() for name in trace.op_names], bool) for word in ("nonzero", "dtoh")
+    )
     copies = _copies(trace)
+    items = to_host[trace.ops.name[copies]] & (facts.copy_sizes[copies] <= _ITEM_BYTES)
+    copies = copies[np.argsort(items, kind="stable")]
     before, size = facts.reasons.op[copies], facts.copy_sizes[copies]
     asks = (before >= 0) & nonzero[trace.ops.name[before]]
     first, inverse = distinct(trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size))
