@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, distinct, sums
 from nsysprof.core.intervals import Index, Ints, covered, merge
 from nsysprof.core.text import one_line, plural
@@ -83,18 +81,19 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     recorded = attribution.recorded or trace  # which has the real launches
     ops, size = trace.copy_ops[some], np.maximum(trace.copies.size_bytes[some], 0)
     length = trace.ops.end[ops] - trace.ops.start[ops]
+    owner, labels = np.append(attribution.owner, -1)[trace.ops.launch[ops]], device_labels(trace)
+    call = np.append(recorded.launches.name, -1)[recorded.ops.launch[ops]]
+    source, destination = trace.copies.source[some], trace.copies.destination[some]
     keys = {
-        "merged_path": np.append(asked.merged_of, -1)[
-            np.append(attribution.owner, -1)[trace.ops.launch[ops]]
-        ],
-        "gpu": trace.op_gpu[ops],
-        "operation": trace.ops.name[ops],
-        "source": trace.copies.source[some],
-        "destination": trace.copies.destination[some],
-        "call": np.append(recorded.launches.name, -1)[recorded.ops.launch[ops]],
+        "merged_path": Texts(np.append(asked.merged_of, -1)[owner], [*asked.merged, ""]),
+        "gpu": Texts(trace.op_gpu[ops], [labels.get(number, "") for number in range(max(labels) + 1)]),
+        "operation": Texts(trace.ops.name[ops], trace.op_names),
+        "source": Texts(source, MEMORY_KINDS),
+        "destination": Texts(destination, MEMORY_KINDS),
+        "call": Texts(call, [*trace.call_names, ""]),
+        "blocking": Texts(_blocking(recorded, ops, call, source, destination), _BLOCKING),
     }
-    keys["blocking"] = _blocking(recorded, ops, *(keys[name] for name in ("call", "source", "destination")))
-    first, row = distinct(*keys.values())
+    first, row = distinct(*(key.codes for key in keys.values()))
     timed, small = length > 0, size < SMALL
     count, timed_count = np.bincount(row), np.bincount(row[timed], minlength=len(first))
     sum_ns, size_bytes, overlapped, small_count, small_bytes = (
@@ -104,36 +103,28 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     rate = _part(size_bytes * 1e9, sum_ns)
     each = (size[timed] * 1e9 / length[timed]).astype(np.int64)
     median = grouped_quartiles(row[timed], each, len(first)).median
-    code = {name: values[first] for name, values in keys.items()}
-    link = rate / _link(trace, code["gpu"], code["operation"])
-    labels = device_labels(trace)
-    texts: dict[str, Sequence[str]] = {
-        "merged_path": [*asked.merged, ""],
-        "gpu": [labels.get(number, "") for number in range(max(labels) + 1)],
-        "operation": trace.op_names,
-        "source": MEMORY_KINDS,
-        "destination": MEMORY_KINDS,
-        "call": [*trace.call_names, ""],
-        "blocking": _BLOCKING,
-    }
-    numbers: dict[str, NDArray[Any]] = {
-        "count": count,
-        "size_bytes": size_bytes,
-        "sum_ns": sum_ns,
-        "bytes_per_s": rate,
-        "median_bytes_per_s": np.where(timed_count > 0, median, np.nan),
-        "link_share": np.where(link <= 1, link, np.nan),  # more than that, the name says nothing of the link
-        "overlapped_ns": overlapped,
-        "small_count": small_count,
-        "small_bytes": small_bytes,
-    }
-    code["call_rank"] = np.argsort(np.argsort(texts["call"], kind="stable"))[code["call"]]
-    code["operation_rank"] = trace.op_name_rank[code["operation"]]
-    by = ("destination", "source", "call_rank", "operation_rank", "gpu", "merged_path")
-    order = np.lexsort((*(code[name] for name in by), -sum_ns))
-    return ColumnTable({**{name: Texts(code[name], words) for name, words in texts.items()}, **numbers}).take(
-        order
+    codes = {name: key.codes[first] for name, key in keys.items()}
+    link = rate / _link(trace, codes["gpu"], codes["operation"])
+    rows = ColumnTable(
+        {
+            **{name: key[first] for name, key in keys.items()},
+            "count": count,
+            "size_bytes": size_bytes,
+            "sum_ns": sum_ns,
+            "bytes_per_s": rate,
+            "median_bytes_per_s": np.where(timed_count > 0, median, np.nan),
+            "link_share": np.where(
+                link <= 1, link, np.nan
+            ),  # more than that, the name says nothing of the link
+            "overlapped_ns": overlapped,
+            "small_count": small_count,
+            "small_bytes": small_bytes,
+        }
     )
+    codes["call"] = np.argsort(np.argsort(keys["call"].words, kind="stable"))[codes["call"]]
+    codes["operation"] = trace.op_name_rank[codes["operation"]]
+    by = ("destination", "source", "call", "operation", "gpu", "merged_path")
+    return rows.take(np.lexsort((*(codes[name] for name in by), -sum_ns)))
 
 
 def _blocking(
@@ -146,7 +137,7 @@ def _blocking(
     return np.select(ways, [0, 1, 3, 2], 1).astype(np.uint8)
 
 
-def _link(trace: Trace, gpu: NDArray[np.int32], name: NDArray[np.int32]) -> NDArray[np.float64]:
+def _link(trace: Trace, gpu: NDArray[Any], name: NDArray[Any]) -> NDArray[np.float64]:
     """Find what the link carries that copies of that GPU and name take, in bytes per second; NaN where not known."""
     out = np.full(len(gpu), np.nan)
     for number, code in set(zip(gpu.tolist(), name.tolist(), strict=True)):
@@ -182,23 +173,23 @@ def _by_direction(rows: ColumnTable) -> ColumnTable:
             np.where(waits, rows["size_bytes"], 0),
         )
     )
-    at_peak = np.bincount(
-        group, rows["link_share"] * rows["sum_ns"], len(first)
-    )  # time of a link at its best
+    at_peak = np.bincount(group, rows["link_share"] * rows["sum_ns"], len(first))
     path = rows.texts("merged_path")
-    columns: dict[str, Values] = {
-        "what": Texts(np.arange(len(first)), [_what(row) for row in rows.take(first).records()]),
-        "count": count,
-        "size_bytes": size,
-        "sum_ns": sum_ns,
-        "bytes_per_s": _part(size * 1e9, sum_ns),
-        "link_share": _part(at_peak, sum_ns),
-        "overlapped_share": _part(overlapped, sum_ns),
-        "waited_share": _part(waited, size),
-        "small_share": _part(small, count),
-        "most": Texts(mostly(group, path.codes, rows["sum_ns"]), path.words),
-    }
-    return ColumnTable(columns).take(np.argsort(-sum_ns, kind="stable"))
+    shown = ColumnTable(
+        {
+            "what": Texts(np.arange(len(first)), [_what(row) for row in rows.take(first).records()]),
+            "count": count,
+            "size_bytes": size,
+            "sum_ns": sum_ns,
+            "bytes_per_s": _part(size * 1e9, sum_ns),
+            "link_share": _part(at_peak, sum_ns),  # the time that it would take at its best
+            "overlapped_share": _part(overlapped, sum_ns),
+            "waited_share": _part(waited, size),
+            "small_share": _part(small, count),
+            "most": Texts(mostly(group, path.codes, rows["sum_ns"]), path.words),
+        }
+    )
+    return shown.take(np.argsort(-sum_ns, kind="stable"))
 
 
 def _part(part: NDArray[Any], whole: Ints) -> NDArray[np.float64]:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, stack_tables, sums
 from nsysprof.core.intervals import Index, Ints, slice_reduce
 from nsysprof.core.text import one_line
@@ -35,27 +34,27 @@ MEMORY = table(
     "memory.csv",
     "a row per merged path, GPU and kind of memory, inner ranges included; of no path: the whole recording",
     {
-        "merged_path": Column("", "merged path of the range", head="range", cell=_path),
-        "gpu": Column("", "GPU on which it was allocated", head="GPU"),
+        "merged_path": Column("", "merged path of the range", "range", _path),
+        "gpu": Column("", "GPU on which it was allocated", "GPU"),
         "kind": "device, managed, pinned …, or pool: what memory pools hold, in use or not",
         "instances": "instances of the range",
         "allocations": "how often something was allocated inside",
-        "allocated_bytes": Column("", "bytes that were", head="allocated"),
+        "allocated_bytes": Column("", "bytes that were", "allocated"),
         "releases": "how often something was given back inside",
-        "freed_bytes": Column("", "bytes that were", head="freed"),
-        "live_at_end_bytes": Column("", "live on that GPU when its last instance ended", head="live at end"),
-        "peak_bytes": Column("", "the most that was live there while an instance was open", head="peak"),
+        "freed_bytes": Column("", "bytes that were", "freed"),
+        "live_at_end_bytes": Column("", "live on that GPU when its last instance ended", "live at end"),
+        "peak_bytes": Column("", "the most that was live there while an instance was open", "peak"),
         "owned_at_peak_bytes": Column(
             "",
             "of what was live at the peak of all, what the range itself had allocated; 0 of pools",
-            head="owned",
+            "owned",
         ),
         "kept_bytes": "of what the range itself had allocated, what was still live when its last instance ended",
         "kept_in": "in how many of its instances that was allocated",
         "growth_bytes": Column(
             "",
             "by how much what is live at the end of an instance grows from one to the next, where it does so steadily",
-            head="grows by",
+            "grows by",
         ),
     },
 )
@@ -179,20 +178,21 @@ def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -
     keepers = np.unique(owner[changes[kept]])
     kinds = [kind for _, _, kind in events.uses]
     names = ("allocations", "allocated_bytes", "releases", "freed_bytes")
-    columns: dict[str, Values] = {
-        "merged_path": Texts(np.append(paths, -1), [*asked.merged, ""]),
-        "gpu": Texts(np.full(count, _gpus(trace).index(line.gpu)), _gpus(trace)),
-        "kind": Texts(np.full(count, kinds.index(line.kind)), kinds),
-        "instances": instances,
-        **{name: inside[:, at] for at, name in enumerate(names)},
-        "live_at_end_bytes": live,
-        "peak_bytes": peak,
-        "owned_at_peak_bytes": sums(at[held], change[held], count),
-        "kept_bytes": sums(at[kept], change[kept], count),
-        "kept_in": np.bincount(place[path[keepers]], minlength=count),
-        "growth_bytes": growth,
-    }
-    return ColumnTable(columns)
+    return ColumnTable(
+        {
+            "merged_path": Texts(np.append(paths, -1), [*asked.merged, ""]),
+            "gpu": Texts(np.full(count, _gpus(trace).index(line.gpu)), _gpus(trace)),
+            "kind": Texts(np.full(count, kinds.index(line.kind)), kinds),
+            "instances": instances,
+            **{name: inside[:, at] for at, name in enumerate(names)},
+            "live_at_end_bytes": live,
+            "peak_bytes": peak,
+            "owned_at_peak_bytes": sums(at[held], change[held], count),
+            "kept_bytes": sums(at[kept], change[kept], count),
+            "kept_in": np.bincount(place[path[keepers]], minlength=count),
+            "growth_bytes": growth,
+        }
+    )
 
 
 def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> Index:

@@ -77,7 +77,7 @@ class Summary:
     make: Callable[[Attribution, Asked], Answer | None]
 
 
-def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> NDArray[np.int64]:
+def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> Ints:
     """The code, from -1 on, with the largest sum of weights of each group, in the order of groups; of equal ones the
     smallest.
     """
@@ -85,7 +85,8 @@ def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> NDArray[np.i
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)
     order = np.lexsort((each, -sums(place, weight, len(pairs)), of))
-    return each[order[np.append(True, np.diff(of[order]) != 0)]] - 1
+    codes: Ints = each[order[np.append(True, np.diff(of[order]) != 0)]] - 1
+    return codes
 
 
 def _known(value: Any) -> Any:

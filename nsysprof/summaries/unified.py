@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, covered, merge
 from nsysprof.core.text import plural
@@ -124,17 +123,21 @@ def _events(trace: Trace, moves: NDArray[np.intp], cause: NDArray[np.uint8]) -> 
     size = trace.copies.size_bytes[ops.kind[trace.copy_ops] == MIGRATION]
     known = np.where(cause < len(_CAUSES), cause, 0).astype(np.int64)
     none = np.zeros_like(faults.count)
-    each: dict[str, Values] = {
-        "event": Texts(np.append(ops.name[moves], len(trace.op_names) + of_gpu), [*trace.op_names, *_FAULTS]),
-        "cause": Texts(np.append(known, len(_CAUSES) + faults.cause), [*_CAUSES, *faults.causes]),
-        "count": np.ones(len(moves) + len(none), np.int64),
-        "page_faults": np.append(np.zeros(len(moves), np.int64), faults.count),
-        "size_bytes": np.append(np.maximum(size, 0), none),
-        "sum_ns": np.append(
-            ops.end[moves] - ops.start[moves], np.where(of_gpu, faults.end - faults.start, 0)
-        ),
-    }
-    rows = ColumnTable(each).summed(["event", "cause"], list(each)[2:])
+    each = ColumnTable(
+        {
+            "event": Texts(
+                np.append(ops.name[moves], len(trace.op_names) + of_gpu), [*trace.op_names, *_FAULTS]
+            ),
+            "cause": Texts(np.append(known, len(_CAUSES) + faults.cause), [*_CAUSES, *faults.causes]),
+            "count": np.ones(len(moves) + len(none), np.int64),
+            "page_faults": np.append(np.zeros(len(moves), np.int64), faults.count),
+            "size_bytes": np.append(np.maximum(size, 0), none),
+            "sum_ns": np.append(
+                ops.end[moves] - ops.start[moves], np.where(of_gpu, faults.end - faults.start, 0)
+            ),
+        }
+    )
+    rows = each.summed(["event", "cause"], list(each.columns)[2:])
     listed = list(rows.records())
     faulty = np.array([row["event"] in _FAULTS for row in listed], bool)
     most = np.where(faulty, rows["page_faults"], rows["sum_ns"]).tolist()
