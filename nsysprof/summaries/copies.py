@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import ColumnTable, Texts, distinct, sums
+from nsysprof.core.columns import ColumnTable, Texts, distinct, ranks, sums
 from nsysprof.core.intervals import Index, Ints, covered, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
@@ -121,7 +121,7 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
             "small_bytes": small_bytes,
         }
     )
-    codes["call"] = np.argsort(np.argsort(keys["call"].words, kind="stable"))[codes["call"]]
+    codes["call"] = ranks(keys["call"].words)[codes["call"]]
     codes["operation"] = trace.op_name_rank[codes["operation"]]
     by = ("destination", "source", "call", "operation", "gpu", "merged_path")
     return rows.take(np.lexsort((*(codes[name] for name in by), -sum_ns)))

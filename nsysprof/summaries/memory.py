@@ -125,13 +125,9 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
 def _gpus(trace: Trace) -> list[str]:
     """The label of the GPU of each of ``trace.memory.uses``."""
     labels = device_labels(trace)
-    known = {
-        (int(trace.processes[device.process]), device.cuda_id): labels[number]
-        for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
-    }
-    unknown = "device {1} of pid {0}"  # on which nothing ran
-    return [
-        known.get((process, device)) or unknown.format(pid_of(process), device)
+    known = {device: labels[number] for device, number in trace.gpu_of.items()}
+    return [  # on some devices nothing ran
+        known.get((process, device), f"device {device} of pid {pid_of(process)}")
         for process, device, _ in trace.memory.uses
     ]
 
@@ -230,10 +226,9 @@ def _growth(live: Ints) -> float:
     """Find by how much it grows from one to the next on average, behind a warm-up; NaN where it does not steadily."""
     live = live[max(1, len(live) // _WARM_UP) :]
     steps = np.diff(live)
-    steady = (
-        len(steps) >= _MIN_STEPS and steps.min() >= 0 and np.count_nonzero(steps) >= _GROWS_IN * len(steps)
-    )
-    return float(round(steps.mean())) if steady else np.nan
+    if len(steps) < _MIN_STEPS or steps.min() < 0 or np.count_nonzero(steps) < _GROWS_IN * len(steps):
+        return np.nan
+    return float(round(steps.mean()))
 
 
 def _finding(rows: ColumnTable) -> str:
@@ -242,22 +237,23 @@ def _finding(rows: ColumnTable) -> str:
     on_gpu = [row for row in every if row["kind"] in ON_GPU] or every
     most = max((row for row in on_gpu if not row["merged_path"]), key=lambda row: row["peak_bytes"])
     alike = [
-        row for row in on_gpu if row["merged_path"] and all(row[key] == most[key] for key in ("gpu", "kind"))
+        row
+        for row in on_gpu
+        if row["merged_path"] and (row["gpu"], row["kind"]) == (most["gpu"], most["kind"])
     ]
     text = f"Memory: at most {format_bytes(most['peak_bytes'])} of {most['kind']} memory on {most['gpu']}"
     owner = max(alike, key=lambda row: row["owned_at_peak_bytes"], default=most)
     if owner["merged_path"] and owner["owned_at_peak_bytes"]:
-        owned = format_bytes(owner["owned_at_peak_bytes"])
-        text += f", {owned} of them allocated in {one_line(owner['merged_path'], _PATH)}"
+        text += f", {format_bytes(owner['owned_at_peak_bytes'])} of them allocated in {_path(owner['merged_path'])}"
     growing = [row for row in alike if row["growth_bytes"] > 0]
     if growing:
         worst = max(growing, key=lambda row: (row["growth_bytes"], -len(row["merged_path"])))
         step = worst["merged_path"]
-        text += f"; {format_bytes(worst['growth_bytes'])} more with each {one_line(step, _PATH)}"
+        text += f"; {format_bytes(worst['growth_bytes'])} more with each {_path(step)}"
         inside = [row for row in alike if f"{row['merged_path']}/".startswith(f"{step}/")]
         keeps = [row for row in inside if row["kept_in"] >= _GROWS_IN * row["instances"]]
         keeper = max(keeps, key=lambda row: row["kept_bytes"], default=worst)["merged_path"]
-        text += f", which {one_line(keeper, _PATH)} keeps" * (keeper != step)
+        text += f", which {_path(keeper)} keeps" * (keeper != step)
     return text
 
 

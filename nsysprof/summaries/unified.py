@@ -157,9 +157,8 @@ def _kernels(trace: Trace, lines: dict[int, dict[str, tuple[Ints, Ints]]]) -> Co
     """Make the kernels of a `UnifiedMemory`; ``lines`` are the migrations of each GPU, and get its faults."""
     ops, faults = trace.ops, trace.page_faults
     number = np.full(len(faults.start), -1)
-    for device, gpu in zip(trace.devices, trace.gpu_numbers, strict=True):
-        process = int(trace.processes[device.process])
-        number[(faults.process == process) & (faults.device == device.cuda_id)] = gpu
+    for (process, device), gpu in trace.gpu_of.items():
+        number[(faults.process == process) & (faults.device == device)] = gpu
     begun: dict[int, tuple[Ints, Ints]] = {}  # when faults of a GPU begin, and how many there are before each
     for gpu in np.unique(number[number >= 0]).tolist():
         rows = np.flatnonzero(number == gpu)

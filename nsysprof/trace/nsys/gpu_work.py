@@ -233,7 +233,6 @@ _NUMBERS = {
     "registers": "registersPerThread",
     "static_shared": "staticSharedMemory",
     "dynamic_shared": "dynamicSharedMemory",
-    "size": "bytes",
 }
 
 
