@@ -124,6 +124,31 @@ class Coder:
         return codes[inverse.reshape(-1)]
 
 
+class RowCoder:
+    """Distinct rows of int64 columns met so far, and their codes, like those of `Coder`."""
+
+    def __init__(self, columns: int) -> None:
+        self._values = [Coder() for _ in range(columns)]
+        self._rows = [
+            Coder() for _ in range(columns)
+        ]  # code of the row without its last value, code of that value
+
+    def encode(self, *columns: np.ndarray) -> np.ndarray:
+        """Return the int32 code of each row; new rows get the next codes."""
+        code = np.zeros(len(columns[0]), np.int64)
+        for values, rows, column in zip(self._values, self._rows, columns, strict=True):
+            code = rows.encode((code.astype(np.int64) << 32) | values.encode(column))
+        return code
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """Return the row of each code."""
+        code, columns = np.arange(len(self._rows[-1])), []
+        for values, rows in zip(self._values[::-1], self._rows[::-1], strict=True):
+            code, last = np.divmod(rows.values[code], 1 << 32)
+            columns.append(values.values[last].tolist())
+        return list(zip(*columns[::-1], strict=True))
+
+
 def _slots(values: np.ndarray) -> np.ndarray:
     hashed = (values.view(np.uint64) * _GOLDEN) >> np.uint64(64 - _CODER_BITS)
     return np.asarray(hashed.view(np.int64))

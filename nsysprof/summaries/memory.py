@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,18 +60,6 @@ MEMORY = table(
 )
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One kind of memory on one GPU: its ``changes`` (rows of the events), and ``size`` from each ``time`` on."""
-
-    gpu: str
-    kind: str
-    processes: NDArray[np.int64]
-    changes: Index
-    time: Ints
-    size: Ints
-
-
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
     """For each GPU on which memory was recorded, by its label: a process that used it (an index of
     ``trace.processes``), and the bytes of `ON_GPU` that are live from each time (ns) on.
@@ -108,7 +96,10 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
         return None
     trace = attribution.trace
     owner = _owners(attribution, events)
-    whole = stack_tables([_rows(trace, asked, line, owner) for line in _lines(trace)])
+    lines: dict[tuple[str, str], list[int]] = {}
+    for code, (label, (_, _, kind)) in enumerate(zip(_gpus(trace), events.uses, strict=True)):
+        lines.setdefault((label, kind), []).append(code)
+    whole = stack_tables([_rows(trace, asked, owner, codes) for _, codes in sorted(lines.items())])
     inner = whole.texts("merged_path").codes >= 0
     by_size = -whole["allocated_bytes"], -whole["owned_at_peak_bytes"]
     rows = whole.take(np.lexsort((whole.texts("merged_path").codes, *by_size, inner)))
@@ -132,19 +123,6 @@ def _gpus(trace: Trace) -> list[str]:
     ]
 
 
-def _lines(trace: Trace) -> list[_Line]:
-    """Make the `_Line` of each GPU and kind of memory, in their order."""
-    events, groups = trace.memory, dict[tuple[str, str], list[int]]()
-    for code, (label, (_, _, kind)) in enumerate(zip(_gpus(trace), events.uses, strict=True)):
-        groups.setdefault((label, kind), []).append(code)
-    out = []
-    for (label, kind), codes in sorted(groups.items()):
-        chosen = np.isin(events.use, codes)
-        processes = np.array([events.uses[code][0] for code in codes])
-        out.append(_Line(label, kind, processes, np.flatnonzero(chosen), *events.over_time(chosen)))
-    return out
-
-
 def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]:
     """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
     out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
@@ -155,9 +133,11 @@ def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]
     return out
 
 
-def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -> ColumnTable:
-    """Make the rows of one line; ``owner`` is the range of each change, -1 for none."""
-    events, changes, path = trace.memory, line.changes, np.append(asked.merged_of, -1)
+def _rows(trace: Trace, asked: Asked, owner: NDArray[np.integer], codes: list[int]) -> ColumnTable:
+    """Make the rows of some uses, of one kind of memory on one GPU; ``owner`` is the range of each change, -1: none."""
+    events, path = trace.memory, np.append(asked.merged_of, -1)
+    chosen = np.isin(events.use, codes)
+    changes, line = np.flatnonzero(chosen), events.over_time(chosen)
     paths = _with_ancestors(path[owner[changes]], asked.parent)
     count = len(paths) + 1  # the last row is the whole recording
     place = np.full(len(asked.parent) + 1, count - 1)
@@ -167,18 +147,19 @@ def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -
     inside = np.stack([sums(at, values, count) for values in each], axis=1)
     for row, up in zip(range(len(paths) - 1, -1, -1), place[asked.parent[paths[::-1]]].tolist(), strict=True):
         inside[up] += inside[row]
-    top = line.time[np.argmax(line.size)]
+    top = line[0][np.argmax(line[1])]
     held = np.flatnonzero((change > 0) & (events.time[changes] <= top) & (events.until[changes] > top))
-    instances, last, live, peak, growth = _over_instances(trace, asked, line, place, count)
+    instances, last, live, peak, growth = _over_instances(
+        trace, asked, [events.uses[code][0] for code in codes], line, place, count
+    )
     kept = np.flatnonzero((change > 0) & (events.until[changes] > last[at]))
     keepers = np.unique(owner[changes[kept]])
-    kinds = [kind for _, _, kind in events.uses]
     names = ("allocations", "allocated_bytes", "releases", "freed_bytes")
     return ColumnTable(
         {
             "merged_path": Texts(np.append(paths, -1), [*asked.merged, ""]),
-            "gpu": Texts(np.full(count, _gpus(trace).index(line.gpu)), _gpus(trace)),
-            "kind": Texts(np.full(count, kinds.index(line.kind)), kinds),
+            "gpu": Texts(np.full(count, codes[0]), _gpus(trace)),
+            "kind": Texts(np.full(count, codes[0]), [kind for _, _, kind in events.uses]),
             "instances": instances,
             **{name: inside[:, at] for at, name in enumerate(names)},
             "live_at_end_bytes": live,
@@ -202,20 +183,20 @@ def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> In
 
 
 def _over_instances(
-    trace: Trace, asked: Asked, line: _Line, place: Index, count: int
+    trace: Trace, asked: Asked, processes: list[int], line: tuple[Ints, Ints], place: Index, count: int
 ) -> tuple[Ints, Ints, Ints, Ints, NDArray[np.float64]]:
     """Count the instances of each row; find the end of the last, what is live then, the peak inside, and the growth."""
     ranges = trace.ranges
-    mine = np.isin(trace.processes, line.processes)[trace.thread_process][ranges.thread]
+    mine = np.isin(trace.processes, processes)[trace.thread_process][ranges.thread]
     rows = np.flatnonzero(mine & (place[asked.merged_of] < count - 1))
     rows = rows[np.lexsort((ranges.start[rows], ranges.end[rows], asked.merged_of[rows]))]
     of, start, end = place[asked.merged_of[rows]], ranges.start[rows], ranges.end[rows]
     instances = np.bincount(of, minlength=count)
     last, live, peak = (np.zeros(count, np.int64) for _ in range(3))
-    at_end = live_at(line.time, line.size, end)
+    at_end = live_at(*line, end)
     last[of], live[of] = end, at_end  # the last one counts
-    np.maximum.at(peak, of, most_live(line.time, line.size, start, end))
-    instances[-1], last[-1], live[-1], peak[-1] = 1, KEPT - 1, line.size[-1], line.size.max()
+    np.maximum.at(peak, of, most_live(*line, start, end))
+    instances[-1], last[-1], live[-1], peak[-1] = 1, KEPT - 1, line[1][-1], line[1].max()
     growth, first = np.full(count, np.nan), np.cumsum(instances) - instances
     for row in np.flatnonzero(instances[:-1] > _MIN_STEPS).tolist():
         growth[row] = _growth(at_end[first[row] : first[row] + instances[row]])
