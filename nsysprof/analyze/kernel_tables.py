@@ -39,24 +39,30 @@ def kernel_tables(
     key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     called, queued = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     real = attribution.recorded or trace  # as launched, whatever was captured where
-    launch_ns = real.launches.end - real.launches.start
+    lasted, returned = (trace.arena.empty(len(real.launches) + 1, np.int64) for _ in range(2))
+    np.maximum(real.launches.end - real.launches.start, 0, out=lasted[:-1])
+    returned[:-1], returned[-1], lasted[-1] = (
+        real.launches.end,
+        0,
+        -1,
+    )  # the last is of ops without a launch: -1
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
     sizes, moved = trace.copy_sizes(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
-        own = np.flatnonzero(counts[owner] if part.ops is None else counts[owner] & part.ops[ops])
-        place = slice(stop, stop + len(own))
+        chosen = counts[owner] if part.ops is None else counts[owner] & part.ops[ops]
+        own = slice(None) if chosen.all() else np.flatnonzero(chosen)
         path = path_of[owner[own]].astype(np.int64) + 1
         if part.graphs:
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
+        place = slice(stop, stop + len(path))
         key[place] = path * names + trace.ops.name[ops][own]
-        length[place] = trace.ops.end[ops][own] - trace.ops.start[ops][own]
-        launch = real.ops.launch[ops][own]
-        called[place] = np.where(launch >= 0, np.maximum(launch_ns[launch], 0), -1) if len(launch_ns) else -1
-        late = trace.ops.start[ops][own] - real.launches.end[launch] if len(launch_ns) else 0
-        queued[place] = np.maximum(late, 0)
+        start, launch = trace.ops.start[ops][own], real.ops.launch[ops][own]
+        length[place] = trace.ops.end[ops][own] - start
+        called[place] = lasted[launch]
+        queued[place] = np.maximum(start - returned[launch], 0)
         copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
-        moved.append((key[place][copies], np.maximum(sizes[ops][own[copies]], 0)))
+        moved.append((key[place][copies], np.maximum(sizes[ops][own][copies], 0)))
         stop = place.stop
     key, called, queued = key[:stop], called[:stop], queued[:stop]
     owned, length = _by_name(key, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))

@@ -20,7 +20,7 @@ from nsysprof.trace.trace import START_END
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
-_FAMILY_WIDTH = 28
+_FAMILY_WIDTH, _WIDTH = 24, 138  # the latter counts four blanks between columns, of which most need two
 _WHOLE = (
     Column("kernel", "its name", head="GPU op"),
     Column("kind", "family, unit and cause", head="family"),
@@ -70,12 +70,16 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     for label in sorted(parts, key=lambda each: (-sums[each], str(each)))[:_TOP_RANGES]:
         rows, total = parts[label], sums[label]
         part = _part(breakdown, label) if breakdown.by else ""
-        text = show_columns(_WHOLE, [_cells(row, total, 100) for row in rows.take(slice(top)).records()])
+        known_calls = bool((rows["api_median_ns"] >= 0).any())
+        text = show_columns(
+            _WHOLE if known_calls else _WHOLE[:-2],
+            [_cells(row, total, 100) for row in rows.take(slice(top)).records()],
+        )
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
-        notes = [_LAUNCHES] * bool((rows["api_median_ns"] >= 0).any())
+        notes = [_LAUNCHES] * known_calls
         yield [
             f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}",
-            *text.lines(),
+            *text.lines(width=_WIDTH),
             *notes,
             *more,
         ]
@@ -92,6 +96,7 @@ def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
     """A row of `_WHOLE` or `_KINDS`."""
     unit = "" if row["math_unit"] == "unknown" else f", {row['math_unit']}"
     cause = "" if row["cause"] == row["family"] else f": {row['cause']}"
+    unit = unit if not cause or not width else ""  # where there is room for one, the cause
     name = {"kernel": one_line(short_name(row["kernel"], width), width)} if width else {}
     share = row["sum_ns"] / total if total else None
     return {**row, **name, "kind": one_line(f"{row['family']}{unit}{cause}", _FAMILY_WIDTH), "share": share}

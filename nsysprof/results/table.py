@@ -178,15 +178,15 @@ class TextTable:
     last_apart: bool = False
     values: Sequence[Sequence[float | None]] | None = None
 
-    def lines(self, markdown: bool = False, *, even: bool = True) -> list[str]:
-        """The table as lines of text, its note below it, which Markdown would take for another row.
+    def lines(self, markdown: bool = False, *, even: bool = True, width: int = WIDTH) -> list[str]:
+        """The table as lines of text of some ``width``, its note below it, which Markdown would take for another row.
 
         In Markdown, where not ``even``, columns are as narrow as can be.
         """
         if markdown:
             note = ["", escape_markdown(self.note)] if self.note else []
             return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
-        rows = fit_width(self.head, self.rows)
+        rows = fit_width(self.head, self.rows, width)
         table = text_table(self.head, rows, self.align, last_apart=self.last_apart)
         return [table, *([wrap(self.note, "", "")] if self.note else [])]
 
@@ -312,10 +312,10 @@ def without_empty(
     return picked[0], picked[1:], "".join(align[place] for place in shown)
 
 
-def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> list[list[str]]:
     """Strip the cells, and shorten the names in the first column so that the table fits the width."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    left = WIDTH - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more
+    left = width - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more
     return [[one_line(first, max(left, _MIN_NAME_WIDTH)), *map(str.strip, others)] for first, *others in rows]
 
 

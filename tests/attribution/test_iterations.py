@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from nsysprof.attribution.iterations import find_iterations
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.trace.trace import FOUND
 from tests.conftest import MakeTrace
+from tests.kit.command_line import quietly
 from tests.kit.hidden_steps import agreement
 from tests.kit.reports import TRACES
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
@@ -231,3 +233,30 @@ def test_iterations_never_cross(trace: MakeTrace, seed: int) -> None:
         else:
             assert outer_end <= start
             outer_end = end
+
+
+def test_every_command_reads_reports_without_annotation(
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They answer with rows of `iteration*`; `--ranges nvtx` finds none, and NVTX alone can be verified."""
+    report = trace(*program("init", *("HtoD", "gemm", "relu") * 12))
+    monkeypatch.chdir(tmp_path)
+
+    def run(command: str, *arguments: str | Path) -> str:
+        done = quietly(command, report, *arguments)
+        assert done.code == 0, done
+        return f"{done.out}{done.err}"
+
+    assert "iteration*" in run("analyze", "--no-charts", "-o", "analysis")
+    options = json.loads(Path("analysis", "analysis.json").read_text(encoding="utf-8"))["options"]
+    assert options["ranges"] == "auto"
+    assert "iteration*, 12 windows" in run("why", "--no-charts", "-o", "why")
+    assert "iteration*" in run("compare", report, "--no-charts", "-o", "compare")
+    assert "budget.toml" in run("check", "--init", "-o", "budget.toml")
+    assert '"iteration*"' in Path("budget.toml").read_text(encoding="utf-8")
+    assert "keeps to budget.toml" in run("check", "budget.toml")
+    assert "Written" in run("export", "--to", "csv", "-o", "tables")
+    assert ",found," in Path("tables", "ranges.csv").read_text(encoding="utf-8")
+    assert "iteration*" not in run("analyze", "--no-charts", "--ranges", "nvtx", "-o", "nvtx")
+    assert quietly("analyze", report, "--ranges", "found", "--verify").code == 2
+    assert quietly("analyze", report, "--ranges", "fond").code == 1

@@ -38,7 +38,10 @@ _BENCH = ("results.csv", "comparisons.csv", "decisions.csv", "exponents.csv", "c
 WRITERS = {
     "analyze": Writer(
         ("analyze", "r.sqlite", "--no-charts"),
-        ("ranges.csv", "instances.csv", "kernels.csv", "analysis.json"),
+        (
+            *("ranges.csv", "instances.csv", "kernels.csv", "analysis.json"),
+            *("calls.csv", "streams.csv", "gaps.csv", "utilisation.csv"),
+        ),
         "timeline.png",
     ),
     "compare": Writer(("compare", "r.sqlite", *_PAIR), ("gap.csv", "gap.json"), "gap.png"),

@@ -57,6 +57,7 @@ def by_sql(path: Path) -> dict[tuple[str, str], tuple[int, ...]]:
         for kind, table, column in [*tables, *(("mpi", table, "textId") for table in MPI)]:
             if table in known:
                 query = f"SELECT value, end - start FROM {table} JOIN StringIds AS s ON s.id = {column}"
+                query += " WHERE eventClass = 27" * (kind == "os")
                 for name, length in connection.execute(query):
                     lengths[kind, re.sub(r"_v\d{4,}$", "", name)].append(length)
     return {

@@ -5,7 +5,7 @@ those that wait for the GPU, found by name, and all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -237,33 +237,16 @@ def _shortest(
     return np.sort(order[first])
 
 
-def recorded_calls(source: Source) -> tuple[int, int, int]:
-    """How many host calls have names, and of those that launch GPU work how many succeeded and how many failed."""
-    calls = launches = failed = 0
-    for block, launching in _named_blocks(source, _LAUNCHES, ("nameId",), ("returnValue",)):
-        calls += block.rows
-        failing = launching & (column(block, "returnValue") != 0)
-        failed += int(failing.sum())
-        launches += int(launching.sum() - failing.sum())
-    return calls, launches, failed
+def count_launches(calls: HostCalls) -> tuple[int, int]:
+    """How many calls that launch GPU work, by their names, succeeded and how many failed."""
+    counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
+    launching = np.array([_LAUNCHES.fullmatch(text) is not None for text in names.texts], bool)
+    return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
 
 
 def waits_for_gpu(api: str) -> bool:
     """Whether the host call of this name returns only when the GPU is done, `cudaStreamSynchronize_v3020` as any."""
     return _WAITS.fullmatch(api) is not None
-
-
-def _named_blocks(
-    source: Source, pattern: re.Pattern[str], needs: tuple[str, ...], others: tuple[str, ...] = ()
-) -> Iterator[tuple[Block, NDArray[np.bool_]]]:
-    """Blocks of host calls, and which of them have a name that the pattern matches whole."""
-    matching: dict[int, bool] = {}
-    for block in read_blocks(source, CALLS, needs, others):
-        name = column(block, "nameId", missing=-1)
-        new = [number for number in np.unique(name).tolist() if number not in matching]
-        texts = source.strings(new)
-        matching |= {number: pattern.fullmatch(texts.get(number, "")) is not None for number in new}
-        yield block, np.isin(name, [number for number, matches in matching.items() if matches])
 
 
 def read_call_list(source: Source, progress: Progress | None = None, table: str = CALLS) -> CallList:
