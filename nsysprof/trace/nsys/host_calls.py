@@ -237,16 +237,11 @@ def _shortest(
     return np.sort(order[first])
 
 
-def recorded_calls(source: Source) -> tuple[int, int, int]:
-    """How many host calls have names, and of those that launch GPU work how many succeeded and how many failed."""
-    rows, names = Growing(name="i4", failed="?"), Coder()
-    for block in read_blocks(source, CALLS, ("nameId",), ("returnValue",)):
-        name = names.encode(column(block, "nameId", missing=-1))
-        rows.add(block.rows, name=name, failed=column(block, "returnValue") != 0)
-    columns, texts = rows.take_rest(), _call_names(source, names.values.tolist())
-    launches = np.array([_LAUNCHES.fullmatch(text) is not None for text in texts], bool)[columns["name"]]
-    failed = int(np.count_nonzero(launches & columns["failed"]))
-    return len(launches), int(launches.sum()) - failed, failed
+def count_launches(calls: HostCalls) -> tuple[int, int]:
+    """How many calls that launch GPU work, by their names, succeeded and how many failed."""
+    counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
+    launching = np.array([_LAUNCHES.fullmatch(text) is not None for text in names.texts], bool)
+    return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
 
 
 def waits_for_gpu(api: str) -> bool:
