@@ -16,7 +16,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Dependencies, HostActivity
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of, tid_of
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMORY_KINDS, MEMSET, Trace, pid_of, tid_of
 from nsysprof.waits.host import (
     ACTIVITIES,
     SLACK_NS,
@@ -59,6 +59,7 @@ _OF_RANKS = (
     TRANSFER,
 )  # the activities of GPU ops: of a collective whose other ranks are recorded
 ALONE, LATE, MOVES = range(len(_OF_RANKS))
+_MEMORY = ("", " pageable", " pinned")  # the host's memory of a copy, where it is recorded
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -94,7 +95,7 @@ class Facts:
     ``peers`` says who came last to it, None where no ranks share any;
     ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
     ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
-    ``texts`` are all texts that pieces refer to.
+    ``copy_memory`` is a code of `_MEMORY` of each op; ``texts`` are all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -105,6 +106,7 @@ class Facts:
     reasons: Reasons
     peers: Peers | None
     copy_sizes: NDArray[np.int64]
+    copy_memory: NDArray[np.uint8]
     op_owner: NDArray[np.int32] | None
     names: list[str]
     name_code: NDArray[np.int64]
@@ -148,12 +150,24 @@ def read_facts(
         reasons=reasons(trace, dependencies),
         peers=find_peers(trace, communication),
         copy_sizes=trace.copy_sizes(),
+        copy_memory=_copy_memory(trace),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
         threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
         texts=Texts(),
     )
+
+
+def _copy_memory(trace: Trace) -> NDArray[np.uint8]:
+    """The memory of the host that each GPU op copies from or to, as a code of `_MEMORY`."""
+    out, ops = np.zeros(len(trace.ops), np.uint8), trace.copy_ops
+    host = [
+        (trace.copies.source == kind) | (trace.copies.destination == kind)
+        for kind in map(MEMORY_KINDS.index, ("pageable", "pinned"))
+    ]
+    out[ops] = np.select([host[0] & (trace.ops.kind[ops] == MEMCPY), host[1]], [1, 2], 0)
+    return out
 
 
 def account(
@@ -214,17 +228,20 @@ def _host_parts(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
     )
     name = np.append(calls.name, -1)[time.call]
-    copies, where = _copies_of(facts, time), _merged_name(facts, time.range)
     owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
     own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
     of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
     helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
+    followed = _where_open(facts, owner[time.piece], time.start, time.end)
+    where = _merged_name(facts, np.where(helps >= 0, followed, time.range))
+    copies = _copies_of(facts, time)
 
     def describe(call: int, copied: int, row: int, helper: int) -> str:
         what = "code" if call < 0 else calls.names[call]
-        if copied >= 0:
+        if copied >= 0 and "Free" not in what:
             what += f" ({_copy_text(facts, copied)})"
-        return f"{what} on thread {facts.threads[helper]}" if helper >= 0 else f"{what}{_where(facts, row)}"
+        place = _where(facts, row) if helper < 0 or row >= 0 else ""
+        return f"{what}{place}{f' on thread {facts.threads[helper]}' if helper >= 0 else ''}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
     begun = np.append(calls.start, 0)[exposing][time.piece]  # a call exposes nothing that was over before
@@ -236,7 +253,7 @@ def _host_parts(
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
         "culprit": facts.texts.each(describe, name, copies, where, helps),
         "range": facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where),
-        "exposed_by": np.where(begun < time.end, _exposing(facts, exposing)[time.piece], 0),
+        "exposed_by": np.where(begun < time.end, _exposing(facts, exposing, owner)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
         "op": pieces.op[late][time.piece].astype(np.int64),
     }
@@ -287,13 +304,14 @@ def _op_texts(
     if facts.op_owner is not None:
         owner = facts.op_owner[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
+    memory = facts.copy_memory[op]
 
     activity = np.zeros(len(op), np.int64) if activity is None else activity
     peer = np.full(len(op), -1, np.int32) if peer is None else peer
     gpu, process = (np.where(peer >= 0, each[peer], -1) for each in (trace.op_gpu, trace.op_process))
 
-    def describe(name: int, size: int, row: int, activity: int, gpu: int, process: int) -> str:
-        text = short_name(trace.op_names[name])
+    def describe(name: int, size: int, memory: int, row: int, activity: int, gpu: int, process: int) -> str:
+        text = short_name(trace.op_names[name]) + _MEMORY[memory]
         if activity:
             rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
             text = f"{_OF_RANKS[activity]}{rank}, {text}"
@@ -301,7 +319,7 @@ def _op_texts(
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
-    return facts.texts.each(describe, trace.ops.name[op], size, where, activity, gpu, process), of
+    return facts.texts.each(describe, trace.ops.name[op], size, memory, where, activity, gpu, process), of
 
 
 def _rank(facts: Facts, gpu: int, process: int) -> str:
@@ -353,7 +371,10 @@ def _copies(trace: Trace) -> NDArray[np.intp]:
 
 def _copy_text(facts: Facts, op: int) -> str:
     size = int(_bucket(facts.copy_sizes[op : op + 1])[0])
-    name = facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]]
+    name = (
+        facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]]
+        + _MEMORY[facts.copy_memory[op]]
+    )
     return (
         f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
     )
@@ -365,15 +386,25 @@ def _where(facts: Facts, name: int) -> str:
     return f" in {one_line(facts.names[name], 60)}"
 
 
+def _where_open(
+    facts: Facts, rows: NDArray[np.integer], start: NDArray[np.int64], end: NDArray[np.int64]
+) -> NDArray[np.integer]:
+    """The ranges that are open from ``start`` to ``end``, -1 for the others."""
+    ranges = facts.attribution.trace.ranges
+    around = (np.append(ranges.start, 0)[rows] <= start) & (end <= np.append(ranges.end, 0)[rows])
+    return np.where((rows >= 0) & around, rows, -1)
+
+
 def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
     """The merged name of each range, as its place in `Facts.names`; -1 for none."""
     names = facts.attribution.trace.ranges.name
     return np.where(rows >= 0, np.append(facts.name_code[names], -1)[rows], -1)
 
 
-def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
+def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int32]) -> NDArray[np.int64]:
     """The texts of calls that let the GPU run dry, with the copy that they made or that was launched right before.
 
+    Where the thread of a call has no range open, its range is that of ``owner``, if that is open meanwhile.
     `.item()` for what waits for the copy of a few bytes, and `nonzero()` where a kernel of that name had made them.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
@@ -382,7 +413,9 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
     known = (call >= 0) & (np.append(trace.threads, -1)[thread] == tid)
     thread = np.where(known, thread, -1)
     start = np.append(calls.start, 0)[call]
-    rows = ranges_around(facts.attribution, thread, start, np.append(calls.end, 0)[call])
+    end = np.append(calls.end, 0)[call]
+    rows = ranges_around(facts.attribution, thread, start, end)
+    rows = np.where(rows < 0, _where_open(facts, owner, start, end), rows)
     copied, own = np.full(len(call), -1, np.int64), np.zeros(len(call), bool)
     copies = _copies_by_launch(facts)
     for code in np.unique(thread[known]).tolist():
@@ -396,9 +429,9 @@ def _exposing(facts: Facts, call: NDArray[np.int64]) -> NDArray[np.int64]:
         if name < 0:
             return ""
         what = calls.names[name]
-        if copied >= 0 and (own or facts.copy_sizes[copied] > _ITEM_BYTES):
+        if copied >= 0 and "Free" not in what and (own or facts.copy_sizes[copied] > _ITEM_BYTES):
             what += f" ({_copy_text(facts, copied)})"
-        elif copied >= 0 and "DtoH" in _copy_text(facts, copied):
+        elif copied >= 0 and "Free" not in what and "DtoH" in _copy_text(facts, copied):
             before = facts.reasons.op[copied]
             nonzero = before >= 0 and "nonzero" in trace.op_names[trace.ops.name[before]].lower()
             what = "nonzero()" if nonzero else ".item()"
@@ -421,7 +454,9 @@ def _copies_by_launch(facts: Facts) -> NDArray[np.int64]:
     copies = copies[np.argsort(items, kind="stable")]
     before, size = facts.reasons.op[copies], facts.copy_sizes[copies]
     asks = (before >= 0) & nonzero[trace.ops.name[before]]
-    first, inverse = distinct(trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size))
+    first, inverse = distinct(
+        trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size), facts.copy_memory[copies]
+    )
     out = np.full(len(trace.launches) + 1, -1, np.int64)
     out[trace.ops.launch[copies]] = copies[first][inverse]
     return out

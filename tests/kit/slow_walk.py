@@ -639,8 +639,10 @@ class Walk:
             return "", 0
         before = bisect_left(mine, sync.start, key=lambda number: self.launches[number].start)
         copies = any(self.launches[number].start == sync.start for number in mine[before : before + 1])
-        item = before > 0 and mine[before - 1] in self.items and not copies
-        where = self._in(self.range_around(thread, sync.start, sync.end))
+        item = before > 0 and mine[before - 1] in self.items and not copies and "Free" not in sync.name
+        owner = self.owner[launch][0] if launch >= 0 else -1
+        row = self.range_around(thread, sync.start, sync.end)
+        where = self._in(row if row >= 0 else self.if_open(owner, sync.start, sync.end))
         return f"{'.item()' if item else sync.name}{where}", sync.start
 
     @cached_property
@@ -651,6 +653,11 @@ class Walk:
             for op, launch in enumerate(self.launch)
             if self.ops[op].table == "MEMCPY" and "DtoH" in self.name(op) and self.size[op] <= ITEM_BYTES
         }
+
+    def if_open(self, row: int, start: int, end: int) -> int:
+        """The range, -1 where it is not open all the while."""
+        rows = self.attribution.ranges
+        return row if row >= 0 and rows[row].start <= start and end <= rows[row].end else -1
 
     def _in(self, row: int) -> str:
         if row < 0:
@@ -739,12 +746,11 @@ class Walk:
         responsible = self.attribution.ranges[owner].thread if owner >= 0 else own
         for first, last, thread in self.hand_over(launch, home, start, end):
             for begin, stop, activity, what, row in self.host_time(thread, first, last):
-                helper = thread != responsible and row < 0
-                culprit = (
-                    f"{what} on thread {self.thread_names.get(thread, thread & ~PROCESS)}"
-                    if helper
-                    else f"{what}{self._in(row)}"
-                )
+                culprit = f"{what}{self._in(row)}"
+                if thread != responsible and row < 0:
+                    row = self.if_open(owner, begin, stop)
+                    place = self._in(row) if row >= 0 else ""
+                    culprit = f"{what}{place} on thread {self.thread_names.get(thread, thread & ~PROCESS)}"
                 cause = "profiler" if activity == "profiler" else "host"
                 where = self.merged[row] if row >= 0 else ""
                 shown = exposed if exposing_ns < stop else ""  # what was over before is exposed by nothing

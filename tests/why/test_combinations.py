@@ -53,7 +53,7 @@ def test_a_copy_that_a_collective_waits_for_that_a_kernel_waits_for(trace: MakeT
         launch_kernel("gemm", (11, 12), (82, 100), id=8),
     )
     assert waits(path) == [
-        (40, 50, "copy", "", "memcpy HtoD of 1.00 MiB in step", ""),
+        (40, 50, "copy", "", "memcpy HtoD pinned of 1.00 MiB in step", ""),
         (50, 80, "communication", "", COLLECTIVE, ""),
         (80, 82, "latency", "", "", ""),
     ]
@@ -72,13 +72,13 @@ def test_a_copy_that_was_itself_launched_late(trace: MakeTrace) -> None:
         (40, 60, "host", "OS calls", "read in step", ""),
         (60, 61, "host", "code", "code in step", ""),
         (61, 63, "latency", "", "", ""),
-        (63, 80, "copy", "", "memcpy HtoD of 1.00 MiB in step", ""),
+        (63, 80, "copy", "", "memcpy HtoD pinned of 1.00 MiB in step", ""),
     ]
 
 
 def test_a_blocking_copy_makes_the_next_launch_late(trace: MakeTrace) -> None:
     """The kernel waited for its launch, and that for cudaMemcpy; meanwhile the copy ran."""
-    call, copy = Launch(45, 90, 2, api="cudaMemcpy_v3020"), "cudaMemcpy (HtoD, 1.00 MiB) in step"
+    call, copy = Launch(45, 90, 2, api="cudaMemcpy_v3020"), "cudaMemcpy (HtoD pinned, 1.00 MiB) in step"
     path = trace(
         Range("step", 0, 100),
         FIRST,
@@ -126,7 +126,7 @@ def test_work_of_an_earlier_step_that_runs_on_into_this_one(trace: MakeTrace) ->
         Range("step", 50, 100),
         launch_kernel("gemm", (51, 52), (80, 100), id=2),
     )
-    assert waits(path) == [(50, 80, "copy", "", "memcpy HtoD of 1.00 MiB outside every range", "")]
+    assert waits(path) == [(50, 80, "copy", "", "memcpy HtoD pinned of 1.00 MiB outside every range", "")]
 
 
 def test_an_event_that_was_never_recorded(trace: MakeTrace) -> None:
@@ -189,7 +189,7 @@ def test_the_step_goes_on_once_a_helper_is_done(trace: MakeTrace) -> None:
         launch_kernel("gemm", (100, 105), (105, 130), id=3),
     )
     assert waits(path) == [
-        (40, 70, "host", "launch calls", "cudaLaunchKernel on thread 2", ""),
+        (40, 70, "host", "launch calls", "cudaLaunchKernel in step on thread 2", ""),
         (70, 100, "host", "code", "code in step", ""),
         (100, 105, "host", "launch calls", "cudaLaunchKernel in step", ""),
     ]
@@ -257,7 +257,7 @@ def test_a_copy_in_the_legacy_default_stream_holds_up_blocking_streams(trace: Ma
         StreamKind(7, 3),
     ]
     held = waits(trace(*report, StreamKind(13, 1)))
-    assert held == [(40, 80, "copy", "", "memcpy HtoD of 1.00 MiB in step", "")]
+    assert held == [(40, 80, "copy", "", "memcpy HtoD pinned of 1.00 MiB in step", "")]
     assert waits(trace(*report, StreamKind(13, 2))) == [(40, 80, "latency", "", "", "")]
 
 

@@ -115,7 +115,7 @@ def nothing(program: Program) -> None:
 CASES = [
     (
         tensor_to_cpu,
-        "cudaStreamSynchronize (DtoH, 4.00 KiB) in metrics lets the queue run dry",
+        "cudaStreamSynchronize (DtoH pinned, 4.00 KiB) in metrics lets the queue run dry",
         "keep the tensor",
     ),
     (
@@ -127,12 +127,20 @@ CASES = [
     (loader("select"), "select in data:", "more loader workers"),
     (loader("futex"), "futex in data:", "more loader workers"),
     (print_loss, ".item() in log lets the queue run dry", "read it once every so many steps"),
-    (write_file, "fsync in checkpoint, exposed by cudaStreamSynchronize (DtoH, 1.00 MiB)", "another thread"),
+    (
+        write_file,
+        "fsync in checkpoint, exposed by cudaStreamSynchronize (DtoH pinned, 1.00 MiB)",
+        "another thread",
+    ),
     (pin_memory, "cudaHostAlloc in data:", "pin memory once"),
-    (copying_thread, "pthread_cond_wait (HtoD, 32.0 MiB) in data", "another thread"),
-    (slow_event, "cudaEventSynchronize (DtoH, 128 MiB) in save:", "read it later"),
+    (copying_thread, "pthread_cond_wait (HtoD pinned, 32.0 MiB) in data", "another thread"),
+    (slow_event, "cudaEventSynchronize (DtoH pinned, 128 MiB) in save:", "read it later"),
     (load_module, "cuModuleLoadData in load:", "CUDA_MODULE_LOADING"),
-    (cpu_optimizer, "code in step*, exposed by cudaStreamSynchronize (DtoH, 16.0 MiB)", "keep the tensor"),
+    (
+        cpu_optimizer,
+        "code in step*, exposed by cudaStreamSynchronize (DtoH pinned, 16.0 MiB)",
+        "keep the tensor",
+    ),
 ]
 
 

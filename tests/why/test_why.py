@@ -221,7 +221,7 @@ def test_a_copy_in_the_stream_is_a_dependency(trace: MakeTrace) -> None:
         launch_kernel("gemm", (8, 9), (70, 100), id=3),
     )
     answer = why_of(path)
-    assert ("copy", "", "memcpy HtoD of 1.00 MiB in step", "", 30) in waits(answer)
+    assert ("copy", "", "memcpy HtoD pinned of 1.00 MiB in step", "", 30) in waits(answer)
     assert answer.windows["copies_ns"].tolist() == [30]
 
 
@@ -350,7 +350,7 @@ def test_work_handed_to_autograd_s_thread_is_blamed_on_who_handed_it_over(trace:
     )
     rows = waits(why_of(path))
     assert ("host", "code", "code in log", "", 100) in rows
-    assert ("host", "code", "code on thread 2", "", 60) in rows
+    assert ("host", "code", "code in backward on thread 2", "", 60) in rows
 
 
 def test_windows_of_a_repeated_range_tile(trace: MakeTrace) -> None:

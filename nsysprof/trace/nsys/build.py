@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena, sort_groups
-from nsysprof.core.columns import Coder
+from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
-from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, launch_keys, read_calls, recorded_calls
+from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, count_launches, launch_keys, read_calls
 from nsysprof.trace.nsys.identify import reading
 from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
 from nsysprof.trace.report import Progress, Report
@@ -55,7 +55,7 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
         gpus = gpus_of_devices(source, report.about.gpus, cuda_devices)
         unread = unread_tables(source, _NEEDS)
-        no_work = "" if len(ops) else _why_no_work(source, unread)
+        no_work = "" if len(ops) else _why_no_work(other_calls, unread)
 
     order = np.argsort(tids.values, kind="stable")
     threads = tids.values[order]
@@ -262,10 +262,7 @@ def _by_name(
     equal[same] = (end[one] == end[next_one]) & (group[one] == group[next_one])
     if not equal.any():
         return order
-    rank = np.empty(len(nvtx.names), np.int32)
-    rank[sorted(range(len(rank)), key=lambda code: (nvtx.names[code].text, nvtx.names[code].domain))] = (
-        np.arange(len(rank))
-    )
+    rank = ranks([(name.text, name.domain) for name in nvtx.names])
     return settled(order, equal, nvtx.open, rank[nvtx.name])
 
 
@@ -328,11 +325,11 @@ def _warnings(
     return tuple(out)
 
 
-def _why_no_work(source: Source, unread: Sequence[Unread]) -> str:
+def _why_no_work(calls: HostCalls, unread: Sequence[Unread]) -> str:
     """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
     if any(table.table in WORK for table in unread):
         return "the report holds no GPU work that can be read"
-    calls, launches, failed = recorded_calls(source)
+    launches, failed = count_launches(calls)
     if launches:
         return (
             f"the report holds {launches:,} launches and no GPU activity: nsys got none from the driver (WSL2,"
@@ -340,6 +337,6 @@ def _why_no_work(source: Source, unread: Sequence[Unread]) -> str:
         )
     if failed:
         return f"the report holds no GPU work: all {failed:,} launches failed"
-    if calls:
+    if len(calls):
         return "the report holds no GPU work: CUDA was traced, and nothing was launched while nsys recorded"
     return "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
