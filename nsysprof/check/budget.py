@@ -46,7 +46,6 @@ from nsysprof.core.document import Text, Texts, format_value, parse_as, read_tom
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
-STATS = ("median", "p95", "max")
 TIMES = ("span", "busy", "cpu")
 _BEGIN = "a budget to begin with: nsysprof check --init REPORT"
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"

@@ -23,7 +23,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.text import drop_repeats, one_line, shorten, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import FAMILIES, short_name
-from nsysprof.page.environment import Facts, report_facts
+from nsysprof.page.environment import report_facts
 from nsysprof.page.packing import PageRow, pack
 from nsysprof.page.template import figures, fill
 from nsysprof.waits.causes import WAITING_FOR
@@ -41,6 +41,11 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
     differences = [*comparison.differences.values()]
     largest, left_out = differences[0], max(len(differences) - MAX_PAGE_PAIRS, 0)
     headline, *findings = largest.findings
+    names = SIDES if len(comparison.reports) > 1 else ("",)
+    environments = [
+        (name, report_facts(loaded.report, loaded.attribution.threads, record))
+        for name, loaded, record in zip(names, comparison.reports, comparison.records, strict=True)
+    ]
     return fill(
         "comparison.html",
         title=visible(" against ".join(largest.pair.names)),
@@ -53,16 +58,8 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         pairs=[_pair(each, opened=each is largest) for each in differences[:MAX_PAGE_PAIRS]],
         left_out=left_out,
         totals=[table.html() for table in totals_tables(comparison, MAX_CAUSES)],
-        environments=_environments(comparison),
+        environments=environments,
     )
-
-
-def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
-    names = SIDES if len(comparison.reports) > 1 else ("",)
-    return [
-        (name, report_facts(loaded.report, loaded.attribution.threads, record))
-        for name, loaded, record in zip(names, comparison.reports, comparison.records, strict=True)
-    ]
 
 
 def _pair(difference: Difference, *, opened: bool) -> dict[str, Any]:
