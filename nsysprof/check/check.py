@@ -91,9 +91,8 @@ class BudgetCheck:
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as JSON can hold them: ``ok`` and ``found`` are None where they are not known."""
-        ok = [None if value is pd.NA else bool(value) for value in self.rows["ok"]]
-        rows = self.rows.assign(ok=pd.Series(ok, dtype=object)).to_dict("records")
-        return [{str(name): value for name, value in row.items()} for row in rows]
+        rows = self.rows.astype(object).to_dict("records")
+        return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
 
 def check(
