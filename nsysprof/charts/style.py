@@ -29,44 +29,32 @@ TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
 BOLD = 1.16  # times as wide
 _SIZE = 100  # pixels: of the fonts that are measured
 
+# Beside matplotlib's own defaults, which are not those of a user's settings.
 _STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": TEXT,
     "text.parse_math": False,
-    "text.usetex": False,
     "text.hinting": "none",
-    "text.antialiased": True,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
-    "axes.facecolor": "white",
-    "axes.linewidth": 0.8,
-    "axes.grid": False,
     "axes.xmargin": 0.0,
     "axes.ymargin": 0.0,
-    "axes.formatter.use_mathtext": False,
-    "figure.facecolor": "white",
-    "figure.autolayout": False,
-    "figure.constrained_layout.use": False,
-    "hatch.linewidth": 0.6,
-    "savefig.bbox": None,
     "xtick.color": FAINT,
     "xtick.labelcolor": INK,
     "xtick.labelsize": SMALL,
-    "xtick.direction": "out",
-    "xtick.minor.visible": False,
     "ytick.color": FAINT,
     "ytick.labelcolor": INK,
     "ytick.labelsize": TEXT,
-    "ytick.minor.visible": False,
-    "path.sketch": None,
 }
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """The look of all charts, whatever the user's own matplotlib settings; nothing stays changed."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
         yield
 
 
