@@ -32,6 +32,7 @@ from nsysprof.charts.marks import (
     Message,
     Plan,
     Stream,
+    fill_levels,
 )
 from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
@@ -131,7 +132,6 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     """Make the lanes process by process: the host's ranges, the same on the GPU, streams."""
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
-    length = np.maximum(np.diff(answer.edges), 1)
     lanes: list[HostLane | StreamLane | RangeLane | MemoryLane]
     lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.memory]
     order = [*order, -1]  # -1: of no process with GPU work
@@ -142,17 +142,14 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
             level = np.ceil(lane.live / max(lane.peak, 1) * STREAM_LEVELS).astype(np.uint8)
             out.append(Stream(label, lane.process, level, np.zeros(len(level), np.uint8), [MEMORY]))
             continue
-        if not isinstance(lane, RangeLane):
-            level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
-            level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
         if isinstance(lane, StreamLane):
+            level = fill_levels(lane.busy_ns, answer.edges)
             out.append(Stream(label, lane.process, level, lane.group, colours))
         elif isinstance(lane, HostLane) and len(lane.start) <= MAX_BOXES:  # few enough to name them
             out.append(lane.marks(origin, answer.end_ns, lane.process))
         elif isinstance(lane, HostLane):
-            out.append(
-                Stream(label, lane.process, level, lane.longest, [colour for _, colour in KINDS], RANGE)
-            )
+            level, kinds = fill_levels(lane.busy_ns, answer.edges), [colour for _, colour in KINDS]
+            out.append(Stream(label, lane.process, level, lane.longest, kinds, RANGE))
         else:
             start, end = lane.start - origin, lane.end - origin
             marks = _range_marks(breakdown, tints, label, start, end, lane.path)

@@ -45,8 +45,8 @@ _MAX_LEVELS = 3
 class Zoom:
     """A stretch of time, op by op; times are int64 ns.
 
-    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``instances`` how many it stands for, ``of``
-    how many ops it has, of which some may be shown. ``ops``: ``start, end, name, stream`` (a code of
+    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``of`` how many ops it has, of which some may
+    be shown. ``ops``: ``start, end, name, stream`` (a code of
     ``trace.streams``) and ``own`` (False for what others launched), sorted by start; ``left_out`` are more ops of
     others. ``launches``: start and end of the host calls. ``gaps``: where between the first and the last op of the
     range none of its ops ran. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and those inside.
@@ -54,7 +54,6 @@ class Zoom:
     """
 
     what: str
-    instances: int
     of: int
     start_ns: int
     end_ns: int
@@ -90,7 +89,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
     rows = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text
-    return _stretch(breakdown, what, rows, row, instances)
+    return _stretch(breakdown, what, rows, row)
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
@@ -146,7 +145,7 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
     rows = np.flatnonzero(trace.ops.stream == int(np.argmax(total)))
     part = _together(trace, rows)
     part = _typical(trace, part, min(max(len(part) // _PART_SHOWN, _MIN_OPS), READABLE_OPS))
-    return replace(_stretch(breakdown, "the busiest stream", part, None, 1), of=len(rows))
+    return replace(_stretch(breakdown, "the busiest stream", part, None), of=len(rows))
 
 
 def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -202,9 +201,7 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
     return rows[first : first + most]
 
 
-def _stretch(
-    breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None, instances: int
-) -> Zoom:
+def _stretch(breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None) -> Zoom:
     """Make the stretch of the ops ``rows``, or of typical ones if they are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
@@ -236,7 +233,6 @@ def _stretch(
     }
     return Zoom(
         what=what,
-        instances=instances,
         of=of,
         start_ns=begin,
         end_ns=end,

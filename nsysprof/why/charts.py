@@ -14,7 +14,6 @@ from nsysprof.charts.marks import (
     PLOT_COLUMNS,
     RANGE,
     STREAM,
-    STREAM_LEVELS,
     Heading,
     LanePanel,
     Lanes,
@@ -22,9 +21,10 @@ from nsysprof.charts.marks import (
     Message,
     Plan,
     Stream,
+    fill_levels,
 )
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
-from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.intervals import NOTHING, Ints, busy_columns, column_edges, merge
 from nsysprof.core.text import join_words, one_line, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -217,18 +217,9 @@ def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[st
     busiest = np.argsort(-np.bincount(of, weights=end - start), kind="stable")[:_MAX_STREAMS]
     for code in codes[np.sort(busiest)].tolist():
         mine = stream == code
-        line = merge(start[mine], end[mine])
-        busy = np.diff(cover_before(*line, edges))
-        longest = time_per_group(start[mine], end[mine], kind[mine], edges).argmax(axis=0)
-        level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
-        lane = Stream(
-            shorten(labels[code], _LABEL),
-            0,
-            np.where(busy > 0, level, 0).astype(np.uint8),
-            np.where(busy > 0, longest, NOTHING).astype(np.uint8),
-            [WAITS[name] for name in RUNS],
-        )
-        lanes.append(lane)
+        busy, longest = busy_columns(start[mine], end[mine], kind[mine], edges)
+        colours = [WAITS[name] for name in RUNS]
+        lanes.append(Stream(shorten(labels[code], _LABEL), 0, fill_levels(busy, edges), longest, colours))
     more = len(codes) - len(lanes)
     return lanes, [f"{more:,} more streams, which run less, are not drawn"] if more else []
 
