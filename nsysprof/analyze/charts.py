@@ -180,10 +180,8 @@ def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
     gaps = (zoom.gaps[0] - zoom.start_ns, zoom.gaps[1] - zoom.start_ns) if len(zoom.gaps[0]) else None
     length, begin = zoom.end_ns - zoom.start_ns, format_ns(zoom.start_ns - answer.start_ns)
     label = "time from {} of the axis at the top"
-    if not zoom.ahead_ns:
+    if not zoom.ahead_ns or not host:
         return [LanePanel([*host, *streams], length, what, label.format(begin), gaps)]
-    if not host:
-        return [LanePanel(streams, length, what, label.format(begin), gaps)]
     which = "later" if zoom.ahead_ns > 0 else "earlier"
     later = f"The same on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}"
     called = label.format(format_ns(zoom.host_start_ns - answer.start_ns))

@@ -81,18 +81,12 @@ def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostL
     for code in np.sort(ranked[cuda[ranked] > 0]).tolist():
         tid = int(calls.threads[code])
         mine = calls.of_thread(tid)
-        start, end, kind = (
-            calls.start[mine],
-            np.maximum(calls.end[mine], calls.start[mine]),
-            activity.kind[mine],
-        )
+        start, kind = calls.start[mine], activity.kind[mine]
+        end = np.maximum(calls.end[mine], start)
         reach = np.maximum.accumulate(np.where(kind <= CUDA, end, np.iinfo(np.int64).min))
         inside = (end > edges[0]) & (start < edges[-1]) & ((kind != PROFILER) | (end > reach))
-        start, end, kind = (
-            np.maximum(start[inside], edges[0]),
-            np.minimum(end[inside], edges[-1]),
-            kind[inside],
-        )
+        start, kind = np.maximum(start[inside], edges[0]), kind[inside]
+        end = np.minimum(end[inside], edges[-1])
         busy, longest = busy_columns(start, end, kind, edges)
         process = np.flatnonzero(trace.processes == tid & PROCESS_OF_THREAD)
         lanes.append(

@@ -139,7 +139,8 @@ class _Rows:
         start = ops.start[rows]
         path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[rows]]
         lead = op_leads(self.trace, rows)
-        columns, graphs = [ops.name[rows], path + 1, lead], self.breakdown.graphs
+        columns: list[NDArray[np.integer[Any]]] = [ops.name[rows], path + 1, lead]
+        graphs = self.breakdown.graphs
         if graphs:
             columns.append(np.append(paths.of, np.int32(-1))[graphs.owner[rows]] + 1)
             if self.breakdown.attribution.replay is not None:

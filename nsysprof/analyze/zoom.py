@@ -81,7 +81,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
     row, instances = chosen
     attribution = breakdown.attribution
     trace = attribution.trace
-    inner = ancestors_or_self(attribution.parent, np.arange(len(trace.ranges)) == row)
+    inner = _inside(attribution.parent, row)
     launches = np.append(inner, False)[attribution.owner]
     if np.count_nonzero(launches) != attribution.inclusive.launches[row]:
         # ranges that cross it own the others, or those in it do not own what is in a start/end range
@@ -100,12 +100,8 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
         return None
     instances, texts = merged["instances"], merged.texts("merged_path").tolist()
     ops = (merged["kernels"] + merged["memops"] + merged["graph_launches"]) / np.maximum(instances, 1)
-    whole = (
-        busy.max()
-        if breakdown.options["select"] is not None
-        else max(breakdown.totals["busy_ns"], busy.max())
-    )
-    worth = busy >= _MIN_SHARE_OF_BUSY * whole
+    whole = breakdown.totals["busy_ns"] if breakdown.options["select"] is None else 0
+    worth = busy >= _MIN_SHARE_OF_BUSY * max(whole, busy.max())
     first = preparing(merged) | np.array([_SETTING_UP.search(text) is not None for text in texts])
     main, several = worth & ~first, instances > 1
     choices = (main & several, main, worth)
@@ -124,15 +120,13 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     best = int(nearly[np.argmax(depth[nearly])])
     wanted = np.array([one == texts[best] for one in breakdown.merged_texts], bool)
     inclusive = breakdown.attribution.inclusive
-    counted = wanted[paths.of] & (inclusive.launches > 0)
-    counted &= breakdown.kept
-    rows = np.flatnonzero(counted)
+    rows = np.flatnonzero(wanted[paths.of] & (inclusive.launches > 0) & breakdown.kept)
     by_span = rows[np.argsort(inclusive.span_ns[rows], kind="stable")]
     return int(by_span[(len(by_span) - 1) // 2]), len(by_span)
 
 
 def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
-    """Mark the rows of ``merged`` that lie in one of them, itself included."""
+    """Mark the ranges, or rows of ``merged``, that lie in one of them, itself included."""
     return ancestors_or_self(parent, np.arange(len(parent)) == row)
 
 

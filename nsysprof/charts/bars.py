@@ -113,9 +113,8 @@ def _write_column(axes: Axes, column: Column, x: float) -> None:
 def _fill(axes: Axes, panel: BarPanel, thick: float) -> None:
     """Draw the bars, an artist per part (labelled with it), and what stands on them."""
     for part in panel.parts:
-        low, high = part.rows - thick / 2, part.rows + thick / 2
-        place = part.left, part.right, low, high
-        boxes(axes, *place, colours=part.colour, label=part.label, edge=part.edge, line=0.4)
+        place = part.left, part.right, part.rows - thick / 2, part.rows + thick / 2
+        boxes(axes, *place, part.colour, label=part.label, edgecolors=part.edge, linewidths=0.4)
     if panel.marks:
         label, x = panel.marks
         y = np.arange(len(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -35,6 +35,7 @@ from nsysprof.charts.style import (
     SMALL,
     TEXT,
     WIDTH,
+    Edges,
     boxes,
     fitting,
     panel_column,
@@ -45,7 +46,7 @@ from nsysprof.charts.style import (
 
 _MAX_TALL, _FLAT = 14, 0.75  # with more lanes they are flatter
 _INNER = 0.86  # of a lane
-_MAX_NAMES = 100  # written into boxes, per panel
+_MAX_NAMES = 40  # written into the boxes of a lane
 _MIN_LETTERS, _MIN_ALOFT = 12, 8  # of a shortened name, in a box and on a pole
 _LEFT = 2.56  # inches of labels
 _GAP_FROM = 0.12  # ribbons of so many inches have a gap between them
@@ -84,7 +85,6 @@ def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
     """Draw the lanes of a panel from top to bottom, with a line between processes."""
     tops = _tops(panel)
     _prepare(axes, panel, tops)
-    names: list[_Name] = []
     process = None
     for lane, top, low in zip(panel.lanes, tops, tops[1:], strict=False):
         if process not in (None, lane.process):
@@ -95,17 +95,14 @@ def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
         elif isinstance(lane, Ribbons):
             _draw_ribbons(axes, lane, panel.length, top)
         else:
-            names += _draw_marks(axes, lane, (top, low), panel.length)
-    for name in sorted(names, key=lambda name: name.rank)[:_MAX_NAMES]:
-        write(axes, name.x, name.y, name.text, color=name.colour, zorder=3)
+            _draw_marks(axes, lane, (top, low), panel.length)
     if panel.title:
         axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=5)
     draw_time_axis(axes, panel.length, panel.label)
     if panel.gaps:
         top = next(top for lane, top in zip(panel.lanes, tops, strict=False) if lane.height == STREAM)
         left, right = panel.gaps
-        shade = boxes(axes, left, right, np.array(top), np.array(tops[-1]), colours=IDLE, label="gaps")
-        shade.set_zorder(0.5)
+        boxes(axes, left, right, top, tops[-1], IDLE, label="gaps", zorder=0.5)
     if panel.framed:
         _draw_frame(axes, *panel.framed)
 
@@ -160,43 +157,30 @@ def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
             axes.axhline(top + lane.height * at, color="white", linewidth=gap, zorder=2)
 
 
-class _Name(NamedTuple):
-    """A name in the middle of its box, the ``rank``-th longest of its lane."""
-
-    rank: int
-    x: float
-    y: float
-    text: str
-    colour: str
-
-
-def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> list[_Name]:
-    """Draw a lane of boxes; returns the names that fit into them, the longest boxes first.
+def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> None:
+    """Draw a lane of boxes, and the names that fit into the longest of them.
 
     Boxes that overlap, as ranges that were on several streams at a time, have no names.
     """
     if not len(lane.start):
-        return []
+        return
     top, low = place
     pad, length = (low - top) * (1 - _INNER) / 2, max(length, 1)
     pixel = length / (PLOT * DPI)
-    edges = np.array(top + pad), np.array(low - pad)
-    left, right = lane.start, _draw_boxes(axes, lane, pixel, *edges)
+    left, right = lane.start, _draw_boxes(axes, lane, pixel, top + pad, low - pad)
     if lane.beside:
         _write_beside(axes, lane, left, right, (top + low) / 2, length)
-        return []
+        return
     meets = lane.start[1:] < np.maximum.accumulate(lane.end)[:-1]
     alone = ~(np.append(False, meets) | np.append(meets, False))
-    names: list[_Name] = []
     for box in np.argsort(left - right, kind="stable")[:_MAX_NAMES].tolist():
         room = float(right[box] - left[box]) / length * PLOT - 0.06
         if room < 0.12:
             break
         text = fitting(lane.names[box], SMALL, room, _MIN_LETTERS) if alone[box] else ""
         if text:
-            middle = float(left[box] + right[box]) / 2
-            names.append(_Name(len(names), middle, (top + low) / 2, text, text_on(lane.colours[box])))
-    return names
+            middle, colour = float(left[box] + right[box]) / 2, text_on(lane.colours[box])
+            write(axes, middle, (top + low) / 2, text, color=colour, zorder=3)
 
 
 def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: float, length: int) -> None:
@@ -213,14 +197,12 @@ def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: flo
             write(axes, (begin + end) / 2, y, text, color=text_on(colour), zorder=3)
 
 
-def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Numbers, low: Numbers) -> Numbers:
+def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Edges, low: Edges) -> Numbers:
     """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
     right: Numbers = np.maximum(lane.end, lane.start + pixel)
     line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
-    marks = boxes(
-        axes, lane.start, right, top, low, colours=lane.colours, label=lane.label, edge="white", line=line
-    )
-    marks.set_zorder(2)
+    look: dict[str, Any] = {"label": lane.label, "edgecolors": "white", "linewidths": line, "zorder": 2}
+    boxes(axes, lane.start, right, top, low, lane.colours, **look)
     return right
 
 
@@ -376,15 +358,12 @@ def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, e
     pixel = inch / DPI
     middle = (laid.top + laid.low) / 2
     if lane.flags or ending:
-        back = boxes(
-            axes, np.array(0.0), np.array(max(block.length, pixel)), np.array(laid.top), np.array(laid.low),
-            colours=IDLE, label="call",
-        )  # fmt: skip
-        back.set_zorder(1)
+        end = max(block.length, pixel)
+        boxes(axes, 0.0, end, laid.top, laid.low, IDLE, label="call", zorder=1)
     write(axes, -0.1 * inch, middle, lane.label, "right")
     if len(lane.start):
-        level = np.array(1.0) if lane.level is None else lane.level
-        _draw_boxes(axes, lane, pixel, laid.low - (laid.low - laid.top) * level, np.array(laid.low))
+        level = 1.0 if lane.level is None else lane.level
+        _draw_boxes(axes, lane, pixel, laid.low - (laid.low - laid.top) * level, laid.low)
     for flag in laid.inside:
         colour = text_on(flag.colour) if flag.colour != IDLE else FAINT
         x = (flag.inner + flag.outer) / 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -27,6 +27,7 @@ MARGIN = 0.25
 WRITTEN = 0.17  # inches that a row with text in it takes
 TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
 BOLD = 1.16  # times as wide
+Edges: TypeAlias = Numbers | float
 _SIZE = 100  # pixels: of the fonts that are measured
 
 # Beside matplotlib's own defaults, which are not those of a user's settings.
@@ -279,23 +280,19 @@ def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
 
 def boxes(
     axes: Axes,
-    left: Numbers,
-    right: Numbers,
-    bottom: Numbers,
-    top: Numbers,
-    *,
+    left: Edges,
+    right: Edges,
+    bottom: Edges,
+    top: Edges,
     colours: str | Sequence[str],
-    label: str = "",
-    edge: str = "none",
-    line: float | Numbers = 0.0,
-) -> PolyCollection:
-    """Draw many rectangles as one artist."""
+    **look: Any,
+) -> None:
+    """Draw many rectangles as one artist, without edges where ``look`` says nothing else."""
     corners = _corners(left, right, bottom, top)
-    artist = PolyCollection(corners, facecolors=colours, edgecolors=edge, linewidths=line, label=label)
-    axes.add_collection(artist, autolim=False)
-    return artist
+    look = {"edgecolors": "none", "linewidths": 0.0, **look}
+    axes.add_collection(PolyCollection(corners, facecolors=colours, **look), autolim=False)
 
 
-def _corners(left: Numbers, right: Numbers, bottom: Numbers, top: Numbers) -> list[Numbers]:
+def _corners(left: Edges, right: Edges, bottom: Edges, top: Edges) -> list[Numbers]:
     left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
     return list(np.stack([left, bottom, right, bottom, right, top, left, top], axis=-1).reshape(-1, 4, 2))
