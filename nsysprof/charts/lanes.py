@@ -189,7 +189,7 @@ def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: flo
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     for begin, end, name, colour in zip(left.tolist(), right.tolist(), lane.names, lane.colours, strict=True):
         behind = length - end >= begin
-        text = fitting(name, SMALL, max(length - end, begin) / inch - 0.1, _MIN_LETTERS, spare=0.05, tries=2)
+        text = fitting(name, SMALL, max(length - end, begin) / inch - 0.15, _MIN_LETTERS)
         if text:
             x = end + 0.06 * inch if behind else begin - 0.06 * inch
             write(axes, x, y, text, "left" if behind else "right", zorder=3, bbox=box)
@@ -322,7 +322,7 @@ def _pole(flag: Flag, length: int) -> _Pole:
     wide = flag.count > 1 and (flag.end - flag.start) * inch >= _MIN_BRACKET
     left, right = (flag.start, flag.end) if wide else (flag.inner, flag.outer)
     x = (left + right) / 2 * inch
-    text = fitting(flag.aloft, SMALL, WIDTH - _CALL_LEFT - x - 0.1, _MIN_ALOFT, spare=0.05, tries=2)
+    text = fitting(flag.aloft, SMALL, WIDTH - _CALL_LEFT - x - 0.15, _MIN_ALOFT)
     bracket = (left * inch, right * inch) if wide else None
     return _Pole(x, 0, text, bracket)
 

@@ -109,20 +109,14 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
     return lines
 
 
-def fitting(text: str, size: float, width: float, least: int, *, spare: float = 0.0, tries: int = 1) -> str:
-    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters would stay.
-
-    ``spare`` inches are kept free; it is shortened up to ``tries`` times, as letters are not equally wide.
-    """
-    for left in range(tries, -1, -1):
-        wide = text_width(text, size) + spare
-        if wide <= width:
-            return text
+def fitting(text: str, size: float, width: float, least: int) -> str:
+    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters would stay."""
+    while (wide := text_width(text, size)) > width:  # more than once, as letters are not equally wide
         most = int(len(text) * width / wide) - 1
-        if most < least or not left:
+        if most < least:
             return ""
         text = shorten(text, most)
-    return ""
+    return text
 
 
 def write(
