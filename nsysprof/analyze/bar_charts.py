@@ -42,10 +42,9 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
         marks=(_LAUNCHES, launches) if known else None,
         whole=True,
     )
+    notes = _count_notes(breakdown, rows, repeated)
     return Bars(
-        heading=Heading(
-            counts_title(rows), subtitle(breakdown), legend, _count_notes(breakdown, rows, repeated)
-        ),
+        heading=Heading(counts_title(rows), subtitle(breakdown), legend, notes),
         labels=rows.labels,
         rest=rows.rest,
         panels=[panel],
@@ -56,10 +55,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
     """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
     if rows.of == "kernels":
-        return [
-            Column("count", [format_count(count) for count in rows.ops.sum(axis=1).tolist()]),
-            *_each(rows),
-        ]
+        return [Column("count", list(map(format_count, rows.ops.sum(axis=1).tolist()))), *_each(rows)]
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
     for heading, families in (("copies, sets", ("memcpy", "memset")), ("graphs", ("graph",))):
         values = rows.ops[:, [rows.groups.place(family) for family in families]].sum(axis=1) / rows.calls
@@ -97,13 +93,11 @@ def counts_title(rows: ChartRows) -> str:
     """State the finding: which range runs the most kernels per instance, and which the fewest."""
     named = rows.named
     if rows.of == "kernels":
-        count = rows.ops.sum(axis=1)
-        first, most = int(named[np.argmax(count[named])]), int(count[named].max())
-        ties = int((count[named] == most).sum())
-        times = plural(most, "time")
-        if ties > 1:
-            return f"{ties} kernels run {times} each, more often than any other"
-        return f"{rows.names[first]} runs {times}, more often than any other"
+        count = rows.ops[named].sum(axis=1)
+        first, times = int(named[np.argmax(count)]), plural(int(count.max()), "time")
+        ties = int((count == count.max()).sum())
+        lead = f"{ties} kernels run {times} each" if ties > 1 else f"{rows.names[first]} runs {times}"
+        return f"{lead}, more often than any other"
     per = f" per {rows.unit.split()[0]}" if (rows.calls[named] > 1).any() else ""
     kernels = rows.kernels[named] / rows.calls[named]
     what = "kernel"
@@ -135,10 +129,9 @@ def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
     panels = [_totals(rows, by_family)]
     if rows.of == "ranges":
         panels.append(_shares(rows, by_family))
+    notes = _time_notes(breakdown, rows, scaled)
     return Bars(
-        heading=Heading(
-            breakdown_title(rows), subtitle(breakdown), legend, _time_notes(breakdown, rows, scaled)
-        ),
+        heading=Heading(breakdown_title(rows), subtitle(breakdown), legend, notes),
         labels=rows.labels,
         rest=rows.rest,
         panels=panels,
@@ -242,11 +235,8 @@ def breakdown_title(rows: ChartRows) -> str:
     total = int(rows.sum_ns[first].sum())
     share = format_share(total / rows.owned_ns if rows.owned_ns > 0 else float("nan"))
     if rows.owned_ns <= 0 or not rows.busy_ns.any():
-        return (
-            f"None of the {len(named)} {rows.of} takes any time"
-            if len(named) > 1
-            else "The GPU work takes no time"
-        )
+        none = f"None of the {len(named)} {rows.of} takes any time"
+        return none if len(named) > 1 else "The GPU work takes no time"
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
         return f"{ties} kernels lead with {share} of op time each" if ties > 1 else text

@@ -65,13 +65,11 @@ def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple
 
     Captions are those for ``breakdown``, if given. Where there is no GPU work they show CPU time, or give the reason.
     """
-    counts, breakdowns, times = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
+    counts, times, timelines = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
     return (
         Chart("kernel_counts.png", counts, partial(_rows, plan_kernel_counts, plan_cpu_medians, top)),
-        Chart(
-            "kernel_breakdown.png", breakdowns, partial(_rows, plan_kernel_breakdown, plan_cpu_totals, top)
-        ),
-        Chart("timeline.png", times, _timeline),
+        Chart("kernel_breakdown.png", times, partial(_rows, plan_kernel_breakdown, plan_cpu_totals, top)),
+        Chart("timeline.png", timelines, _timeline),
     )
 
 
@@ -153,10 +151,8 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
         else:
             start, end = lane.start - origin, lane.end - origin
             marks = _range_marks(breakdown, tints, label, start, end, lane.path)
-            names = [
-                name if count == 1 else f"{count:,} ranges"
-                for name, count in zip(marks.names, lane.count.tolist(), strict=True)
-            ]
+            counted = zip(marks.names, lane.count.tolist(), strict=True)
+            names = [name if count == 1 else f"{count:,} ranges" for name, count in counted]
             out.append(replace(marks, names=names, process=lane.process))
     return out
 
@@ -206,11 +202,12 @@ def _notes(answer: Timeline) -> list[str]:
     notes = [*answer.notes, *group_notes(answer.breakdown.groups)]
     if answer.streams:
         lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
-        notes.insert(
-            0, f"a column is as high as its {lane} is busy, in the colour of what runs longest in it"
-        )
+        notes = [
+            f"a column is as high as its {lane} is busy, in the colour of what runs longest in it",
+            *notes,
+        ]
     if answer.hosts:
-        notes.insert(0, "calls: of threads on the host; white is code between them")
+        notes = ["calls: of threads on the host; white is code between them", *notes]
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0

@@ -64,15 +64,11 @@ class _Rows:
         self.trace = breakdown.attribution.trace
         self.notes: list[str] = []
         self.hidden = 0
-        self._tint: dict[str, int] = {}
 
     def texts(self) -> dict[str, Any]:
         """List the names of GPU ops with their kinds, and the tree of paths that ranges and owners are in."""
         kinds, paths = self.breakdown.kinds, self.breakdown.paths
-        merged = self.breakdown.merged_texts
-        tint = [
-            self._tint.setdefault(merged[path], len(self._tint)) % len(TINTS) for path in range(len(paths))
-        ]
+        tint = (self.breakdown.merged_paths.of % len(TINTS)).tolist()
         return {
             "names": op_names(self.trace.op_names, kinds, self.breakdown.groups.of),
             "pathNames": [shorten(name, _NAME) for name in paths.names],

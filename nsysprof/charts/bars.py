@@ -85,20 +85,13 @@ def _prepare(axes: Axes, panel: BarPanel) -> None:
 
 def _write_labels(axes: Axes, plan: Bars, width: float) -> None:
     """Write row labels as plain texts: tick labels take three times as long to draw."""
-    where = axes.get_yaxis_transform()
+    x, where = -0.07 / width, axes.get_yaxis_transform()
     for row in shown_rows(len(plan.labels), plan.row, plan.strong):
-        colour, weight = FAINT if row == plan.rest else INK, "bold" if row in plan.strong else "normal"
-        write(
-            axes,
-            -0.07 / width,
-            row,
-            plan.labels[row],
-            "right",
-            size=TEXT,
-            at=where,
-            color=colour,
-            weight=weight,
-        )
+        look = {
+            "color": FAINT if row == plan.rest else INK,
+            "weight": "bold" if row in plan.strong else "normal",
+        }
+        write(axes, x, row, plan.labels[row], "right", size=TEXT, at=where, **look)
 
 
 def _write_column(axes: Axes, column: Column, x: float) -> None:

@@ -40,6 +40,7 @@ from nsysprof.charts.style import (
     fitting,
     panel_column,
     shown_rows,
+    size_of,
     text_width,
     write,
 )
@@ -128,16 +129,9 @@ def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) 
     picture = np.where(filled[:, :, None], palette[lane.group], np.uint8(0))
     pad = (low - top) * (1 - _INNER) / 2
     limits = axes.get_xlim(), axes.get_ylim()
-    artist = axes.imshow(
-        picture,
-        extent=(0, length, low - pad, top + pad),
-        aspect="auto",
-        interpolation="nearest",
-        origin="upper",
-    )
-    artist.set(label=lane.label, zorder=2)
-    axes.set_xlim(limits[0])
-    axes.set_ylim(limits[1])
+    extent = 0, length, low - pad, top + pad
+    axes.imshow(picture, extent=extent, aspect="auto", interpolation="nearest", label=lane.label, zorder=2)
+    axes.set(xlim=limits[0], ylim=limits[1])
     axes.axhline(low - pad, color=RULE, linewidth=0.6, zorder=1)
 
 
@@ -215,10 +209,7 @@ def _draw_frame(axes: Axes, start: int, end: int) -> None:
     frame = axes.axvspan(middle - half, middle + half, fill=False, edgecolor=INK, linewidth=1.0, zorder=5)
     frame.set_clip_on(False)
     frame.set_label("zoom")
-    axes.annotate(
-        "zoom", (middle, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
-        ha="center", va="bottom", fontsize=SMALL, annotation_clip=False,
-    )  # fmt: skip
+    write(axes, middle, 1 + 2 / 72 / size_of(axes)[1], "zoom", va="bottom", at=axes.get_xaxis_transform())
 
 
 # ---- calls

@@ -110,7 +110,7 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
 
 
 def fitting(text: str, size: float, width: float, least: int) -> str:
-    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters would stay."""
+    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters stay."""
     while (wide := text_width(text, size)) > width:  # more than once, as letters are not equally wide
         most = int(len(text) * width / wide) - 1
         if most < least:

@@ -56,24 +56,15 @@ def plan_why(answer: Why) -> Plan:
     length = max(instance.end_ns - instance.start_ns, 1)
     ops = _ops(instance)
     streams, left_out = _streams(instance, ops)
-    sorted_panel = LanePanel(
-        [*_bars(_parts(instance, ops), length)],
-        length,
-        f"Where its {format_ns(length)} go: the bars add up to the window",
-        "time of the window, sorted by cause",
-    )
-    lanes = LanePanel(
-        [*_ranges(instance), *streams, _waits(instance)], length, "As it came", "time from its start"
-    )
-    return Lanes(
-        Heading(
-            title_of(answer, instance.path),
-            _subtitle(instance),
-            _legend(instance, streams),
-            left_out,
-        ),
-        [sorted_panel, lanes],
-    )
+    bars = [*_bars(_parts(instance, ops), length)]
+    parts = f"Where its {format_ns(length)} go: the bars add up to the window"
+    lanes: list[Stream | Marks] = [*_ranges(instance), *streams, _waits(instance)]
+    panels = [
+        LanePanel(bars, length, parts, "time of the window, sorted by cause"),
+        LanePanel(lanes, length, "As it came", "time from its start"),
+    ]
+    title = title_of(answer, instance.path)
+    return Lanes(Heading(title, _subtitle(instance), _legend(instance, streams), left_out), panels)
 
 
 CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window goes", plan_why),)
@@ -82,11 +73,9 @@ CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window g
 def title_of(answer: Why, path: str) -> str:
     """The largest finding on a path, or that there is none, as a sentence."""
     name, found = one_line(path, _PATH), answer.findings[path]
-    return (
-        f"In {name} {found[0].headline}"
-        if found
-        else f"{name}: nothing to gain, no wait takes 3 % of a window"
-    )
+    if not found:
+        return f"{name}: nothing to gain, no wait takes 3 % of a window"
+    return f"In {name} {found[0].headline}"
 
 
 def _subtitle(instance: Instance) -> str:
