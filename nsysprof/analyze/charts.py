@@ -288,7 +288,7 @@ def _zoom_title(zoom: Zoom) -> str:
 def timeline_title(answer: Timeline) -> str:
     """State the finding: for how much of the time the GPUs had something to do, and the longest wait."""
     totals = answer.breakdown.totals
-    span, gpus = totals["span_ns"], answer.gpus
+    span, gpus = totals["span_ns"], answer.breakdown.gpu_count
     if not answer.streams:
         count = totals["ranges"]
         return f"{plural(count, 'range') if count else 'CUDA calls'} on the host and no GPU work at all"

@@ -96,7 +96,6 @@ class Timeline:
     memory: tuple[MemoryLane, ...]
     ranges: tuple[RangeLane, ...]
     zoom: Zoom | None
-    gpus: int
     wait_ns: int
     notes: tuple[str, ...]
     hosts: tuple[HostLane, ...] = ()
@@ -131,7 +130,6 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         memory=tuple(_memory_lanes(trace, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
-        gpus=breakdown.gpu_count if len(trace.ops) else 0,
         wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
         hosts=host_lanes(trace, activity, edges) if activity else (),

@@ -245,7 +245,7 @@ def test_the_longest_wait_is_that_of_one_gpu(trace: MakeTrace) -> None:
         )
     )
     assert answer.wait_ns == 60
-    assert answer.gpus == 2
+    assert answer.breakdown.gpu_count == 2
 
 
 def test_the_zoom_of_the_shipped_report_is_a_call_of_math() -> None:
