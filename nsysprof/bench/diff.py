@@ -22,8 +22,6 @@ from nsysprof.statistics.contrast import (
 )
 from nsysprof.statistics.summary import summarize
 
-__all__ = ["BenchDiff", "compare_runs", "regressions"]
-
 MORE, LESS = "more", "less"
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")

@@ -25,16 +25,6 @@ from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.report import Progress
 
-__all__ = [
-    "BENCH_FILES",
-    "BENCH_TABLES",
-    "append_database",
-    "bench_folder",
-    "check_database_place",
-    "write_bench_results",
-    "write_bench_tables",
-]
-
 BENCH_TABLES = tuple(each.file.removesuffix(".csv") for each in TABLES)
 BENCH_FILES = (
     "samples.json",

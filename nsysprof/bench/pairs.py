@@ -23,8 +23,6 @@ from nsysprof.statistics.contrast import (
     noise_of,
 )
 
-__all__ = ["AUTO", "COMPARED", "Speedups", "auto_frame", "comparison_frame", "decision_frame", "speedups_of"]
-
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 COMPARED: tuple[Kind, ...] = ("eager", "graph")
 

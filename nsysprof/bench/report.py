@@ -40,8 +40,6 @@ from nsysprof.core.text import visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import markdown_section, markdown_table
 
-__all__ = ["bench_report"]
-
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""

@@ -25,8 +25,6 @@ from nsysprof.formats.samples import BenchSamples, BenchShape, read_bench_sample
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_SAMPLES, Rules
 
-__all__ = ["BenchResults", "read_bench_results", "results_of_samples"]
-
 
 @dataclass(frozen=True)
 class BenchResults:

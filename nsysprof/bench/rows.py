@@ -16,8 +16,6 @@ from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 from nsysprof.statistics.contrast import Rules, control
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
-__all__ = ["refused_calls", "refused_rates", "result_frame"]
-
 _NAN = float("nan")
 _LEFT_OUT = "left out"  # the status of a point of which every sample was
 # Columns of whole numbers that may be unknown.

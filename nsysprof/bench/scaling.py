@@ -13,20 +13,6 @@ from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.distributions import Floats, t_quantile
 
-__all__ = [
-    "CONSTANT",
-    "FEW_POINTS",
-    "LEVEL",
-    "NO_SINGLE_POWER",
-    "UNSURE",
-    "BenchSweep",
-    "crossover_frame",
-    "exponent_frame",
-    "find_sweeps",
-    "fit_exponent",
-    "is_named",
-]
-
 _METRICS = {
     "latency": "median_ns",
     "graph latency": "graph_median_ns",

@@ -27,18 +27,6 @@ from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
-__all__ = [
-    "PRESETS",
-    "BenchPreset",
-    "Grid",
-    "HowMeasured",
-    "SweepJob",
-    "bench_plan",
-    "find_preset",
-    "open_sweep",
-    "run_sweep",
-]
-
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
 

@@ -36,8 +36,6 @@ from nsysprof.results.table import WIDTH, text_table
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-__all__ = ["bench_summary", "diff_table", "plan_matrix", "regression_lines"]
-
 MAX_WARNINGS = 12
 MAX_POINTS_NAMED = 8
 

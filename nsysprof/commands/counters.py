@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.progress import echo, print_message
-from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
-from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
+from nsysprof.commands.report_options import (
+    RulesOption,
+    SpreadsheetOption,
+    Threads,
+    ThreadsOption,
+    options_unfolded,
+)
+from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.outputs import Outputs

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -150,33 +148,3 @@ def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
             )
         axes[name] = list(dict.fromkeys([*axes.get(name, ()), *sizes]))
     return axes
-
-
-def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
-    """Make the fields of dataclasses that a command takes options of its own.
-
-    So options that several commands share are declared once, in a dataclass, and `--help` lists them all the same.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {
-        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
-    }
-    unfolded: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        if name not in groups:
-            unfolded.append(parameter)
-            continue
-        hints = get_type_hints(groups[name], include_extras=True)
-        unfolded += [
-            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default)
-            for field in fields(groups[name])
-        ]
-
-    @functools.wraps(command)
-    def folding(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
-
-    folding.__signature__ = signature.replace(parameters=unfolded)  # type: ignore[attr-defined]
-    return folding

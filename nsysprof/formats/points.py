@@ -16,8 +16,6 @@ from nsysprof.core.document import parse_as
 from nsysprof.core.files import MAX_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 
-__all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]
-
 POINTS_SCHEMA = "nsysprof-bench-points/1"
 _START_OVER = "--force starts over"
 MAX_DIFFERENCES = 5
