@@ -146,8 +146,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     present = set(database.table_names())
     if present and not set(_TABLES) & present:
         raise NsysprofError(
-            f"{path} is a database of something else: it has {', '.join(sorted(present)[:4])}",
-            _OTHER_FILE,
+            f"{path} is a database of something else: it has {', '.join(sorted(present)[:4])}", _OTHER_FILE
         )
     if "runs" in present and database["runs"].count_where("run = ?", [run]):
         return False

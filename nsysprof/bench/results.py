@@ -154,7 +154,6 @@ def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> B
 
 
 def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
-    """The warnings about the run as a whole."""
     warnings = []
     missing = samples.planned - len(samples.points)
     if missing > 0:

@@ -87,7 +87,7 @@ def analyze(
         from nsysprof.analyze.files import write_tables
         from nsysprof.analyze.text import WIDTH, summary
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import files_of, plans_of
+        from nsysprof.charts.chart import plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
@@ -102,9 +102,6 @@ def analyze(
             written, notes = write_tables(breakdown, made, instances=instances)
             left_out.extend(notes)
             return written
-
-        def pictures() -> dict[str, bytes]:
-            return dict(zip(files_of(drawn), painter.pictures(), strict=True))
 
         def page(pictures: Sequence[bytes]) -> str:
             from nsysprof.analyze.page import analysis_page
@@ -140,7 +137,7 @@ def analyze(
                     progress("drawing charts", 0)
                     painter.paint(plans_of(drawn, breakdown))
             print(summary(breakdown, top, verbose=verbose, width=WIDTH), end="", flush=True)
-            writing.write(results, tables, pictures, page)
+            writing.write(results, tables, drawn, painter, page)
             for note in left_out:
                 print(note, file=sys.stderr)
             if verify:

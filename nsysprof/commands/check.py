@@ -23,8 +23,7 @@ _DRAFT = Path("budget.toml")
 def check(
     report: ReportArgument,
     budget: Annotated[
-        Path | None,
-        typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML."),
+        Path | None, typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML.")
     ] = None,
     baseline: Annotated[
         Path | None,
@@ -40,8 +39,7 @@ def check(
     force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
     skip: SkipOption = None,
     instance: Annotated[
-        str | None,
-        typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0."),
+        str | None, typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0.")
     ] = None,
     no_merge: NoMergeOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,

@@ -106,7 +106,7 @@ def compare(
             start_painter(apart=writing.charts)
         )  # first of all: it imports matplotlib
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import files_of, plans_of
+        from nsysprof.charts.chart import plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import CHARTS, comparison_charts
         from nsysprof.compare.comparison import compare as compare_ranges
@@ -116,9 +116,6 @@ def compare(
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import report_stem
         from nsysprof.trace.report import open_report
-
-        def pictures() -> dict[str, bytes]:
-            return dict(zip(files_of(drawn), painter.pictures(), strict=True))
 
         def page(pictures: Sequence[bytes]) -> str:
             from nsysprof.compare.page import comparison_page
@@ -154,4 +151,4 @@ def compare(
                 progress("drawing charts", 0)
                 painter.paint(plans_of(drawn, comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        writing.write(results, partial(write_gaps, comparison), pictures, page)
+        writing.write(results, partial(write_gaps, comparison), drawn, painter, page)

@@ -55,21 +55,18 @@ def export(
         raise typer.BadParameter("--spreadsheet-safe is for --to csv")
     from nsysprof.commands.progress import progress_bar
     from nsysprof.export.export import export as write
-    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.tools.interrupts import ending_on_interrupts
 
-    try:
-        with interrupts_raised(), progress_bar() as progress:
-            written = write(
-                report,
-                to.value,
-                output,
-                **reading.values,
-                spreadsheet_safe=spreadsheet_safe,
-                force=force,
-                progress=progress,
-            )
-    except Interrupt as stop:
-        raise interrupted(stop) from None
+    with ending_on_interrupts(), progress_bar() as progress:
+        written = write(
+            report,
+            to.value,
+            output,
+            **reading.values,
+            spreadsheet_safe=spreadsheet_safe,
+            force=force,
+            progress=progress,
+        )
     _report_written(written, to)
 
 

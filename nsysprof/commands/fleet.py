@@ -35,8 +35,7 @@ def fleet(
         typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
     ] = None,
     listed: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line."),
+        Path | None, typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line.")
     ] = None,
     output: Annotated[
         Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
@@ -83,7 +82,7 @@ def fleet(
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.charts.chart import pictures_of
+    from nsysprof.charts.chart import plans_of, start_painter
     from nsysprof.commands.progress import print_message, progress_bar
     from nsysprof.fleet.answer import fleet_answer
     from nsysprof.fleet.charts import FLEET_CHARTS
@@ -94,7 +93,6 @@ def fleet(
     from nsysprof.fleet.inputs import find_reports, names_in
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
-    from nsysprof.kernels.classify import load_rules
 
     def page(pictures: Sequence[bytes]) -> str:
         from nsysprof.fleet.page import fleet_page
@@ -102,7 +100,6 @@ def fleet(
         return fleet_page(answer, pictures)
 
     check_dask(local=scheduler is None)
-    load_rules(reading.rules)  # what is wrong with it is reported once, not per report
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     names = [*(reports or ()), *(names_in(listed) if listed is not None else ())]
     if not names:
@@ -136,9 +133,9 @@ def fleet(
             progress("comparing ranks", 0)
             answer = fleet_answer(answers, rank_from=pattern, options=options)
     print(fleet_text(answer, top), end="", flush=True)
-    writing.write(
-        results, partial(write_fleet, answer, asked), partial(pictures_of, FLEET_CHARTS, answer), page
-    )
+    with start_painter(apart=False) as painter:
+        painter.paint(plans_of(FLEET_CHARTS, answer) if writing.charts else [])
+        writing.write(results, partial(write_fleet, answer, asked), FLEET_CHARTS, painter, page)
     if where:
         print_message(_cost(answer, where))
     if answer.failures:
@@ -152,7 +149,9 @@ def fleet(
 
 def _tasks(files: Sequence[ReportFile], choice: Choice, reading: ReadingOptions) -> list[ReportTask]:
     from nsysprof.fleet.examine import ReportTask
+    from nsysprof.kernels.classify import load_rules
 
+    load_rules(reading.rules)  # what is wrong with it is reported once, not per report
     read = reading.values
     read |= {name: str(path.absolute()) for name in ("rules", "nsys") if (path := read[name])}
     if not reading.memory_limit:

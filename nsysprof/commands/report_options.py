@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from nsysprof.attribution.attribute import Attribution
-    from nsysprof.charts.chart import Chart
+    from nsysprof.charts.chart import Chart, Painter
     from nsysprof.results.folder import ResultFolder
     from nsysprof.trace.report import Progress, Report
 
@@ -182,11 +182,16 @@ class ResultOptions:
         self,
         results: ResultFolder,
         tables: Callable[[Path], Sequence[Path]],
-        pictures: Callable[[], Mapping[str, bytes]],
+        charts: Sequence[Chart[Any]],
+        painter: Painter,
         page: Callable[[Sequence[bytes]], str],
     ) -> None:
-        """Write tables, and the charts and the page that are asked for, and name them on stderr."""
+        """Write tables, and what is asked for of page and charts, whose plans ``painter`` has; name them on stderr."""
+        from nsysprof.charts.chart import files_of
         from nsysprof.commands.progress import progress_bar
+
+        def pictures() -> dict[str, bytes]:
+            return dict(zip(files_of(charts), painter.pictures(), strict=True))
 
         with progress_bar() as progress:
             written = results.write(

@@ -48,7 +48,7 @@ def why(
 
     with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import files_of, plans_of
+        from nsysprof.charts.chart import plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.core.text import visible
         from nsysprof.kernels.classify import load_rules
@@ -59,9 +59,6 @@ def why(
         from nsysprof.why.residuals import verification
         from nsysprof.why.text import why_text
         from nsysprof.why.why import why as account
-
-        def pictures() -> dict[str, bytes]:
-            return dict(zip(files_of(CHARTS), painter.pictures(), strict=True))
 
         def page(pictures: Sequence[bytes]) -> str:
             from nsysprof.why.page import why_page
@@ -87,4 +84,4 @@ def why(
                 print()
                 for line in "\n".join(verification(answer.residuals)).split("\n"):
                     print(visible(line), flush=True)
-            writing.write(results, partial(write_why, answer), pictures, page)
+            writing.write(results, partial(write_why, answer), CHARTS, painter, page)
