@@ -20,7 +20,7 @@ from nsysprof.trace.trace import START_END
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
-_FAMILY_WIDTH, _WIDTH = 24, 138  # the latter counts four blanks between columns, of which most need two
+_FAMILY_WIDTH, TABLE_WIDTH = 24, 125
 _WHOLE = (
     Column("kernel", "its name", head="GPU op"),
     Column("kind", "family, unit and cause", head="family"),
@@ -79,7 +79,7 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
         notes = [_LAUNCHES] * known_calls
         yield [
             f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}",
-            *text.lines(width=_WIDTH),
+            *text.lines(width=TABLE_WIDTH),
             *notes,
             *more,
         ]

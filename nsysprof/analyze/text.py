@@ -11,7 +11,7 @@ import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import WORTH_ASKING_WHY, annotated
-from nsysprof.analyze.kernel_text import kernels_text
+from nsysprof.analyze.kernel_text import TABLE_WIDTH, kernels_text
 from nsysprof.analyze.range_text import ranges_text
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
@@ -217,7 +217,7 @@ def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
     for answer in breakdown.summaries.values():
         if answer.finding:
             finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "").replace("\u00a0", " ")
-            yield [finding, *answer.show(rows).lines()]
+            yield [finding, *answer.show(rows).lines(width=TABLE_WIDTH)]
 
 
 def verification(result: Verification) -> str:

@@ -291,6 +291,11 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
     return covered
 
 
+def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
+    """Return how long disjoint, sorted intervals cover each stretch of time."""
+    return cover_before(*line, end) - cover_before(*line, start)
+
+
 def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
     """List the numbers of many ranges one after the other: ``size`` numbers from each ``first`` on."""
     before = np.cumsum(size) - size

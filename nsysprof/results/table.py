@@ -314,8 +314,7 @@ def without_empty(
 
 def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> list[list[str]]:
     """Strip the cells, and shorten the names in the first column so that the table fits the width."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    left = width - sum(widths[1:]) - 4 * (len(widths) - 1)  # a head is followed by two blanks more
+    left = width - sum(each + 2 for each in _widths(head, rows, _AFTER_HEAD)[1:])
     return [[one_line(first, max(left, _MIN_NAME_WIDTH)), *map(str.strip, others)] for first, *others in rows]
 
 
