@@ -238,7 +238,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
     (
         "host",
         "sem_wait sem_clockwait sem_timedwait futex pthread_ poll select epoll_wait",
-        "another thread or process is late: see what it does (more loader workers, a shorter lock)",
+        "another thread or process is late or holds a lock, Python's GIL too: see what it does (more loader workers)",
     ),
     ("host", "sleep", "the program sleeps: take that out of the loop"),
     ("host", "read write open fsync", "move input and output to another thread, ahead of need"),
