@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, sums
-from nsysprof.core.intervals import Ints, covered, union, union_length
+from nsysprof.core.intervals import Ints, covered_by, union, union_length
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
@@ -206,15 +206,11 @@ def _around(attribution: Attribution, calls: HostCalls) -> NDArray[np.int32]:
 
 def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
     """How long at least one GPU of the calling process ran during each call."""
-    out = np.zeros(len(start), np.int64)
-    for code, pid in enumerate(trace.processes.tolist()):
-        numbers = zip(trace.devices, trace.gpu_numbers, strict=True)
-        used = sorted({number for device, number in numbers if device.process == code})
-        rows = np.flatnonzero(tid & PROCESS_OF_THREAD == pid)
-        if used and len(rows):
-            busy = union(*(trace.gpu_busy[number] for number in used))
-            out[rows] = covered(busy, start[rows], np.maximum(end[rows], start[rows]))
-    return out
+    used: dict[int, set[int]] = {}  # the numbers of the GPUs of each process
+    for (pid, _), number in trace.gpu_of.items():
+        used.setdefault(pid, set()).add(number)
+    lines = {pid: union(*(trace.gpu_busy[number] for number in gpus)) for pid, gpus in used.items()}
+    return covered_by(lines, tid & PROCESS_OF_THREAD, start, end)
 
 
 # ---- added up
