@@ -18,7 +18,7 @@ from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, table
-from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import quartile_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.details import CALL_KINDS, CUDA_CALL, CallNames, HostCalls
 from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, PROCESS_OF_THREAD, Trace, pid_of, tid_of
@@ -275,8 +275,8 @@ def _added_up(key: Ints, found: _Calls) -> tuple[Ints, Ints, dict[str, Ints]]:
 
 
 def _spread(length: Ints, count: Ints) -> dict[str, Ints]:
-    each = quartiles_of_sorted(length, count)
-    return {"median_ns": each.median, "min_ns": each.low, "max_ns": each.high}
+    names = {"median_ns": 2, "min_ns": 0, "max_ns": 4}
+    return {name: quartile_of_sorted(length, count, number) for name, number in names.items()}
 
 
 def _of_names(name: Ints, length: Ints, numbers: dict[str, Ints]) -> dict[str, Ints]:
@@ -422,6 +422,6 @@ def _first_launches(trace: Trace) -> tuple[int, int]:
     size = np.bincount(group)
     first = np.full(len(size), np.iinfo(np.int64).max)
     np.minimum.at(first, group, start)
-    median = quartiles_of_sorted(sorted_in_groups(group, length)[1], size).median
+    median = quartile_of_sorted(sorted_in_groups(group, length)[1], size)
     lazy = np.flatnonzero((start == first[group]) & (length >= np.maximum(_LAZY * median[group], _LOADS_NS)))
     return len(lazy), int(length[lazy].sum())
