@@ -161,9 +161,8 @@ class Breakdown:
     def warnings(self) -> tuple[str, ...]:
         """Facts to know before believing the numbers."""
         trace = self.attribution.trace
-        moved = self.unified.sentences() if self.unified else ()
         slow = slow_starts(self.columns("merged"), self.instances_of, self.by)
-        return (*trace.report.about.warnings, *trace.warnings, *moved, *self.notes, *slow)
+        return (*trace.report.about.warnings, *trace.warnings, *self.notes, *slow)
 
     @cached_property
     def path_texts(self) -> list[str]:

@@ -88,9 +88,8 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
 
 def _unified_memory(unified: UnifiedMemory | None) -> dict[str, Any] | None:
     """Turn a `UnifiedMemory` into JSON; None where nothing migrated."""
-    if unified is None or not len(unified.migrations):
+    if unified is None or not unified.migrations:
         return None
     of_kernels = ("kernel", "count", "sum_ns", "covered_ns", "fault_covered_ns")  # summaries has all of it
     kernels = ColumnTable({name: unified.kernels.columns[name] for name in of_kernels})
-    tables = {"migrations": unified.migrations, "kernels": kernels}
-    return {"busy_ns": unified.busy_ns, **{name: list(table.records()) for name, table in tables.items()}}
+    return {"busy_ns": unified.busy_ns, "migrations": unified.migrations, "kernels": [*kernels.records()]}

@@ -66,13 +66,15 @@ def find_iterations(trace: Trace) -> OtherRanges:
         members = np.flatnonzero(trace.thread_process == process).tolist()
         calls = slice(int(edges[members[0]]), int(edges[members[-1] + 1])) if members else slice(0, 0)
         gap = _gaps(launches.start[calls], launches.end[calls])
+        paused = gap > launches.end[calls] - launches.start[calls]
         found: dict[int, _Rounds] = {}
         for thread in members:
             own = slice(*edges[thread : thread + 2].tolist())
-            waited = gap[own.start - calls.start : own.stop - calls.start]
+            mine = slice(own.start - calls.start, own.stop - calls.start)
             if own.stop - own.start >= max(min(MIN_ROUNDS), _THREAD_SHARE * (calls.stop - calls.start)):
-                loops = _thread_rounds(symbols[own], exact[own], work[own], waited, own.start)
-                loops = loops or _thread_rounds(exact[own], exact[own], work[own], waited, own.start)
+                loops = _thread_rounds(
+                    symbols[own], exact[own], work[own], gap[mine], paused[mine], own.start
+                )
                 found |= {thread: loops} if loops else {}
         out += _leaders(trace, found, edges)
     return _as_ranges(trace, out) if out else no_ranges()
@@ -125,21 +127,29 @@ class _Stretch:
     end: int
 
 
-def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, first: int) -> _Rounds | None:
-    """The rounds of the loops of a thread, None for none; ``first`` is its first launch, ``work`` ns what each runs."""
+def _thread_rounds(
+    symbols: Ints, exact: Ints, work: Ints, gap: Ints, paused: NDArray[np.bool_], first: int
+) -> _Rounds | None:
+    """The rounds of the loops of a thread, None for none; ``first`` is its first launch, ``work`` ns what each runs.
+
+    Rounds of one launch count where most begin after a pause (``paused``): one kernel without end has no iterations.
+    """
     folds = fold_loops(symbols, exact)
     if not folds:
         return None
     chains = chains_of(folds)
     stretches = list(_stretches(chains, symbols, gap))
-    held, busy, count = (np.zeros(1 + max(each.kind for each in stretches), np.int64) for _ in range(3))
+    held, busy, count, begun = (
+        np.zeros(1 + max(each.kind for each in stretches), np.int64) for _ in range(4)
+    )
     for each in stretches:
         held[each.kind] += each.end - each.starts[0]
         busy[each.kind] += work[each.starts[0] : each.end].sum()
         count[each.kind] += len(each.starts)
+        begun[each.kind] += np.count_nonzero(paused[each.starts])
     much = (held >= MIN_SHARE * len(symbols)) | (busy >= MIN_WORK_SHARE * work.sum())
     needed = np.array([MIN_ROUNDS[at] for at in np.searchsorted(_ROUND_SIZES, held / np.maximum(count, 1))])
-    good = np.flatnonzero(much & (busy > 0) & (count >= needed))
+    good = np.flatnonzero(much & (busy > 0) & (count >= needed) & ((held >= 2 * count) | (2 * begun > count)))
     good = good[np.argsort(-held[good], kind="stable")[:_MAX_KINDS]]
     parts: list[_Rounds] = []
     for number, kind in enumerate([*good[:1].tolist(), *np.sort(good[1:]).tolist()]):

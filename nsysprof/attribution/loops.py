@@ -19,8 +19,7 @@ from nsysprof.core.nesting import enclosing
 _GRAMS = (1, 2, 4, 8, 16)  # lengths of the pieces whose distances propose periods
 _CANDIDATES = 64  # periods to try at a time
 _DEPTH = 12  # how deep loops are in loops at most
-_SEED = 3  # rounds without any variation that make a loop,
-_LONG, _LONG_SEED = 16, 2  # and of rounds of so many tokens
+_SEED = 3  # rounds without any variation that make a loop
 _FOLLOWED, _VARIED = 8, 0.005  # kinds of loops followed through variations, by what they have without
 _PAIRS = 4  # pairs of tokens that tell where in a round they are, from which on one alone proves nothing
 
@@ -109,8 +108,7 @@ def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] 
     """
     equal = (tokens[period:] == tokens[:-period]).astype(np.int8)
     edge = np.flatnonzero(np.diff(np.concatenate([[0], equal, [0]])))
-    rounds_ = _LONG_SEED if period >= _LONG else _SEED
-    long = edge[1::2] - edge[0::2] >= (rounds_ - 1) * period
+    long = edge[1::2] - edge[0::2] >= (_SEED - 1) * period
     for part in (each for each in range(1, period // 2 + 1) if period % each == 0 and long.any()):
         differs = np.append(0, np.cumsum(tokens[part:] != tokens[:-part]))
         places = edge[0::2]  # rounds that are rounds of a shorter loop are none

@@ -101,9 +101,7 @@ def _listed(projected: Counter[_Projected]) -> str:
     return " and ".join(map(str, projected.elements())) or "nothing"
 
 
-def _projected(
-    trace: Trace,
-) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str], dict[_Where, str]]:
+def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str], dict[_Where, str]]:
     """Our projection of every range with GPU work, the names of all ranges, and where nsys is known to answer
     otherwise, with the reason.
     """

@@ -22,8 +22,6 @@ from nsysprof.statistics.contrast import (
 )
 from nsysprof.statistics.summary import summarize
 
-__all__ = ["BenchDiff", "compare_runs", "regressions"]
-
 MORE, LESS = "more", "less"
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")
@@ -162,7 +160,6 @@ def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Ite
 
 
 def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
-    """A row per place and metric, place by place."""
     rows = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
     rows[_METRICS[2]] = {
         place: _memory(before, after, rules)
@@ -170,7 +167,15 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
         if (before := old[place].memory_bytes("peak")) and (after := new[place].memory_bytes("peak"))
     }
     return [
-        {**_where(old[place]), "metric": metric, "overlap": _overlap(row), **row}
+        {
+            "configuration": (shape := old[place].shape).id,
+            **shape.sizes,
+            "dtype": shape.dtype,
+            "backend": old[place].backend,
+            "metric": metric,
+            "overlap": row["before_low"] <= row["after_high"] and row["after_low"] <= row["before_high"],
+            **row,
+        }
         for place in common
         for metric in _METRICS
         if (row := rows[metric].get(place))
@@ -220,11 +225,6 @@ def _aa_noise(point: BenchPoint) -> float:
     return noise_of(float(np.median(point.samples("aa")) / np.median(point.latency_ns)))
 
 
-def _where(point: BenchPoint) -> dict[str, Any]:
-    shape = point.shape
-    return {"configuration": shape.id, **shape.sizes, "dtype": shape.dtype, "backend": point.backend}
-
-
 def _ends(median: float, low: float, high: float, n: int, name: str) -> dict[str, Any]:
     return {name: median, f"{name}_low": low, f"{name}_high": high, f"{name}_n": n}
 
@@ -246,7 +246,3 @@ def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
         "verdict": (MORE if after > before else LESS) if clear else NO_CLEAR_CHANGE,
         "reason": "counted, does not vary",
     }
-
-
-def _overlap(row: Mapping[str, Any]) -> bool:
-    return bool(row["before_low"] <= row["after_high"] and row["after_low"] <= row["before_high"])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
-from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
+from nsysprof.commands.report_options import options_unfolded
+from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.compose import Request

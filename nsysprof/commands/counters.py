@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.progress import echo, print_message
-from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
-from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
+from nsysprof.commands.report_options import (
+    RulesOption,
+    SpreadsheetOption,
+    Threads,
+    ThreadsOption,
+    options_unfolded,
+)
+from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.outputs import Outputs
@@ -65,8 +71,7 @@ class CountingOptions:
         ),
     ] = None
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs."),
+        bool, typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs.")
     ] = False
     threads: ThreadsOption = Threads.FOLLOW
     cache_control: Annotated[
@@ -151,7 +156,6 @@ def _outputs(output: str | None, default: str) -> Outputs:
 
 
 def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
-    """Print what was counted, and last the command to go on with."""
     from nsysprof.core.text import quote_path, visible
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify

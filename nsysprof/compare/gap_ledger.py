@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex
 from nsysprof.compare.op_causes import Causes
+from nsysprof.core.columns import ranks
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
@@ -138,13 +139,8 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
         raise AssertionError("the rows do not add up to the difference of span")
     frame["share"] = frame["delta_ns"] / difference if difference else np.nan
     size = np.maximum(frame["base_ns"].abs(), frame["new_ns"].abs())
-    order = np.lexsort((_ranks(causes), frame["delta_ns"], -size, -frame["delta_ns"].abs()))
+    order = np.lexsort((ranks(causes), frame["delta_ns"], -size, -frame["delta_ns"].abs()))
     return frame.iloc[order].reset_index(drop=True)
-
-
-def _ranks(texts: Sequence[str]) -> NDArray[np.intp]:
-    """The place of each text in their alphabetical order."""
-    return np.argsort(np.argsort(np.array(texts, object), kind="stable"))
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
@@ -200,7 +196,7 @@ def evidence_rows(
             "sum_ns": total,
         }
     )
-    order = np.lexsort((block, trace.op_name_rank[kernel], _ranks(causes.texts)[cause], -total))
+    order = np.lexsort((block, trace.op_name_rank[kernel], ranks(causes.texts)[cause], -total))
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
     return frame.iloc[order].reset_index(drop=True), place[group]

@@ -15,14 +15,7 @@ from nsysprof.compare.totals import totals_table
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
-from nsysprof.results.table import (
-    TextTable,
-    code_block,
-    escape_markdown,
-    spread_text,
-    without_empty,
-    wrap,
-)
+from nsysprof.results.table import TextTable, code_block, escape_markdown, spread_text, without_empty, wrap
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import Report
 

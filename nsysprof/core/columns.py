@@ -72,6 +72,13 @@ def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArra
     return out
 
 
+def ranks(texts: Sequence[Any]) -> NDArray[np.int32]:
+    """Return the place of each text, or other value, among the sorted ones; of equal ones the first comes first."""
+    rank = np.empty(len(texts), np.int32)
+    rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+    return rank
+
+
 class Coder:
     """Distinct int64 values met so far, in order of first appearance, and their codes.
 
@@ -115,6 +122,31 @@ class Coder:
         won = free & (self._keys[slots] == distinct)
         self._codes[slots[won]] = codes[won]
         return codes[inverse.reshape(-1)]
+
+
+class RowCoder:
+    """Distinct rows of int64 columns met so far, and their codes, like those of `Coder`."""
+
+    def __init__(self, columns: int) -> None:
+        self._values = [Coder() for _ in range(columns)]
+        self._rows = [
+            Coder() for _ in range(columns)
+        ]  # code of the row without its last value, code of that value
+
+    def encode(self, *columns: np.ndarray) -> np.ndarray:
+        """Return the int32 code of each row; new rows get the next codes."""
+        code = np.zeros(len(columns[0]), np.int64)
+        for values, rows, column in zip(self._values, self._rows, columns, strict=True):
+            code = rows.encode((code.astype(np.int64) << 32) | values.encode(column))
+        return code
+
+    def rows(self) -> list[tuple[int, ...]]:
+        """Return the row of each code."""
+        code, columns = np.arange(len(self._rows[-1])), []
+        for values, rows in zip(self._values[::-1], self._rows[::-1], strict=True):
+            code, last = np.divmod(rows.values[code], 1 << 32)
+            columns.append(values.values[last].tolist())
+        return list(zip(*columns[::-1], strict=True))
 
 
 def _slots(values: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ Intervals are half-open ``[start, end)`` for lengths; containment is inclusive a
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,6 +292,22 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
     last_end = np.append(_FIRST, end)[place]
     covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
     return covered
+
+
+def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
+    """Return how long disjoint, sorted intervals cover each stretch of time."""
+    return cover_before(*line, end) - cover_before(*line, start)
+
+
+def covered_by(
+    lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer], start: Ints, end: Ints
+) -> Ints:
+    """Return how long each stretch of time is `covered` by the one of ``lines`` that ``line`` names, 0 without it."""
+    out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
+    for number in lines:
+        rows = np.flatnonzero(line == number)
+        out[rows] = covered(lines[number], start[rows], end[rows])
+    return out
 
 
 def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -151,7 +151,6 @@ def _run_once(
     outputs: Outputs,
     echo: Echo,
 ) -> _Counted:
-    """Run the program once under ncu, and read ncu's report."""
     out, log = folder / run.name, folder / LOG
     results = folder / f"{run.name}-results.json" if request.results else None
     since = log.stat().st_size if log.exists() else 0
@@ -188,7 +187,6 @@ def _rows(request: CountRequest, run: CountingRun, options: Collection[str], rep
 
 
 def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[str]:
-    """Describe what the table lacks, or holds with a caveat."""
     passes = max(record["runs"][0]["passes"], default=1)
     if passes > 1:
         yield (

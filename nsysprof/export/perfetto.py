@@ -282,7 +282,7 @@ def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
 
 
 def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
-    trace, details, calls = source.trace, source.details, source.calls
+    trace, calls, sizes = source.trace, source.calls, source.trace.copy_sizes()
     ops, fate = trace.ops, source.breakdown.attribution.op_outcome
     names = pieces(_op_names(source, texts))
     shapes, shape = _op_shapes(source, texts)
@@ -295,7 +295,7 @@ def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
 
     def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
         row = slices.row[at]
-        start, end, size, linked = ops.start[row], ops.end[row], details.size[row], call[row] >= 0
+        start, end, size, linked = ops.start[row], ops.end[row], sizes[row], call[row] >= 0
         # Arrows run forwards in time: an op before its launch cannot be the end of one.
         late = linked & (start >= called[row])
         early, backwards, sized = linked & ~late, end < start, size >= 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.formats.answers import EXPORT_SCHEMA
-from nsysprof.trace.details import CallList, MemoryUse, OpDetails
+from nsysprof.trace.details import CallList, OpDetails
 from nsysprof.trace.report import Progress
 from nsysprof.trace.trace import Trace
 from nsysprof.why.instance import PathPieces
@@ -22,7 +22,7 @@ class ExportSource:
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
     is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
-    ``memory`` is empty where it was not recorded. ``waits`` are those on the critical path of windows, None where
+    ``waits`` are those on the critical path of windows, None where
     there are none or nobody asked.
     """
 
@@ -31,7 +31,6 @@ class ExportSource:
     calls: CallList
     call: NDArray[np.int32]
     path: NDArray[np.int32]
-    memory: tuple[MemoryUse, ...]
     waits: PathPieces | None = None
 
     @property
@@ -65,8 +64,7 @@ def export_source(breakdown: Breakdown, progress: Progress | None = None) -> Exp
     trace = attribution.trace
     reader = trace.report.reader
     details, calls = reader.op_details(trace), reader.call_list(progress)
-    memory = trace.memory.by_use()
     launches = trace.launches
     path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
     call = calls.find(trace.threads[launches.thread], launches.start, launches.end)
-    return ExportSource(breakdown, details, calls, call, path, memory)
+    return ExportSource(breakdown, details, calls, call, path)

@@ -172,7 +172,7 @@ def _paths(source: ExportSource, path: NDArray[np.int32]) -> dict[str, Column]:
 
 def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     breakdown, trace, details = source.breakdown, source.trace, source.details
-    attribution, ops = breakdown.attribution, trace.ops
+    attribution, ops, size = breakdown.attribution, trace.ops, trace.copy_sizes()
     labels = device_labels(trace)
     gpus = list(dict.fromkeys(labels.values()))
     gpu_of_device = np.array([gpus.index(labels[number]) for number in trace.gpu_numbers], np.int32)
@@ -218,7 +218,7 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
             "registers": _id(details.registers[rows]),
             "static_shared_bytes": _id(details.static_shared[rows]),
             "dynamic_shared_bytes": _id(details.dynamic_shared[rows]),
-            "size_bytes": _id(details.size[rows]),
+            "size_bytes": _id(size[rows]),
             "cause": Column(name, breakdown.kinds.cause),
             "captured_path": Column(captured[rows], breakdown.path_texts),
         }

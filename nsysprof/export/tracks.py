@@ -223,18 +223,13 @@ def _kernels_in_flight(trace: Trace) -> Iterator[tuple[int, Steps]]:
 
 def _add_memory(out: list[Track], source: ExportSource, place: dict[object, int], before: int) -> None:
     trace = source.trace
-    gpus = {
-        (int(trace.processes[device.process]), device.cuda_id): number
-        for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
-    }
-    for use in source.memory:
-        key = use.process, use.device
-        gpu = gpus.get(key, key)
+    for (process, device, kind), steps in trace.memory.by_use().items():
+        gpu = trace.gpu_of.get((process, device), (process, device))
         if gpu not in place:  # a device on which nothing ran
             place[gpu] = before + len(out)
-            out.append(Track(f"device {use.device} of pid {pid_of(use.process)}", None))
-        name = f"{use.kind} memory · pid {pid_of(use.process)}"
-        out.append(Track(name, place[gpu], content=Steps("bytes", use.time, use.size)))
+            out.append(Track(f"device {device} of pid {pid_of(process)}", None))
+        name = f"{kind} memory · pid {pid_of(process)}"
+        out.append(Track(name, place[gpu], content=Steps("bytes", *steps)))
 
 
 def _add_projection(

@@ -56,8 +56,11 @@ def plan_heatmap(fleet: Fleet) -> Bars:
             f"{_DARKEST_RATIO:.1f}x or more",
         ),
     )
+    gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
+    own = "own time: all but exposed communication"
+    subtitle = one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
     return Bars(
-        heading=Heading(_heatmap_title(fleet), _heatmap_subtitle(fleet), legend=list(_PART_COLOURS.values())),
+        heading=Heading(_heatmap_title(fleet), subtitle, legend=list(_PART_COLOURS.values())),
         labels=[
             f"rank {rank} {mark}".rstrip() for rank, mark in zip(fleet.ranks["rank"], marks, strict=True)
         ],
@@ -93,7 +96,6 @@ def _cells(fleet: Fleet, columns: list[str]) -> tuple[NDArray[np.float64], NDArr
 
 
 def _cell_texts(ratio: float, own: float) -> tuple[str, ...]:
-    """Write the text of a cell, and a shorter one."""
     short = format_ratio(ratio) if math.isfinite(ratio) else ""
     return (f"{format_ns(own)} · {short}", short) if short else ()
 
@@ -116,12 +118,6 @@ def _heatmap_title(fleet: Fleet) -> str:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
     return f"{state.short}; within an iteration the slowest rank takes {apart} the fastest one's own time"
-
-
-def _heatmap_subtitle(fleet: Fleet) -> str:
-    gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
-    own = "own time: all but exposed communication"
-    return one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
 
 
 def _wrapped_name(fleet: Fleet, path: str) -> list[str]:

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import Column as Values
-from nsysprof.core.columns import ColumnTable, Texts, distinct, sums
-from nsysprof.core.intervals import Index, Ints, cover_before, merge
+from nsysprof.core.columns import ColumnTable, Texts, distinct, ranks, sums
+from nsysprof.core.intervals import Index, Ints, covered_by, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.hardware.peaks import link_bytes_per_s
 from nsysprof.results.table import Column, table
 from nsysprof.statistics.distributions import grouped_quartiles
-from nsysprof.summaries.summary import Answer, Asked, Summary
+from nsysprof.summaries.summary import Answer, Asked, Summary, mostly
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMORY_KINDS, MIGRATION, Trace
 
 SMALL = 64 << 10  # bytes: below, a copy takes as long as its launch
 _BLOCKING = ("", "no", "pageable", "sync")
 _WAITS = re.compile(r"(?:cuda|cu)Memcpy(?!\w*(?:Async|Peer))")
+_OF_HOST = ("pageable", "pinned")  # of `MEMORY_KINDS`
 _DIRECTIONS = {"HtoD": "host-to-device", "DtoH": "device-to-host", "DtoD": "device-to-device"}
 
 COPIES = table(
@@ -38,26 +38,24 @@ COPIES = table(
         "blocking": "whether the host waited: `sync` in a call that returns when all is copied, `pageable` in an Async"
         " call, as memory of the host was not pinned, or `no`; empty where not recorded",
         "count": "how many ran",
-        "size_bytes": Column("", "bytes that they moved or set", head="size"),
-        "sum_ns": Column("", "their added durations", head="sum"),
-        "bytes_per_s": Column("", "those bytes in that time; empty where no time passed", head="rate"),
+        "size_bytes": Column("", "bytes that they moved or set", "size"),
+        "sum_ns": Column("", "their added durations", "sum"),
+        "bytes_per_s": Column("", "those bytes in that time; empty where no time passed", "rate"),
         "median_bytes_per_s": "median of the rates of single ones",
-        "link_share": Column(
-            "", "part of what PCIe or NVLink carries, by the name of the GPU", head="of link"
-        ),
+        "link_share": Column("", "part of what PCIe or NVLink carries, by the name of the GPU", "of link"),
         "overlapped_ns": "time of them in which kernels ran on the same GPU",
         "small_count": f"how many moved less than {format_bytes(SMALL)}",
         "small_bytes": "bytes that those moved",
     },
 )
+_OF_BOTH = ("count", "size_bytes", "sum_ns", "bytes_per_s", "link_share")
 _SHOWN = (
-    Column("what", "", head="copies"),
-    *(column for column in COPIES.columns if column.name in ("count", "size_bytes", "sum_ns", "bytes_per_s")),
-    Column("link_share", "", head="of link"),
-    Column("overlapped_share", "", head="overlap"),
-    Column("waited_share", "", head="waited"),
-    Column("small_share", "", head="small"),
-    Column("most", "", head="most in range", cell=lambda text: one_line(text, 36)),
+    Column("what", "", "copies"),
+    *(column for column in COPIES.columns if column.name in _OF_BOTH),
+    Column("overlapped_share", "", "overlap"),
+    Column("waited_share", "", "waited"),
+    Column("small_share", "", "small"),
+    Column("most", "", "most in range", cell=lambda text: one_line(text, 36)),
 )
 
 
@@ -83,131 +81,112 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     recorded = attribution.recorded or trace  # which has the real launches
     ops, size = trace.copy_ops[some], np.maximum(trace.copies.size_bytes[some], 0)
     length = trace.ops.end[ops] - trace.ops.start[ops]
-    call = _of_launch(recorded.launches.name, recorded, ops)
-    owner = _of_launch(attribution.owner, trace, ops)
-    keys = [
-        np.append(asked.merged_of, -1)[owner],
-        trace.op_gpu[ops],
-        trace.ops.name[ops],
-        trace.copies.source[some],
-        trace.copies.destination[some],
-        call,
-        _blocking(recorded, ops, call, trace.copies.source[some], trace.copies.destination[some]),
-    ]
-    first, row = distinct(*keys)
-
-    def added(values: NDArray[Any]) -> Ints:
-        return sums(row, values, len(first))
-
-    timed, small = length > 0, size < SMALL
-    each = (size[timed] * 1e9 / length[timed]).astype(np.int64)
-    count, sum_ns, size_bytes = np.bincount(row), added(length), added(size)
-    rate = _part(size_bytes * 1e9, sum_ns)
-    median = grouped_quartiles(row[timed], each, len(first)).median
-    path, gpu, name, source, destination, call, blocking = (key[first] for key in keys)
-    link = rate / _link(trace, gpu, name)
-    labels = device_labels(trace)
-    columns: dict[str, Values] = {
-        "merged_path": Texts(path, [*asked.merged, ""]),
-        "gpu": Texts(gpu, [labels.get(number, "") for number in range(max(labels) + 1)]),
-        "operation": Texts(name, trace.op_names),
+    owner, labels = np.append(attribution.owner, -1)[trace.ops.launch[ops]], device_labels(trace)
+    call = np.append(recorded.launches.name, -1)[recorded.ops.launch[ops]]
+    source, destination = trace.copies.source[some], trace.copies.destination[some]
+    keys = {
+        "merged_path": Texts(np.append(asked.merged_of, -1)[owner], [*asked.merged, ""]),
+        "gpu": Texts(trace.op_gpu[ops], [labels.get(number, "") for number in range(max(labels) + 1)]),
+        "operation": Texts(trace.ops.name[ops], trace.op_names),
         "source": Texts(source, MEMORY_KINDS),
         "destination": Texts(destination, MEMORY_KINDS),
         "call": Texts(call, [*trace.call_names, ""]),
-        "blocking": Texts(blocking, _BLOCKING),
-        "count": count,
-        "size_bytes": size_bytes,
-        "sum_ns": sum_ns,
-        "bytes_per_s": rate,
-        "median_bytes_per_s": np.where(np.bincount(row[timed], minlength=len(first)) > 0, median, np.nan),
-        "link_share": np.where(link <= 1, link, np.nan),  # more than that, the name says nothing of the link
-        "overlapped_ns": added(_beside_kernels(trace, ops)),
-        "small_count": added(small),
-        "small_bytes": added(np.where(small, size, 0)),
+        "blocking": Texts(_blocking(recorded, ops, call, source, destination), _BLOCKING),
     }
-    calls = np.argsort(np.argsort([*trace.call_names, ""], kind="stable"), kind="stable")[call]
-    order = np.lexsort((destination, source, calls, trace.op_name_rank[name], gpu, path, -sum_ns))
-    return ColumnTable(columns).take(order)
-
-
-def _of_launch(values: NDArray[np.integer], trace: Trace, ops: Index) -> NDArray[np.integer]:
-    """Take a value of the launch of each op; -1 for those without one."""
-    launch = trace.ops.launch[ops]
-    out = np.full(len(ops), -1, np.int64)
-    out[launch >= 0] = values[launch[launch >= 0]]
-    return out
+    first, row = distinct(*(key.codes for key in keys.values()))
+    timed, small = length > 0, size < SMALL
+    count, timed_count = np.bincount(row), np.bincount(row[timed], minlength=len(first))
+    sum_ns, size_bytes, overlapped, small_count, small_bytes = (
+        sums(row, values, len(first))
+        for values in (length, size, _beside_kernels(trace, ops), small, np.where(small, size, 0))
+    )
+    rate = _part(size_bytes * 1e9, sum_ns)
+    each = (size[timed] * 1e9 / length[timed]).astype(np.int64)
+    median = grouped_quartiles(row[timed], each, len(first)).median
+    codes = {name: key.codes[first] for name, key in keys.items()}
+    link = rate / _link(trace, codes["gpu"], codes["operation"])
+    rows = ColumnTable(
+        {
+            **{name: key[first] for name, key in keys.items()},
+            "count": count,
+            "size_bytes": size_bytes,
+            "sum_ns": sum_ns,
+            "bytes_per_s": rate,
+            "median_bytes_per_s": np.where(timed_count > 0, median, np.nan),
+            "link_share": np.where(
+                link <= 1, link, np.nan
+            ),  # more than that, the name says nothing of the link
+            "overlapped_ns": overlapped,
+            "small_count": small_count,
+            "small_bytes": small_bytes,
+        }
+    )
+    codes["call"] = ranks(keys["call"].words)[codes["call"]]
+    codes["operation"] = trace.op_name_rank[codes["operation"]]
+    by = ("destination", "source", "call", "operation", "gpu", "merged_path")
+    return rows.take(np.lexsort((*(codes[name] for name in by), -sum_ns)))
 
 
 def _blocking(
-    trace: Trace,
-    ops: Index,
-    call: NDArray[np.integer],
-    source: NDArray[np.uint8],
-    destination: NDArray[np.uint8],
+    trace: Trace, ops: Index, call: NDArray[Any], source: NDArray[Any], destination: NDArray[Any]
 ) -> NDArray[np.uint8]:
     """Say which of `_BLOCKING` each copy or memset is; copies within a GPU and replayed ones block no host."""
-    host = [MEMORY_KINDS.index(kind) for kind in ("pageable", "pinned")]
+    pageable, host = ((source == kind) | (destination == kind) for kind in map(MEMORY_KINDS.index, _OF_HOST))
     waits = np.array([*(_WAITS.match(name) is not None for name in trace.call_names), False])[call]
-    memory = np.isin(source, host) | np.isin(destination, host)
-    pageable = (source == host[0]) | (destination == host[0])
-    ways = [call < 0, trace.ops.from_graph[ops] | ~memory, waits, pageable]
-    out: NDArray[np.uint8] = np.select(ways, [0, 1, 3, 2], 1).astype(np.uint8)
-    return out
+    ways = [call < 0, trace.ops.from_graph[ops] | ~(pageable | host), waits, pageable]
+    return np.select(ways, [0, 1, 3, 2], 1).astype(np.uint8)
 
 
-def _link(trace: Trace, gpu: NDArray[np.int32], name: NDArray[np.int32]) -> NDArray[np.float64]:
+def _link(trace: Trace, gpu: NDArray[Any], name: NDArray[Any]) -> NDArray[np.float64]:
     """Find what the link carries that copies of that GPU and name take, in bytes per second; NaN where not known."""
     out = np.full(len(gpu), np.nan)
-    place = {"HtoD": False, "DtoH": False, "HtoA": False, "AtoH": False, "PtoP": True}
     for number, code in set(zip(gpu.tolist(), name.tolist(), strict=True)):
         device = trace.devices[trace.gpu_numbers.index(number)].gpu
         direction = trace.op_names[code].removeprefix("memcpy ")
-        if device is not None and direction in place:
-            about = trace.report.about.gpus[device]
-            speed = link_bytes_per_s(about.name, about.compute_capability, to_gpus=place[direction])
+        if device is not None and direction in ("HtoD", "DtoH", "HtoA", "AtoH", "PtoP"):
+            about, to_gpus = trace.report.about.gpus[device], direction == "PtoP"
+            speed = link_bytes_per_s(about.name, about.compute_capability, to_gpus=to_gpus)
             out[(gpu == number) & (name == code)] = speed
     return out
 
 
 def _beside_kernels(trace: Trace, ops: Index) -> Ints:
     """Find for how long kernels run beside each of these ops, on its GPU."""
-    out = np.zeros(len(ops), np.int64)
-    gpu, kind = trace.op_gpu[ops], trace.ops.kind
+    start, end, kind, gpu = trace.ops.start, trace.ops.end, trace.ops.kind, trace.op_gpu[ops]
     computes = np.where((kind == KERNEL) | (kind == GRAPH), trace.op_gpu, -1).astype(np.int16)
-    for number in np.unique(gpu).tolist():
-        kernels, mine = np.flatnonzero(computes == number), np.flatnonzero(gpu == number)
-        line = merge(trace.ops.start[kernels], trace.ops.end[kernels])
-        start, end = trace.ops.start[ops[mine]], trace.ops.end[ops[mine]]
-        out[mine] = cover_before(*line, np.maximum(end, start)) - cover_before(*line, start)
-    return out
+    kernels = {number: np.flatnonzero(computes == number) for number in np.unique(gpu).tolist()}
+    lines = {number: merge(start[rows], end[rows]) for number, rows in kernels.items()}
+    return covered_by(lines, gpu, start[ops], end[ops])
 
 
 def _by_direction(rows: ColumnTable) -> ColumnTable:
     """Add the rows up by what was done and the kinds of memory: what readers see, the longest first."""
     first, group = distinct(*(rows.texts(name).codes for name in ("operation", "source", "destination")))
     waits = rows.texts("blocking").codes >= _BLOCKING.index("pageable")
-    numbers = {name: rows[name] for name in ("count", "size_bytes", "sum_ns", "overlapped_ns", "small_count")}
     count, size, sum_ns, overlapped, small, waited = (
         sums(group, values, len(first))
-        for values in (*numbers.values(), np.where(waits, rows["size_bytes"], 0))
+        for values in (
+            *(rows[name] for name in ("count", "size_bytes", "sum_ns", "overlapped_ns", "small_count")),
+            np.where(waits, rows["size_bytes"], 0),
+        )
     )
-    _, part = distinct(group, rows.texts("merged_path").codes)
-    most = np.lexsort((np.arange(len(rows)), -sums(part, rows["sum_ns"], len(rows))[part], group))
-    most = most[np.append(True, group[most][1:] != group[most][:-1])]
-    at_peak = np.bincount(
-        group, rows["link_share"] * rows["sum_ns"], len(first)
-    )  # time of a link at its best
-    columns: dict[str, Values] = {
-        "what": Texts(np.arange(len(first)), [_what(row) for row in rows.take(first).records()]),
-        **{"count": count, "size_bytes": size, "sum_ns": sum_ns},
-        "bytes_per_s": _part(size * 1e9, sum_ns),
-        "link_share": _part(at_peak, sum_ns),
-        "overlapped_share": _part(overlapped, sum_ns),
-        "waited_share": _part(waited, size),
-        "small_share": _part(small, count),
-        "most": rows.texts("merged_path")[most],
-    }
-    return ColumnTable(columns).take(np.lexsort([-sum_ns]))
+    at_peak = np.bincount(group, rows["link_share"] * rows["sum_ns"], len(first))
+    path = rows.texts("merged_path")
+    shown = ColumnTable(
+        {
+            "what": Texts(np.arange(len(first)), [_what(row) for row in rows.take(first).records()]),
+            "count": count,
+            "size_bytes": size,
+            "sum_ns": sum_ns,
+            "bytes_per_s": _part(size * 1e9, sum_ns),
+            "link_share": _part(at_peak, sum_ns),  # the time that it would take at its best
+            "overlapped_share": _part(overlapped, sum_ns),
+            "waited_share": _part(waited, size),
+            "small_share": _part(small, count),
+            "most": Texts(mostly(group, path.codes, rows["sum_ns"]), path.words),
+        }
+    )
+    return shown.take(np.argsort(-sum_ns, kind="stable"))
 
 
 def _part(part: NDArray[Any], whole: Ints) -> NDArray[np.float64]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, stack_tables, sums
 from nsysprof.core.intervals import Index, Ints, slice_reduce
 from nsysprof.core.text import one_line
@@ -35,42 +34,30 @@ MEMORY = table(
     "memory.csv",
     "a row per merged path, GPU and kind of memory, inner ranges included; of no path: the whole recording",
     {
-        "merged_path": Column("", "merged path of the range", head="range", cell=_path),
-        "gpu": Column("", "GPU on which it was allocated", head="GPU"),
+        "merged_path": Column("", "merged path of the range", "range", _path),
+        "gpu": Column("", "GPU on which it was allocated", "GPU"),
         "kind": "device, managed, pinned …, or pool: what memory pools hold, in use or not",
         "instances": "instances of the range",
         "allocations": "how often something was allocated inside",
-        "allocated_bytes": Column("", "bytes that were", head="allocated"),
+        "allocated_bytes": Column("", "bytes that were", "allocated"),
         "releases": "how often something was given back inside",
-        "freed_bytes": Column("", "bytes that were", head="freed"),
-        "live_at_end_bytes": Column("", "live on that GPU when its last instance ended", head="live at end"),
-        "peak_bytes": Column("", "the most that was live there while an instance was open", head="peak"),
+        "freed_bytes": Column("", "bytes that were", "freed"),
+        "live_at_end_bytes": Column("", "live on that GPU when its last instance ended", "live at end"),
+        "peak_bytes": Column("", "the most that was live there while an instance was open", "peak"),
         "owned_at_peak_bytes": Column(
             "",
             "of what was live at the peak of all, what the range itself had allocated; 0 of pools",
-            head="owned",
+            "owned",
         ),
         "kept_bytes": "of what the range itself had allocated, what was still live when its last instance ended",
         "kept_in": "in how many of its instances that was allocated",
         "growth_bytes": Column(
             "",
             "by how much what is live at the end of an instance grows from one to the next, where it does so steadily",
-            head="grows by",
+            "grows by",
         ),
     },
 )
-
-
-@dataclass(frozen=True)
-class _Line:
-    """One kind of memory on one GPU: its ``changes`` (rows of the events), and ``size`` from each ``time`` on."""
-
-    gpu: str
-    kind: str
-    processes: NDArray[np.int64]
-    changes: Index
-    time: Ints
-    size: Ints
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
@@ -109,7 +96,10 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
         return None
     trace = attribution.trace
     owner = _owners(attribution, events)
-    whole = stack_tables([_rows(trace, asked, line, owner) for line in _lines(trace)])
+    lines: dict[tuple[str, str], list[int]] = {}
+    for code, (label, (_, _, kind)) in enumerate(zip(_gpus(trace), events.uses, strict=True)):
+        lines.setdefault((label, kind), []).append(code)
+    whole = stack_tables([_rows(trace, asked, owner, codes) for _, codes in sorted(lines.items())])
     inner = whole.texts("merged_path").codes >= 0
     by_size = -whole["allocated_bytes"], -whole["owned_at_peak_bytes"]
     rows = whole.take(np.lexsort((whole.texts("merged_path").codes, *by_size, inner)))
@@ -126,28 +116,11 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
 def _gpus(trace: Trace) -> list[str]:
     """The label of the GPU of each of ``trace.memory.uses``."""
     labels = device_labels(trace)
-    known = {
-        (int(trace.processes[device.process]), device.cuda_id): labels[number]
-        for device, number in zip(trace.devices, trace.gpu_numbers, strict=True)
-    }
-    unknown = "device {1} of pid {0}"  # on which nothing ran
-    return [
-        known.get((process, device)) or unknown.format(pid_of(process), device)
+    known = {device: labels[number] for device, number in trace.gpu_of.items()}
+    return [  # on some devices nothing ran
+        known.get((process, device), f"device {device} of pid {pid_of(process)}")
         for process, device, _ in trace.memory.uses
     ]
-
-
-def _lines(trace: Trace) -> list[_Line]:
-    """Make the `_Line` of each GPU and kind of memory, in their order."""
-    events, groups = trace.memory, dict[tuple[str, str], list[int]]()
-    for code, (label, (_, _, kind)) in enumerate(zip(_gpus(trace), events.uses, strict=True)):
-        groups.setdefault((label, kind), []).append(code)
-    out = []
-    for (label, kind), codes in sorted(groups.items()):
-        chosen = np.isin(events.use, codes)
-        processes = np.array([events.uses[code][0] for code in codes])
-        out.append(_Line(label, kind, processes, np.flatnonzero(chosen), *events.over_time(chosen)))
-    return out
 
 
 def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]:
@@ -160,9 +133,11 @@ def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]
     return out
 
 
-def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -> ColumnTable:
-    """Make the rows of one line; ``owner`` is the range of each change, -1 for none."""
-    events, changes, path = trace.memory, line.changes, np.append(asked.merged_of, -1)
+def _rows(trace: Trace, asked: Asked, owner: NDArray[np.integer], codes: list[int]) -> ColumnTable:
+    """Make the rows of some uses, of one kind of memory on one GPU; ``owner`` is the range of each change, -1: none."""
+    events, path = trace.memory, np.append(asked.merged_of, -1)
+    chosen = np.isin(events.use, codes)
+    changes, line = np.flatnonzero(chosen), events.over_time(chosen)
     paths = _with_ancestors(path[owner[changes]], asked.parent)
     count = len(paths) + 1  # the last row is the whole recording
     place = np.full(len(asked.parent) + 1, count - 1)
@@ -172,27 +147,29 @@ def _rows(trace: Trace, asked: Asked, line: _Line, owner: NDArray[np.integer]) -
     inside = np.stack([sums(at, values, count) for values in each], axis=1)
     for row, up in zip(range(len(paths) - 1, -1, -1), place[asked.parent[paths[::-1]]].tolist(), strict=True):
         inside[up] += inside[row]
-    top = line.time[np.argmax(line.size)]
+    top = line[0][np.argmax(line[1])]
     held = np.flatnonzero((change > 0) & (events.time[changes] <= top) & (events.until[changes] > top))
-    instances, last, live, peak, growth = _over_instances(trace, asked, line, place, count)
+    instances, last, live, peak, growth = _over_instances(
+        trace, asked, [events.uses[code][0] for code in codes], line, place, count
+    )
     kept = np.flatnonzero((change > 0) & (events.until[changes] > last[at]))
     keepers = np.unique(owner[changes[kept]])
-    kinds = [kind for _, _, kind in events.uses]
     names = ("allocations", "allocated_bytes", "releases", "freed_bytes")
-    columns: dict[str, Values] = {
-        "merged_path": Texts(np.append(paths, -1), [*asked.merged, ""]),
-        "gpu": Texts(np.full(count, _gpus(trace).index(line.gpu)), _gpus(trace)),
-        "kind": Texts(np.full(count, kinds.index(line.kind)), kinds),
-        "instances": instances,
-        **{name: inside[:, at] for at, name in enumerate(names)},
-        "live_at_end_bytes": live,
-        "peak_bytes": peak,
-        "owned_at_peak_bytes": sums(at[held], change[held], count),
-        "kept_bytes": sums(at[kept], change[kept], count),
-        "kept_in": np.bincount(place[path[keepers]], minlength=count),
-        "growth_bytes": growth,
-    }
-    return ColumnTable(columns)
+    return ColumnTable(
+        {
+            "merged_path": Texts(np.append(paths, -1), [*asked.merged, ""]),
+            "gpu": Texts(np.full(count, codes[0]), _gpus(trace)),
+            "kind": Texts(np.full(count, codes[0]), [kind for _, _, kind in events.uses]),
+            "instances": instances,
+            **{name: inside[:, at] for at, name in enumerate(names)},
+            "live_at_end_bytes": live,
+            "peak_bytes": peak,
+            "owned_at_peak_bytes": sums(at[held], change[held], count),
+            "kept_bytes": sums(at[kept], change[kept], count),
+            "kept_in": np.bincount(place[path[keepers]], minlength=count),
+            "growth_bytes": growth,
+        }
+    )
 
 
 def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> Index:
@@ -206,20 +183,20 @@ def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> In
 
 
 def _over_instances(
-    trace: Trace, asked: Asked, line: _Line, place: Index, count: int
+    trace: Trace, asked: Asked, processes: list[int], line: tuple[Ints, Ints], place: Index, count: int
 ) -> tuple[Ints, Ints, Ints, Ints, NDArray[np.float64]]:
     """Count the instances of each row; find the end of the last, what is live then, the peak inside, and the growth."""
     ranges = trace.ranges
-    mine = np.isin(trace.processes, line.processes)[trace.thread_process][ranges.thread]
+    mine = np.isin(trace.processes, processes)[trace.thread_process][ranges.thread]
     rows = np.flatnonzero(mine & (place[asked.merged_of] < count - 1))
     rows = rows[np.lexsort((ranges.start[rows], ranges.end[rows], asked.merged_of[rows]))]
     of, start, end = place[asked.merged_of[rows]], ranges.start[rows], ranges.end[rows]
     instances = np.bincount(of, minlength=count)
     last, live, peak = (np.zeros(count, np.int64) for _ in range(3))
-    at_end = live_at(line.time, line.size, end)
+    at_end = live_at(*line, end)
     last[of], live[of] = end, at_end  # the last one counts
-    np.maximum.at(peak, of, most_live(line.time, line.size, start, end))
-    instances[-1], last[-1], live[-1], peak[-1] = 1, KEPT - 1, line.size[-1], line.size.max()
+    np.maximum.at(peak, of, most_live(*line, start, end))
+    instances[-1], last[-1], live[-1], peak[-1] = 1, KEPT - 1, line[1][-1], line[1].max()
     growth, first = np.full(count, np.nan), np.cumsum(instances) - instances
     for row in np.flatnonzero(instances[:-1] > _MIN_STEPS).tolist():
         growth[row] = _growth(at_end[first[row] : first[row] + instances[row]])
@@ -230,10 +207,9 @@ def _growth(live: Ints) -> float:
     """Find by how much it grows from one to the next on average, behind a warm-up; NaN where it does not steadily."""
     live = live[max(1, len(live) // _WARM_UP) :]
     steps = np.diff(live)
-    steady = (
-        len(steps) >= _MIN_STEPS and steps.min() >= 0 and np.count_nonzero(steps) >= _GROWS_IN * len(steps)
-    )
-    return float(round(steps.mean())) if steady else np.nan
+    if len(steps) < _MIN_STEPS or steps.min() < 0 or np.count_nonzero(steps) < _GROWS_IN * len(steps):
+        return np.nan
+    return float(round(steps.mean()))
 
 
 def _finding(rows: ColumnTable) -> str:
@@ -242,22 +218,23 @@ def _finding(rows: ColumnTable) -> str:
     on_gpu = [row for row in every if row["kind"] in ON_GPU] or every
     most = max((row for row in on_gpu if not row["merged_path"]), key=lambda row: row["peak_bytes"])
     alike = [
-        row for row in on_gpu if row["merged_path"] and all(row[key] == most[key] for key in ("gpu", "kind"))
+        row
+        for row in on_gpu
+        if row["merged_path"] and (row["gpu"], row["kind"]) == (most["gpu"], most["kind"])
     ]
     text = f"Memory: at most {format_bytes(most['peak_bytes'])} of {most['kind']} memory on {most['gpu']}"
     owner = max(alike, key=lambda row: row["owned_at_peak_bytes"], default=most)
     if owner["merged_path"] and owner["owned_at_peak_bytes"]:
-        owned = format_bytes(owner["owned_at_peak_bytes"])
-        text += f", {owned} of them allocated in {one_line(owner['merged_path'], _PATH)}"
+        text += f", {format_bytes(owner['owned_at_peak_bytes'])} of them allocated in {_path(owner['merged_path'])}"
     growing = [row for row in alike if row["growth_bytes"] > 0]
     if growing:
         worst = max(growing, key=lambda row: (row["growth_bytes"], -len(row["merged_path"])))
         step = worst["merged_path"]
-        text += f"; {format_bytes(worst['growth_bytes'])} more with each {one_line(step, _PATH)}"
+        text += f"; {format_bytes(worst['growth_bytes'])} more with each {_path(step)}"
         inside = [row for row in alike if f"{row['merged_path']}/".startswith(f"{step}/")]
         keeps = [row for row in inside if row["kept_in"] >= _GROWS_IN * row["instances"]]
         keeper = max(keeps, key=lambda row: row["kept_bytes"], default=worst)["merged_path"]
-        text += f", which {one_line(keeper, _PATH)} keeps" * (keeper != step)
+        text += f", which {_path(keeper)} keeps" * (keeper != step)
     return text
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import ColumnTable
+from nsysprof.core.columns import ColumnTable, sums
+from nsysprof.core.intervals import Ints
 from nsysprof.results.table import Column, Table, TextTable, show_columns
 from nsysprof.trace.details import CALL_KINDS
 
@@ -74,6 +75,18 @@ class Summary:
     title: str
     tables: tuple[Table, ...]
     make: Callable[[Attribution, Asked], Answer | None]
+
+
+def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> Ints:
+    """The code, from -1 on, with the largest sum of weights of each group, in the order of groups; of equal ones the
+    smallest.
+    """
+    size = int(code.max()) + 2
+    pairs, place = np.unique(group * size + code + 1, return_inverse=True)
+    of, each = np.divmod(pairs, size)
+    order = np.lexsort((each, -sums(place, weight, len(pairs)), of))
+    codes: Ints = each[order[np.append(True, np.diff(of[order]) != 0)]] - 1
+    return codes
 
 
 def _known(value: Any) -> Any:

@@ -107,10 +107,7 @@ def version_in(head: bytes) -> str | None:
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
-    """Find the nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
-
-    Raises `NsysprofError` where the one that was named does not work, or where there is none.
-    """
+    """Find the nsys to use, as `find_tool` does; its variable is ``NSYSPROF_NSYS``."""
     return find_tool(NSYS, explicit)
 
 

@@ -19,7 +19,7 @@ class OpDetails:
 
     ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
     `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
-    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``size`` bytes copied or set.
+    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block.
     """
 
     correlation: NDArray[np.int64]
@@ -28,7 +28,6 @@ class OpDetails:
     registers: NDArray[np.int64]
     static_shared: NDArray[np.int64]
     dynamic_shared: NDArray[np.int64]
-    size: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -241,10 +240,9 @@ class MemoryEvents:
         last = np.append(time[1:] != time[:-1], True)[: len(time)]
         return time[last], size[last]
 
-    def by_use(self) -> tuple[MemoryUse, ...]:
-        """The `MemoryUse` of each use, in the order of process, device and kind."""
-        order = sorted(range(len(self.uses)), key=self.uses.__getitem__)
-        return tuple(MemoryUse(*self.uses[code], *self.over_time(self.use == code)) for code in order)
+    def by_use(self) -> dict[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """What `over_time` says of each of the uses, in the order of process, device and kind."""
+        return {use: self.over_time(self.use == self.uses.index(use)) for use in sorted(self.uses)}
 
 
 @dataclass(frozen=True)
@@ -267,21 +265,6 @@ class PageFaults:
 
 
 @dataclass(frozen=True)
-class MemoryUse:
-    """Memory of one kind that one process has allocated on one device.
-
-    ``process`` globalPid; ``device`` CUDA id; ``kind`` as CUDA calls it; ``time`` int64 ns, sorted; ``size`` int64,
-    the bytes allocated from then on.
-    """
-
-    process: int
-    device: int
-    kind: str
-    time: NDArray[np.int64]
-    size: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class Job:
     """Which part of a job the recorded program was; None where the trace does not say, or was scrubbed.
 
@@ -296,7 +279,7 @@ class Job:
 def no_op_details(count: int) -> OpDetails:
     """The details of that many GPU ops of which nothing is known."""
     known = {name: np.zeros(count, np.int64) for name in ("correlation", "grid", "block")}
-    unknown = ("registers", "static_shared", "dynamic_shared", "size")
+    unknown = ("registers", "static_shared", "dynamic_shared")
     return OpDetails(**known, **{name: np.full(count, -1) for name in unknown})
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges, PageFaults
@@ -206,6 +207,14 @@ class Trace:
             for device in self.devices
         ]
 
+    @property
+    def gpu_of(self) -> dict[tuple[int, int], int]:
+        """The GPU number of each device, by globalPid and CUDA id."""
+        return {
+            (int(self.processes[device.process]), device.cuda_id): number
+            for device, number in zip(self.devices, self.gpu_numbers, strict=True)
+        }
+
     @cached_property
     def clock_step(self) -> int:
         """The step of the GPUs' clock in ns, read off the first kernels; 0 where they show none."""
@@ -215,9 +224,7 @@ class Trace:
     @cached_property
     def op_name_rank(self) -> NDArray[np.int32]:
         """The place of each name of GPU ops in their alphabetical order."""
-        rank = np.empty(len(self.op_names), np.int32)
-        rank[sorted(range(len(rank)), key=self.op_names.__getitem__)] = np.arange(len(rank))
-        return rank
+        return ranks(self.op_names)
 
     def settled(self, order: NDArray[np.intp], *values: NDArray[np.integer]) -> NDArray[np.intp]:
         """Rows of GPU ops, in the order of ``values``, a row each, without the order of the file between equal ones.
@@ -347,10 +354,7 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
         for name, values in vars(ranges).items()
     }
     names = list(codes)
-    rank = np.empty(len(names), np.int32)
-    rank[sorted(range(len(names)), key=lambda code: (names[code].text, names[code].domain))] = np.arange(
-        len(names)
-    )
+    rank = ranks([(name.text, name.domain) for name in names])
     window = column["kind"] == START_END
     order = np.lexsort(
         (column["kind"], rank[column["name"]], -column["end"], column["start"], window, column["thread"])

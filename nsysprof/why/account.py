@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.columns import Column, ColumnTable, Texts, distinct
-from nsysprof.core.intervals import Ints, cover_before, expand_ranges, union
+from nsysprof.core.intervals import Ints, covered, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
@@ -80,7 +80,7 @@ def account_of(
         _fill_times(table, windows, gpu, lines, pieces)
         waited += _added(group, pieces)
         computed.append(_computed(facts, windows, gpu, lines))
-        computed_ns, length = _covered(lines.compute, idle.start, idle.end), idle.end - idle.start
+        computed_ns, length = covered(lines.compute, idle.start, idle.end), idle.end - idle.start
         empty = np.flatnonzero((idle.gpu == gpu) & (computed_ns <= length // _IDLES))
         if len(empty):
             paused += _added(group[behind[empty]], wait_pieces(facts, idle.take(empty), gpu, lines))
@@ -98,14 +98,10 @@ def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> di
     return found
 
 
-def _covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    return cover_before(*line, end) - cover_before(*line, start)
-
-
 def _meanwhile(lines: GpuLines, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """How much of each piece communication ran, and how much of the rest copies did."""
-    communication = _covered(lines.communication, start, end)
-    return communication, _covered(union(lines.communication, lines.copies), start, end) - communication
+    communication = covered(lines.communication, start, end)
+    return communication, covered(union(lines.communication, lines.copies), start, end) - communication
 
 
 def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[np.int64]]:
@@ -152,7 +148,7 @@ def _fill_times(
     """Fill in what the windows of one GPU add up to."""
     mine = np.flatnonzero(windows.gpu == gpu)
     start, end = windows.start[mine], windows.end[mine]
-    compute = _covered(lines.compute, start, end)
+    compute = covered(lines.compute, start, end)
     blocks = np.where(pieces["cause"] == COMMUNICATION, pieces["end_ns"] - pieces["start_ns"], 0)
     parts = {"communication_ns": pieces["communication_ns"], "copies_ns": pieces["copies_ns"]}
     added = {}

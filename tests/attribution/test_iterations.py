@@ -95,6 +95,11 @@ def test_nothing_is_found_where_nothing_repeats(trace: MakeTrace, names: list[st
     assert iterations(trace(*program(*names))) == {}
 
 
+def test_a_single_launch_without_end_has_no_iterations(trace: MakeTrace) -> None:
+    """Nothing says where a round would begin where one kernel is launched again and again without a pause."""
+    assert iterations(trace(*program(*["add"] * 40, step=11))) == {}
+
+
 def test_few_long_rounds_are_iterations(trace: MakeTrace) -> None:
     """Three rounds of eight launches are no coincidence."""
     names = [f"kernel_{name}" for name in "abcdefgh"]

@@ -92,8 +92,8 @@ def test_kernels_have_the_faults_of_their_gpu(trace: MakeTrace) -> None:
     found = answer_of(path)
     assert found is not None
     assert found.finding == (
-        "Unified memory: 1 migration of 4.00 KiB in 20 ns, 3 page faults of CPUs, 17 page faults of GPUs;"
-        " migrations cover 2.2 % of the time of kernels"
+        "Unified memory: 20 ns of migrations, 4.00 KiB HtoD in 1 piece for page faults; 3 page faults of CPUs;"
+        " 17 page faults of GPUs; migrations cover 10 % of the time of add, 2.2 % of the time of all kernels"
     )
 
 
@@ -106,8 +106,6 @@ def test_faults_alone_are_an_answer(trace: MakeTrace) -> None:
     assert found.finding == "Unified memory: 1 page fault of CPUs"
     [event] = found.rows.records()
     assert (event["event"], event["cause"], event["page_faults"]) == ("CPU page faults", "", 1)
-    with open_report(path) as report:
-        assert not any("unified memory" in line for line in break_down(attribute(report)).warnings)
 
 
 def test_faults_that_were_not_recorded_are_not_zero(trace: MakeTrace) -> None:

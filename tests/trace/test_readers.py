@@ -61,8 +61,9 @@ def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
     )
     found = details_of(path)
     with open_report(path) as report:
-        kinds = read_tables(report).ops.kind.tolist()
-    assert kinds == [0, 1, 2, 3]
+        trace = read_tables(report)
+    assert trace.ops.kind.tolist() == [0, 1, 2, 3]
+    assert trace.copy_sizes().tolist() == [-1, 5, 77, -1]
     assert found.correlation.tolist() == [1, 0, 3, 4]
     assert [grid_text(grid) for grid in found.grid.tolist()] == ["3x2", "", "", ""]
     assert [side.tolist() for side in unpacked(found.block)] == [[64, 0, 0, 0], [4, 0, 0, 0], [1, 0, 0, 0]]
@@ -71,7 +72,6 @@ def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
         [8, -1, -1, -1],
         [16, -1, -1, -1],
     )
-    assert found.size.tolist() == [-1, 5, 77, -1]
 
 
 def test_details_of_tables_that_lack_columns(trace: MakeTrace) -> None:
@@ -91,12 +91,12 @@ def test_details_of_real_reports(name: str) -> None:
     path = TRACES / f"{name}.sqlite"
     found = details_of(path)
     with open_report(path) as report, closing(sqlite3.connect(path)) as connection:
-        count = sum(source_of(report).rows(table) for table in WORK)
+        count, sizes = sum(source_of(report).rows(table) for table in WORK), read_tables(report).copy_sizes()
         [size] = connection.execute(
             "SELECT (SELECT SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY) + SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET"
         ).fetchone()
-    assert len(found.grid) == len(found.size) == count
-    assert found.size[found.size >= 0].sum() == size
+    assert len(found.grid) == len(sizes) == count
+    assert sizes[sizes >= 0].sum() == size
 
 
 def test_all_calls_are_listed(trace: MakeTrace) -> None:
@@ -202,10 +202,10 @@ def test_memory_is_added_up(trace: MakeTrace) -> None:
     )
     with open_report(path) as report:
         found = read_memory(source_of(report)).by_use()
-    assert [(use.process, use.device, use.kind) for use in found] == [
+    assert list(found) == [
         (global_pid(1), 0, "device"), (global_pid(1), 0, "managed"), (global_pid(2), 0, "device"),
     ]  # fmt: skip
-    assert [list(zip(use.time.tolist(), use.size.tolist(), strict=True)) for use in found] == [
+    assert [list(zip(*map(np.ndarray.tolist, line), strict=True)) for line in found.values()] == [
         [(10, 512), (30, 0)], [(25, 1000), (50, 0)], [(20, 8)],
     ]  # fmt: skip
 
@@ -220,15 +220,15 @@ def test_an_address_that_is_allocated_again_was_released_before(trace: MakeTrace
         memory(40, 100, 0, free=True),
     )
     with open_report(path) as report:
-        device, managed = read_memory(source_of(report)).by_use()
-    assert dict(zip(device.time.tolist(), device.size.tolist(), strict=True)) == {10: 512, 20: 8, 30: 0}
-    assert dict(zip(managed.time.tolist(), managed.size.tolist(), strict=True)) == {30: 1000, 40: 0}
+        device, managed = read_memory(source_of(report)).by_use().values()
+    assert dict(zip(*map(np.ndarray.tolist, device), strict=True)) == {10: 512, 20: 8, 30: 0}
+    assert dict(zip(*map(np.ndarray.tolist, managed), strict=True)) == {30: 1000, 40: 0}
 
 
 def test_memory_that_was_not_recorded(trace: MakeTrace) -> None:
     """Nothing, not zero."""
     with open_report(trace(Kernel("k", 1, 2, 1))) as report:
-        assert read_memory(source_of(report)).by_use() == ()
+        assert read_memory(source_of(report)).by_use() == {}
 
 
 # ---- host calls that wait for the GPU, and grids

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena, sort_groups
-from nsysprof.core.columns import Coder
+from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
@@ -262,10 +262,7 @@ def _by_name(
     equal[same] = (end[one] == end[next_one]) & (group[one] == group[next_one])
     if not equal.any():
         return order
-    rank = np.empty(len(nvtx.names), np.int32)
-    rank[sorted(range(len(rank)), key=lambda code: (nvtx.names[code].text, nvtx.names[code].domain))] = (
-        np.arange(len(rank))
-    )
+    rank = ranks([(name.text, name.domain) for name in nvtx.names])
     return settled(order, equal, nvtx.open, rank[nvtx.name])
 
 

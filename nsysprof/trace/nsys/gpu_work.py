@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.columns import Coder
+from nsysprof.core.columns import Coder, RowCoder
 from nsysprof.trace.details import OpDetails, packed
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
@@ -41,8 +41,6 @@ _MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}  # copyKind of nsys alone: EN
 _OTHERS = ("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _OF_COPIES = ("bytes", "migrationCause", "srcKind", "dstKind", "memKind")
 _NO_STREAM, _MIGRATES = 4294967295, -1 << 62
-_SMALL = {0xFFFF: _NO_STREAM, 0xFFFE: _MIGRATES}  # what they are in 16 bits
-_NO_NAME = (1 << 56) - 1  # the id of a name that no StringIds can hold
 _MAX_NS = 1 << 62  # of all GPU ops together
 
 
@@ -82,8 +80,8 @@ def read_work(
         arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
     )
     copies = Growing(arena, size_bytes="i8", source="u1", destination="u1", cause="u1")
-    streams = _Streams(processes)
-    names = _Names(source)
+    streams = RowCoder(3)  # of globalPid, device and stream
+    names = RowCoder(2)  # of kind and id of the name
     untimed = 0
     for table, kind in WORK.items():
         naming = present(source, table, _NAMED_BY[kind])
@@ -95,6 +93,8 @@ def read_work(
             moves = np.zeros(block.rows, bool)
             if kind == MEMCPY:
                 moves = np.isin(column(block, "copyKind"), list(_MIGRATIONS))
+            # whatever number stands in migrations, they are on none
+            stream = np.where(moves, _MIGRATES, column(block, "streamId", missing=_NO_STREAM))
             if kind in COPYING:
                 copies.add(
                     block.rows,
@@ -108,18 +108,25 @@ def read_work(
                 start=start,
                 end=end,
                 kind=np.where(moves, MIGRATION, kind),
-                name=names.encode(kind, block, naming),
-                stream=streams.encode(block, moves),
+                name=names.encode(np.full(block.rows, kind), _name_ids(block, naming)),
+                stream=streams.encode(column(block, "globalPid"), column(block, "deviceId"), stream),
                 correlation=np.where(moves, 0, column(block, "correlationId")),
                 from_graph=column(block, "graphNodeId") != 0,
             )
     columns = rows.take_rest()
     _check_times(columns["start"], columns["end"])
+    texts = source.strings([number for kind, number in names.rows() if kind == KERNEL])
+    devices: dict[tuple[int, int], int] = {}
+    listed: list[tuple[int, int | None, bool]] = []
+    for process, device, number in streams.rows():
+        owner = int(processes.encode(np.array([process]))[0]), device
+        known = None if number in (_NO_STREAM, _MIGRATES) else number
+        listed.append((devices.setdefault(owner, len(devices)), known, number == _MIGRATES))
     return Work(
         **columns,
-        names=names.resolve(),
-        streams=streams.streams,
-        devices=list(streams.devices),
+        names=[_op_name(kind, number, texts) for kind, number in names.rows()],
+        streams=listed,
+        devices=list(devices),
         copies=Copies(**copies.take_rest()),
         warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
     )
@@ -143,74 +150,13 @@ def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
         raise DamagedError(f"GPU operations at {first} to {last} ns, which would take more than a century")
 
 
-class _Streams:
-    """Codes of streams, and the devices that they belong to."""
-
-    def __init__(self, processes: Coder) -> None:
-        self._processes = processes
-        self._packed = Coder()
-        self._code = np.empty(0, np.int32)  # of each packed key
-        self._known: dict[tuple[int, int, int], int] = {}  # (process id, device id, stream id)
-        self.devices: dict[tuple[int, int], int] = {}
-        self.streams: list[tuple[int, int | None, bool]] = []
-
-    def encode(self, block: Block, moves: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """The stream of each row. A process id leaves its low 24 bits free for device and stream, if they fit.
-
-        Migrations of a device, the rows that ``moves`` marks, have one that is none, whatever number stands in them.
-        """
-        process, device = column(block, "globalPid"), column(block, "deviceId")
-        stream = np.where(moves, _MIGRATES, column(block, "streamId", missing=_NO_STREAM))
-        odd = np.isin(stream, list(_SMALL))  # numbers that mean something else in 16 bits
-        small = stream.copy()
-        for short, long in _SMALL.items():
-            small[stream == long] = short
-        if ((device | (small >> 8)) & ~0xFF).any() or (process & 0xFFFFFF).any() or odd.any():
-            rows = zip(process.tolist(), device.tolist(), stream.tolist(), strict=True)
-            return np.array([self._learn(*row) for row in rows], np.int32)
-        packed = self._packed.encode(process | (device << 16) | small)
-        if len(self._packed) > len(self._code):
-            keys = self._packed.values.tolist()
-            self._code = np.array([self._learn(*_unpacked(key)) for key in keys], np.int32)
-        codes: NDArray[np.int32] = self._code[packed]
-        return codes
-
-    def _learn(self, process: int, device: int, stream: int) -> int:
-        code = self._known.setdefault((process, device, stream), len(self._known))
-        if code == len(self.streams):
-            owner = int(self._processes.encode(np.array([process]))[0]), device
-            number = None if stream in (_NO_STREAM, _MIGRATES) else stream
-            place = self.devices.setdefault(owner, len(self.devices))
-            self.streams.append((place, number, stream == _MIGRATES))
-        return code
-
-
-def _unpacked(key: int) -> tuple[int, int, int]:
-    stream = key & 0xFFFF
-    return key & ~0xFFFFFF, (key >> 16) & 0xFF, _SMALL.get(stream, stream)
-
-
-class _Names:
-    """Codes of the names of GPU ops: per kind the distinct ids as they come, texts only in the end."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = Coder()  # (kind, id) packed
-
-    def encode(self, kind: int, block: Block, naming: list[str]) -> NDArray[np.int32]:
-        ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
-        for other in naming[1:]:
-            null = block.nulls.get(naming[0])
-            if null is None:
-                break
-            ids = np.where(null & (ids == 0), column(block, other), ids)
-        ids = np.where((ids >> 56) == 0, ids, _NO_NAME)
-        return self._ids.encode((np.int64(kind) << 56) | ids)
-
-    def resolve(self) -> list[str]:
-        keys = [(value >> 56, value & _NO_NAME) for value in self._ids.values.tolist()]
-        texts = self._source.strings([number for kind, number in keys if kind == KERNEL])
-        return [_op_name(kind, number, texts) for kind, number in keys]
+def _name_ids(block: Block, naming: list[str]) -> NDArray[np.int64]:
+    """The id of the name of each row, the first of the columns that has one."""
+    ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
+    null = block.nulls.get(naming[0]) if naming else None
+    for other in naming[1:] if null is not None else ():
+        ids = np.where(null & (ids == 0), column(block, other), ids)
+    return ids
 
 
 def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
@@ -233,7 +179,6 @@ _NUMBERS = {
     "registers": "registersPerThread",
     "static_shared": "staticSharedMemory",
     "dynamic_shared": "dynamicSharedMemory",
-    "size": "bytes",
 }
 
 

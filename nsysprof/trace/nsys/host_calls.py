@@ -5,7 +5,7 @@ those that wait for the GPU, found by name, and all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
-from nsysprof.core.columns import Coder
+from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace.details import (
     CALL_KINDS,
@@ -160,10 +160,10 @@ def read_calls(
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names = Growing(arena, **_CALL), Coder()
     for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
-        columns = _call_columns(block, threads, names, CUDA_CALL)
-        process = processes.encode(threads.values & PROCESS_OF_THREAD)[
-            columns["thread"]
-        ]  # asked once per thread
+        result = column(block, "returnValue")
+        columns = _call_columns(block, threads, names, failed=(result != 0) & (result != _NOT_READY))
+        asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
+        process = asked_once[columns["thread"]]
         slot = keys.slots(process, column(block, "correlationId"))
         asked = slot >= 0
         some, other = np.flatnonzero(asked), np.flatnonzero(~asked)
@@ -189,21 +189,18 @@ _CALL = {"thread": "i4", "start": "i8", "end": "i8", "name": "i4"}
 _Name: TypeAlias = tuple[int, str, bool]  # kind, text, failed
 
 
-def _call_columns(block: Block, threads: Coder, names: Coder, kind: int) -> dict[str, NDArray[Any]]:
+def _call_columns(
+    block: Block, threads: Coder, names: Coder, named_by: str = "nameId", failed: NDArray[Any] | int = 0
+) -> dict[str, NDArray[Any]]:
     """The columns of `_CALL`; the last bit of an id of a name says that the call failed."""
     start, end = times(block)
-    name = column(block, "textId" if kind == MPI_CALL else "nameId", missing=-1) << 1
-    result = block.values.get("returnValue")
-    if result is not None and result.any():
-        name |= (result != 0) & (result != _NOT_READY)
-    thread = threads.encode(column(block, "globalTid"))
-    return {"thread": thread, "start": start, "end": end, "name": names.encode(name)}
+    name = names.encode(column(block, named_by, missing=-1) << 1 | failed)
+    return {"thread": threads.encode(column(block, "globalTid")), "start": start, "end": end, "name": name}
 
 
 def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
     """The name of each code of `_call_columns`."""
-    ids = (names.values >> 1).tolist()
-    texts = _call_names(source, ids, f"{CALL_KINDS[kind].upper()} call")
+    texts = _call_names(source, names, f"{CALL_KINDS[kind].upper()} call")
     return [(kind, text, bool(value & 1)) for text, value in zip(texts, names.values.tolist(), strict=True)]
 
 
@@ -249,34 +246,19 @@ def waits_for_gpu(api: str) -> bool:
     return _WAITS.fullmatch(api) is not None
 
 
-def read_call_list(source: Source, progress: Progress | None = None, table: str = CALLS) -> CallList:
-    """All host calls of a report, or all rows of another ``table`` like theirs; none where it holds none."""
-    rows = Growing(thread="i4", start="i8", end="i8", name="i4", correlation="i8", result="i8")
+def read_call_list(source: Source, progress: Progress | None = None) -> CallList:
+    """All host CUDA calls of a report; none where it holds none."""
+    rows = Growing(IN_MEMORY, **_CALL, correlation="i8", result="i8")
     threads, names = Coder(), Coder()
     others = ("nameId", "correlationId", "returnValue")
-    for block in read_blocks(source, table, ("start", "end", "globalTid"), others, progress):
-        start, end = times(block)
-        rows.add(
-            block.rows,
-            thread=threads.encode(column(block, "globalTid")),
-            start=start,
-            end=end,
-            name=names.encode(column(block, "nameId", missing=-1)),
-            correlation=column(block, "correlationId"),
-            result=column(block, "returnValue"),
-        )
-    columns = rows.take_rest()
-    columns["thread"] = _by_id(threads)[columns["thread"]]
-    called = _call_names(source, names.values.tolist())
-    order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
-    if len(order):  # the names decide where the times are equal, not the order of the file
-        rank = _ranks(called)[columns["name"]]
-        order = settled(order, _equal_times(columns, order), columns["result"], columns["correlation"], rank)
-    return CallList(
-        **{name: values[order] for name, values in columns.items()},
-        names=called,
-        threads=np.sort(threads.values),
-    )
+    for block in read_blocks(source, CALLS, ("start", "end", "globalTid"), others, progress):
+        calls = _call_columns(block, threads, names)
+        numbers = {"correlation": column(block, "correlationId"), "result": column(block, "returnValue")}
+        rows.add(block.rows, **calls, **numbers)
+    columns, called = rows.take_rest(), _call_names(source, names)
+    rank = ranks(called)[columns["name"]]
+    columns = _in_order(columns, threads, IN_MEMORY, columns["result"], columns["correlation"], rank)
+    return CallList(**columns, names=called, threads=np.sort(threads.values))
 
 
 def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
@@ -287,8 +269,8 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
         ids = Coder()
         others = ("textId",) if kind == MPI_CALL else ("nameId", "eventClass")
         for block in read_blocks(source, table, ("start", "end", "globalTid"), others):
-            columns = _call_columns(block, threads, ids, kind)
-            columns["name"] = columns["name"] + np.int32(len(called))
+            columns = _call_columns(block, threads, ids, others[0])
+            columns["name"] += np.int32(len(called))
             if "eventClass" in block.values:
                 keep = block.values["eventClass"] == _OS_CLASS
                 columns = {name: values[keep] for name, values in columns.items()}
@@ -299,47 +281,47 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
 
 def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostActivity:
     """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
-    rows = Growing(arena, thread="i4", start="i8", end="i8", name="i4", kind="u1")
-    threads, names = Coder(), list[str]()
-    ranks = np.empty(0, np.int32)
-    for table, given in ((CALLS, None), (OS_CALLS, OS), (OVERHEAD, PROFILER)):
-        ids, kinds = Coder(), np.empty(0, np.uint8)
+    rows, threads = Growing(arena, **_CALL), Coder()
+    names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
+    for table, kind in ((CALLS, None), (OS_CALLS, OS), (OVERHEAD, PROFILER)):
+        ids = Coder()
         for block in read_blocks(source, table, ("start", "end", "globalTid"), ("nameId",)):
-            start, end = times(block)
-            name = ids.encode(column(block, "nameId", missing=-1))
-            if len(ids) > len(kinds):
-                texts = _call_names(source, ids.values.tolist())
-                kinds = np.array([_kind(text) if given is None else given for text in texts], np.uint8)
-            rows.add(
-                block.rows,
-                thread=threads.encode(column(block, "globalTid")),
-                start=start,
-                end=end,
-                name=name + np.int32(len(names)),
-                kind=kinds[name],
-            )
-        ranks = np.append(ranks, _ranks(_call_names(source, ids.values.tolist())) + np.int32(len(names)))
-        names += _call_names(source, ids.values.tolist())
+            columns = _call_columns(block, threads, ids)
+            columns["name"] += np.int32(len(names))
+            rows.add(block.rows, **columns)
+        texts = _call_names(source, ids)
+        rank.append(ranks(texts) + np.int32(len(names)))
+        names += texts
+        kinds += [_kind(text) if kind is None else kind for text in texts]
     columns = rows.take_rest()
-    columns["thread"] = _by_id(threads)[columns["thread"]]
-    group = (
-        columns["thread"].astype(np.uint16) if len(threads) <= 1 << 16 else columns["thread"]
-    )  # radix sort
-    order, _ = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
-    del group
-    order = settled(order, _equal_times(columns, order), ranks[columns["name"]])
-    for column_name in columns:
-        columns[column_name] = arena.take(columns[column_name], order)
-    del order
-    kept = _outermost(columns["thread"], columns["end"], columns["kind"])
+    columns = _in_order(columns, threads, arena, np.concatenate(rank)[columns["name"]])
+    each = arena.take(np.array(kinds, np.uint8), columns["name"])
+    kept = _outermost(columns["thread"], columns["end"], each)
     if not kept.all():
-        columns = {column_name: values[kept] for column_name, values in columns.items()}
-    kind = columns.pop("kind")
-    nothing = np.broadcast_to(np.int64(0), len(kind))
-    calls = CallList(
-        **columns, correlation=nothing, result=nothing, names=names, threads=np.sort(threads.values)
-    )
-    return HostActivity(calls, kind)
+        columns, each = {name: values[kept] for name, values in columns.items()}, each[kept]
+    nothing = np.broadcast_to(np.int64(0), len(each))
+    threads_by_id = np.sort(threads.values)
+    calls = CallList(**columns, correlation=nothing, result=nothing, names=names, threads=threads_by_id)
+    return HostActivity(calls, each)
+
+
+def _in_order(
+    columns: dict[str, NDArray[Any]], threads: Coder, arena: ColumnArena, *keys: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    """Columns of calls by globalTid, start, and from the longest to the shortest; where the times are equal ``keys``
+    decide, the last first, not the order of the file.
+    """
+    columns["thread"] = thread = _by_id(threads)[columns["thread"]]
+    group = thread.astype(np.uint16) if len(threads) <= 1 << 16 else thread  # sorted by radix
+    order, _ = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
+    equal = np.ones(max(len(order) - 1, 0), bool)
+    for name in ("thread", "start", "end"):
+        values = columns[name][order]
+        equal &= values[1:] == values[:-1]
+    order = settled(order, equal, *keys)
+    for name, values in list(columns.items()):
+        columns[name] = arena.take(values, order)
+    return columns
 
 
 def _outermost(
@@ -368,26 +350,11 @@ def _by_id(threads: Coder) -> NDArray[np.int32]:
     return place
 
 
-def _call_names(source: Source, ids: Sequence[int], unnamed: str = _UNNAMED) -> list[str]:
-    """The names of calls with these ids, without the versions that CUPTI appends."""
+def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
+    """The names that `_call_columns` coded, without the versions that CUPTI appends."""
+    ids = (names.values >> 1).tolist()
     texts = source.strings([number for number in ids if number >= 0])
     return [_VERSION.sub("", texts.get(number, unnamed)) for number in ids]
-
-
-def _ranks(names: list[str]) -> NDArray[np.int32]:
-    """The place of each name among the sorted ones."""
-    rank = np.empty(len(names), np.int32)
-    rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    return rank
-
-
-def _equal_times(columns: dict[str, NDArray[Any]], order: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which calls, in an order, have the thread and the times of the next: the file does not decide between them."""
-    equal = np.ones(max(len(order) - 1, 0), bool)
-    for name in ("thread", "start", "end"):
-        values = columns[name][order]
-        equal &= values[1:] == values[:-1]
-    return equal
 
 
 def _kind(api: str) -> int:
