@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import cover_before, merge
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
@@ -24,15 +24,9 @@ InstancesOf = Callable[[int], tuple[Attribution, NDArray[np.intp]]]
 def ledger_columns(attribution: Attribution) -> ColumnTable:
     """Make ``fate, ops, sum_ns, share`` (of all GPU op time): a row per outcome, adding up to the report."""
     rows = attribution.ledger
-    total = sum(row.sum_ns for row in rows)
-    return ColumnTable(
-        {
-            "fate": Texts(np.arange(len(rows)), [row.outcome for row in rows]),
-            "ops": np.array([row.ops for row in rows], np.int64),
-            "sum_ns": np.array([row.sum_ns for row in rows], np.int64),
-            "share": np.array([row.sum_ns / total if total else 0.0 for row in rows]),
-        }
-    )
+    ops, sum_ns = (np.array([getattr(row, name) for row in rows], np.int64) for name in ("ops", "sum_ns"))
+    fates = Texts(np.arange(len(rows)), [row.outcome for row in rows])
+    return ColumnTable({"fate": fates, "ops": ops, "sum_ns": sum_ns, "share": sum_ns / (sum_ns.sum() or 1)})
 
 
 def totals(attribution: Attribution) -> dict[str, int]:
@@ -67,8 +61,7 @@ def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str,
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
     start, end = merge(inside.first_op_ns[rows], inside.last_op_ns[rows])
-    lines = attribution.trace.gpu_busy.values()
-    busy = sum(int((cover_before(*line, end) - cover_before(*line, start)).sum()) for line in lines)
+    busy = sum(int(covered(line, start, end).sum()) for line in attribution.trace.gpu_busy.values())
     return {"chosen_busy_ns": busy, "chosen_span_ns": int((end - start).sum())}
 
 
@@ -84,25 +77,22 @@ def warnings(
 
     ``left_out`` are the warm-up instances, ``chosen`` how many instances ``select`` leaves.
     """
-    ledger = ledger_columns(attribution)
-
-    def ops(outcome: int) -> str:
-        share = float(ledger["share"][outcome])
-        return f"{attribution.ledger[outcome].ops:,} ({format_share(share)} of GPU op time)"
-
+    of_fates = {}
+    for outcome, row in enumerate(ledger_columns(attribution).records()):
+        of_fates[outcome] = (
+            f"{row['ops']:,} ({format_share(row['share'])} of GPU op time)" if row["ops"] else ""
+        )
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
         yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"
-    unclosed = int(attribution.trace.ranges.unclosed.sum())
-    if unclosed:
+    if unclosed := int(attribution.trace.ranges.unclosed.sum()):
         yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
-    if attribution.ledger[NO_LAUNCH].ops:
-        yield f"GPU ops without a launch row in the report: {ops(NO_LAUNCH)}; no range owns them"
-    if attribution.ledger[AMBIGUOUS].ops:
-        yield f"GPU ops of helper threads, with ranges open on several threads: {ops(AMBIGUOUS)}; no range owns them"
-    if attribution.ledger[FOLLOWED].ops:
-        owner = "owned by the one range open on another thread"
-        yield f"GPU ops of helper threads, {owner}: {ops(FOLLOWED)}; see --threads"
+    if ops := of_fates[NO_LAUNCH]:
+        yield f"GPU ops without a launch row in the report: {ops}; no range owns them"
+    if ops := of_fates[AMBIGUOUS]:
+        yield f"GPU ops of helper threads, with ranges open on several threads: {ops}; no range owns them"
+    if ops := of_fates[FOLLOWED]:
+        yield f"GPU ops of helper threads, owned by the one range open on another thread: {ops}; see --threads"
     if left_out.any():
         yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"
     if select is not None:
@@ -122,8 +112,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
     rows = np.flatnonzero(outermost & (work > 0))
     for row in np.sort(rows[np.argsort(-work[rows], kind="stable")[:_MAX_JUDGED]]).tolist():
         attribution, instances = instances_of(row)
-        slow = _slowest(attribution, instances)
-        if slow is not None:
+        if (slow := _slowest(attribution, instances)) is not None:
             [shown] = merged.take(slice(row, row + 1)).records()
             part = f" of {by} {shown[by]}" if by else ""
             yield (
@@ -135,8 +124,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
 def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int, int, int] | None:
     """Find the thread that starts most slowly, if one does: its first span, median span and instances."""
     ranges = attribution.trace.ranges
-    slow = []
-    threads = ranges.thread[instances]
+    slow, threads = [], ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _LEAST_INSTANCES).tolist():
         rows = instances[threads == thread]
         span = attribution.inclusive.last_op_ns[rows] - attribution.inclusive.first_op_ns[rows]

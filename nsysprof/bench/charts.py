@@ -21,16 +21,7 @@ from nsysprof.bench.rows import refused_rates
 from nsysprof.bench.titles import chart_subtitle, roofline_title, violin_title
 from nsysprof.bench.words import of_main_dtype, tflops_text
 from nsysprof.charts.chart import Chart
-from nsysprof.charts.marks import (
-    Ceiling,
-    Heading,
-    Line,
-    Message,
-    Roofs,
-    Violin,
-    ViolinPanel,
-    Violins,
-)
+from nsysprof.charts.marks import Ceiling, Heading, Line, Message, Roofs, Violin, ViolinPanel, Violins
 from nsysprof.core.units import format_bandwidth, format_ns, format_share
 from nsysprof.formats.samples import BenchPoint
 
@@ -180,7 +171,6 @@ def _reach(points: list[BenchPoint]) -> float:
 
 
 def _violin(point: BenchPoint, colour: str) -> Violin:
-    """The samples of a point, with their median, their number and their spread in words."""
     values = point.latency_ns
     median = float(np.median(values))
     cv = values.std(ddof=1) / values.mean() if len(values) > 1 else 0.0

@@ -22,13 +22,12 @@ from nsysprof.statistics.contrast import (
 )
 from nsysprof.statistics.summary import summarize
 
-__all__ = ["BenchDiff", "compare_runs", "regressions"]
-
 MORE, LESS = "more", "less"
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")
 MAX_DIFFERENCES = 6
 _METRICS = ("latency", "graph latency", "peak memory")
+_OF_CONTRAST = ("delta", "delta_word", "p", "adjusted_p", "verdict", "reason")
 _KINDS: Mapping[str, Kind] = {"latency": "eager", "graph latency": "graph"}
 
 _Place = tuple[str, str]  # configuration and backend
@@ -162,7 +161,6 @@ def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Ite
 
 
 def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
-    """A row per place and metric, place by place."""
     rows = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
     rows[_METRICS[2]] = {
         place: _memory(before, after, rules)
@@ -170,7 +168,15 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
         if (before := old[place].memory_bytes("peak")) and (after := new[place].memory_bytes("peak"))
     }
     return [
-        {**_where(old[place]), "metric": metric, "overlap": _overlap(row), **row}
+        {
+            "configuration": (shape := old[place].shape).id,
+            **shape.sizes,
+            "dtype": shape.dtype,
+            "backend": old[place].backend,
+            "metric": metric,
+            "overlap": row["before_low"] <= row["after_high"] and row["after_low"] <= row["before_high"],
+            **row,
+        }
         for place in common
         for metric in _METRICS
         if (row := rows[metric].get(place))
@@ -203,12 +209,7 @@ def _times(
             "change": one.ratio - 1,
             "change_low": one.ratio_interval.low - 1,
             "change_high": one.ratio_interval.high - 1,
-            "delta": one.delta,
-            "delta_word": one.delta_word,
-            "p": one.p,
-            "adjusted_p": one.adjusted_p,
-            "verdict": one.verdict,
-            "reason": one.reason,
+            **{name: getattr(one, name) for name in _OF_CONTRAST},
         }
     return rows
 
@@ -218,11 +219,6 @@ def _aa_noise(point: BenchPoint) -> float:
     if not len(point.samples("aa")):
         return np.nan
     return noise_of(float(np.median(point.samples("aa")) / np.median(point.latency_ns)))
-
-
-def _where(point: BenchPoint) -> dict[str, Any]:
-    shape = point.shape
-    return {"configuration": shape.id, **shape.sizes, "dtype": shape.dtype, "backend": point.backend}
 
 
 def _ends(median: float, low: float, high: float, n: int, name: str) -> dict[str, Any]:
@@ -246,7 +242,3 @@ def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
         "verdict": (MORE if after > before else LESS) if clear else NO_CLEAR_CHANGE,
         "reason": "counted, does not vary",
     }
-
-
-def _overlap(row: Mapping[str, Any]) -> bool:
-    return bool(row["before_low"] <= row["after_high"] and row["after_low"] <= row["before_high"])

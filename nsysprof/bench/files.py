@@ -25,16 +25,6 @@ from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.report import Progress
 
-__all__ = [
-    "BENCH_FILES",
-    "BENCH_TABLES",
-    "append_database",
-    "bench_folder",
-    "check_database_place",
-    "write_bench_results",
-    "write_bench_tables",
-]
-
 BENCH_TABLES = tuple(each.file.removesuffix(".csv") for each in TABLES)
 BENCH_FILES = (
     "samples.json",
@@ -156,8 +146,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     present = set(database.table_names())
     if present and not set(_TABLES) & present:
         raise NsysprofError(
-            f"{path} is a database of something else: it has {', '.join(sorted(present)[:4])}",
-            _OTHER_FILE,
+            f"{path} is a database of something else: it has {', '.join(sorted(present)[:4])}", _OTHER_FILE
         )
     if "runs" in present and database["runs"].count_where("run = ?", [run]):
         return False

@@ -17,8 +17,6 @@ from nsysprof.core.units import format_bytes, format_ratio, format_share
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
 
-__all__ = ["bench_findings", "mixed_rows"]
-
 _LEAST_SHARE_OF_LAUNCHING = 0.1
 _ENDS = ("", "_low", "_high")
 _PARTS = ("total", "precision", "algorithm")

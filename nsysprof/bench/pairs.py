@@ -23,27 +23,33 @@ from nsysprof.statistics.contrast import (
     noise_of,
 )
 
-__all__ = ["AUTO", "COMPARED", "Speedups", "auto_frame", "comparison_frame", "decision_frame", "speedups_of"]
-
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 COMPARED: tuple[Kind, ...] = ("eager", "graph")
 
 Speedups = Mapping[tuple[str, str, str, str], dict[str, Any]]
 """By kind, configuration, base and new: the speed-up of new over base with its interval, and the verdict about new."""
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+_OF_CONTRAST = [
+    "base_n",
+    "new_n",
+    "delta",
+    "delta_word",
+    "p",
+    "adjusted_p",
+    "family",
+    "test",
+    "verdict",
+    "reason",
+]
 _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISONS`.
 
-    ``new`` against ``base``: ``speedup`` is the median of base over that of new, with its 95 % interval;
-    ``shift_ns`` the Hodges-Lehmann shift, ``delta`` Cliff's delta, ``p`` and Holm's ``adjusted_p`` over all pairs of
-    the kind; ``verdict`` (faster, slower, no clear change, too few samples) is about new. ``base_aa`` and ``new_aa``
-    are the verdicts on each against itself. ``memory_ratio``: peak memory of base over that of new. ``least_effect``:
-    what a difference must come to, by the rules or, where that is more, by what either of the two differs from itself
-    (which is measured for eager calls alone). Pairs are of one dtype, or, where a shape was run in several, also of
-    two: these are ``mixed``, and show nothing of the algorithm alone.
+    All pairs of a kind are one family. ``least_effect`` is that of the rules or, where that is more, what either of
+    the two differs from itself by (which is measured for eager calls alone). Pairs are of one dtype, or, where a shape
+    was run in several, also of two.
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))
@@ -86,8 +92,7 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
         "new": new.backend,
         "new_dtype": new.shape.dtype,
         "mixed": base.shape.dtype != new.shape.dtype,
-        "base_n": one.base_n,
-        "new_n": one.new_n,
+        **{name: getattr(one, name) for name in _OF_CONTRAST},
         "base_ns": one.base_median,
         "new_ns": one.new_median,
         "speedup": 1 / one.ratio,
@@ -96,16 +101,8 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
         "shift_ns": one.shift,
         "shift_low_ns": one.shift_interval.low,
         "shift_high_ns": one.shift_interval.high,
-        "delta": one.delta,
         "delta_low": one.delta_interval.low,
         "delta_high": one.delta_interval.high,
-        "delta_word": one.delta_word,
-        "p": one.p,
-        "adjusted_p": one.adjusted_p,
-        "family": one.family,
-        "test": one.test,
-        "verdict": one.verdict,
-        "reason": one.reason,
         "memory_ratio": before / after if before and after else float("nan"),
     }
 
@@ -136,10 +133,7 @@ def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]
 def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
     """Which backend to take at which shape: a row per configuration and kind ("eager", "graph"): `DECISIONS`.
 
-    ``best`` has the smallest median; ``as_good`` are those without a clear difference from it, ``unsure`` those with
-    too few samples for a verdict; ``decision`` is best with as_good. ``runner_up`` is the fastest that is clearly
-    slower, and ``margin`` how many times faster best is, with its interval. ``least_memory``: whose peak is lowest, of
-    all that run. `auto` takes no part where what it picked was measured under its own name.
+    `auto` takes no part where what it picked was measured under its own name.
     """
     rows, about = [], samples.described
     shape = ["configuration", *about.sizes, "dtype", *about.flag_names]

@@ -40,8 +40,6 @@ from nsysprof.core.text import visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import markdown_section, markdown_table
 
-__all__ = ["bench_report"]
-
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
@@ -78,7 +76,6 @@ def _label(results: BenchResults) -> Cell:
 
 
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
-    """One table per sweep: latency, speed-up, throughput and memory of every point."""
     base, part, short = results.base, results.rows_of(sweep), results.about.shorts[sweep.axis]
     several = part["dtype"].nunique() > 1
     peaks = part[part["backend"] == base].set_index("configuration")["peak_bytes"].dropna()
@@ -238,7 +235,6 @@ def _not_measured(results: BenchResults) -> Iterator[str]:
 
 
 def _method(results: BenchResults) -> Iterator[str]:
-    """What the figures mean, and the rules that they were taken by."""
     rules = results.rules
     methods = [str(name) for name in results.results["interval"].dropna().unique()] or ["none"]
     lines = [
@@ -258,7 +254,6 @@ def _method(results: BenchResults) -> Iterator[str]:
 
 
 def _environment(results: BenchResults) -> Iterator[str]:
-    """Machine and software, and what the machine can do at most."""
     environment, limits = results.samples.environment, results.samples.limits
     software = environment.get("workload") or {}
     clocks = results.results["sm_clock_mhz"].dropna()
@@ -291,6 +286,5 @@ def _known(value: object, text: Callable[[float], str]) -> str:
 
 
 def _command(results: BenchResults) -> Iterator[str]:
-    """The command."""
     command = results.samples.command
     return markdown_section("How to repeat it", ["```sh", command, "```"] if command else [])

@@ -25,8 +25,6 @@ from nsysprof.formats.samples import BenchSamples, BenchShape, read_bench_sample
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_SAMPLES, Rules
 
-__all__ = ["BenchResults", "read_bench_results", "results_of_samples"]
-
 
 @dataclass(frozen=True)
 class BenchResults:
@@ -156,7 +154,6 @@ def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> B
 
 
 def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
-    """The warnings about the run as a whole."""
     warnings = []
     missing = samples.planned - len(samples.points)
     if missing > 0:

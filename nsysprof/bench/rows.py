@@ -13,10 +13,8 @@ from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
-from nsysprof.statistics.contrast import Rules, control
+from nsysprof.statistics.contrast import Rules, contrast
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
-
-__all__ = ["refused_calls", "refused_rates", "result_frame"]
 
 _NAN = float("nan")
 _LEFT_OUT = "left out"  # the status of a point of which every sample was
@@ -99,7 +97,6 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
 
 
 def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
-    """What there is of a point with samples."""
     cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
     summary = summarize(point.latency_ns, point.name)
     warnings += summary.warnings
@@ -107,11 +104,8 @@ def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: 
     # what is allowed for is counted once for each point, and so are samples that are few in both
     if graph and max(graph.n, summary.n) >= LEAST_SAMPLES:
         warnings += [line for line in graph.warnings if not line.endswith(ALLOWED_FOR)]
-    again = (
-        control(point.latency_ns, point.samples("aa"), rules, name=point.name)
-        if len(point.samples("aa"))
-        else None
-    )
+    second, names = point.samples("aa"), (f"{point.name}, first run", f"{point.name}, second run")
+    again = contrast(point.latency_ns, second, rules, names=names) if len(second) else None
     per_ns = 1e9 / summary.median
     graph_ns = graph.median if graph else _NAN
     shares = _shares_of_peaks(point, samples.limits, summary.median, graph_ns)
@@ -122,8 +116,8 @@ def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: 
         "graph_median_ns": graph_ns,
         "graph_low_ns": graph.interval.low if graph else _NAN,
         "graph_high_ns": graph.interval.high if graph else _NAN,
-        "aa_ratio": again.contrast.ratio if again else _NAN,
-        "aa_verdict": again.contrast.verdict if again else None,
+        "aa_ratio": again.ratio if again else _NAN,
+        "aa_verdict": again.verdict if again else None,
         "tflops": cost.flops * per_ns / 1e12,
         "gb_per_s": traffic * per_ns / 1e9,
         "tokens_per_s": _NAN if cost.tokens is None else cost.tokens * per_ns,
@@ -205,6 +199,9 @@ def _shares_of_peaks(
     def wrong_flops(lasted_ns: float) -> list[str]:
         return _flops_suspects(point, limits, cost.flops / lasted_ns * 1e9, peak, lasted_ns)
 
+    def wrong_bytes(lasted_ns: float) -> list[str]:
+        return ["the shape", "the cache (recorded as cold)", *(_timer(point, lasted_ns) or ["the timer"])]
+
     shares: dict[str, object] = {
         "peak_tflops": peak / 1e12,
         "share_of_peak": share(cost.flops, median_ns, peak, "FLOP/s", wrong_flops),
@@ -223,7 +220,7 @@ def _shares_of_peaks(
     if point.cache == "cold":
         # What has to be read comes from memory then, so that more of it than memory can give is wrong. More traffic
         # than that is not: score matrices may never leave the L2 cache.
-        share(cost.read_bytes, median_ns, bandwidth, "bytes read", lambda ns: _byte_suspects(point, ns))
+        share(cost.read_bytes, median_ns, bandwidth, "bytes read", wrong_bytes)
         moved = cost.traffic_bytes(point.backend) / median_ns * 1e9
         for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
             shares[name] = moved / limit if moved <= limit else _NAN
@@ -258,10 +255,6 @@ def _flops_suspects(
         )
     suspects += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
     return (suspects + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
-
-
-def _byte_suspects(point: BenchPoint, lasted_ns: float) -> list[str]:
-    return ["the shape", "the cache (recorded as cold)", *(_timer(point, lasted_ns) or ["the timer"])]
 
 
 def _timer(point: BenchPoint, lasted_ns: float) -> list[str]:

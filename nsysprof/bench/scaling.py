@@ -13,20 +13,6 @@ from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.distributions import Floats, t_quantile
 
-__all__ = [
-    "CONSTANT",
-    "FEW_POINTS",
-    "LEVEL",
-    "NO_SINGLE_POWER",
-    "UNSURE",
-    "BenchSweep",
-    "crossover_frame",
-    "exponent_frame",
-    "find_sweeps",
-    "fit_exponent",
-    "is_named",
-]
-
 _METRICS = {
     "latency": "median_ns",
     "graph latency": "graph_median_ns",
@@ -162,15 +148,11 @@ def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: D
 def crossover_frame(
     results: pd.DataFrame, comparisons: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described
 ) -> pd.DataFrame:
-    """A row per sweep over S, pair of backends of one dtype, and kind: from which S on one of them beats the other.
+    """A row per sweep over S, pair of backends of one dtype, and kind: `CROSSOVERS`.
 
-    The columns are those of `CROSSOVERS`.
-
-    ``from_seq``: the smallest S from which the winner is faster at every S that both were measured at; ``status``:
-    "everywhere" where that is the first S, "from there on", or "no clear difference" where neither is ahead at the
-    largest S, or "too few samples to tell" there. ``crossing_seq``: where the lines cross between measured S (by their
-    logarithms), NaN where they do not. ``first_speedup`` and ``last_speedup``: of the winner at the smallest and the
-    largest S.
+    ``from_seq`` is the smallest S from which the winner is faster at every S that both were measured at, and
+    ``status`` "everywhere" where that is the first; where neither is ahead at the largest S, no one wins.
+    ``crossing_seq`` is by logarithms, NaN where the lines do not cross.
     """
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):

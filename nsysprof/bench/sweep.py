@@ -27,18 +27,6 @@ from nsysprof.tools.fingerprint import environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
-__all__ = [
-    "PRESETS",
-    "BenchPreset",
-    "Grid",
-    "HowMeasured",
-    "SweepJob",
-    "bench_plan",
-    "find_preset",
-    "open_sweep",
-    "run_sweep",
-]
-
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
 
@@ -211,10 +199,13 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
         )
     if resume and not points.exists():
         raise NsysprofError(f"{job.partial}: no unfinished sweep to resume", "leave out --resume")
+    machine = fingerprint(None, ask_driver()[0], None)
+    for name in ("nsys", "workload"):  # the one has no part in this, the other is known once it runs
+        del machine[name]
     head = {
         "plan": job.plan,
         "workload": job.described,
-        "machine": _machine(),
+        "machine": machine,
         "measure_peaks": job.measure_peaks,
     }
     try:
@@ -262,13 +253,6 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
         if not sweep.done and len(sweep.points) + sweep.deaths == before:
             raise _stopped(job, ended, sweep)
     return _document(job, sweep)
-
-
-def _machine() -> dict[str, Any]:
-    """The fingerprint of a capture without nsys, which has no part in this, and without the workload's software."""
-    driver, _ = ask_driver()
-    machine = fingerprint(None, driver, None)
-    return {name: value for name, value in machine.items() if name not in ("nsys", "workload")}
 
 
 def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:

@@ -30,13 +30,11 @@ from nsysprof.bench.words import (
     speedup_cell,
     tflops_cell,
 )
-from nsysprof.core.text import drop_repeats, one_line, visible
+from nsysprof.core.text import drop_repeats, join_first, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import WIDTH, text_table
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
-
-__all__ = ["bench_summary", "diff_table", "plan_matrix", "regression_lines"]
 
 MAX_WARNINGS = 12
 MAX_POINTS_NAMED = 8
@@ -267,6 +265,4 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     yield "± 95 % interval of the change; effect: Cliff's delta. What differs from run to run is in no interval."
     for name, only in (("before", diff.only_before), ("after", diff.only_after)):
         if only:
-            rest = len(only) - MAX_POINTS_NAMED
-            more = f", and {rest} more" if rest > 0 else ""
-            yield from _wrapped([f"only {name}: {', '.join(only[:MAX_POINTS_NAMED])}{more}"])
+            yield from _wrapped([f"only {name}: {join_first(only, MAX_POINTS_NAMED)}"])

@@ -27,16 +27,6 @@ from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, SLOWER, word_by_verdict
 
-__all__ = [
-    "chart_subtitle",
-    "latency_title",
-    "memory_title",
-    "roofline_title",
-    "speedup_title",
-    "throughput_title",
-    "violin_title",
-]
-
 _NOTHING, _NONE = "Nothing was measured", "none"
 
 

@@ -168,9 +168,7 @@ def interval_words(results: BenchResults) -> str:
 
 
 def speedup_cell(
-    pair: dict[str, Any] | None,
-    text: Callable[[Any], str] = ratio_cell,
-    brackets: Sequence[str] = ("[", "]"),
+    pair: dict[str, Any] | None, text: Callable[[Any], str] = ratio_cell, brackets: Sequence[str] = ("[", "]")
 ) -> str:
     """A speed-up with its interval; in brackets where it is no clear change, marked `?` with too few samples."""
     if pair is None:

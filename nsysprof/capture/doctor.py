@@ -171,7 +171,6 @@ def _gpu(driver: Driver | None, why: str, nsys: Nsys | None) -> Iterator[Check]:
 
 
 def _counters(driver: Driver | None) -> Check:
-    """Check Nsight Compute, and whether the driver lets this user read hardware counters."""
     checked = partial(Check, "ncu")
     try:
         ncu = find_ncu()
@@ -254,7 +253,6 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
 
 
 def _disk(folder: Path) -> Check:
-    """Check the space where captures will be written, and whether that is allowed."""
     checked = partial(Check, "disk", needed=True)
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir()).absolute()
     free = shutil.disk_usage(there).free

@@ -73,7 +73,8 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
     Later, whatever stops the capture, what there is of the log, of what nsys recorded and of the record is kept as
     ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` with a hint about that.
     """
-    _check_names(outputs, endings, force=force)
+    for ending in endings:
+        refuse_taken(outputs.path(ending), force=force)
     new = not os.path.lexists(outputs.folder)
     try:
         outputs.folder.mkdir(parents=True, exist_ok=True)
@@ -101,12 +102,6 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
                     shutil.rmtree(folder, ignore_errors=True)
                 if new:
                     outputs.folder.rmdir()  # where nothing came into it
-
-
-def _check_names(outputs: Outputs, endings: Sequence[str], *, force: bool) -> None:
-    """Refuse names that are taken."""
-    for ending in endings:
-        refuse_taken(outputs.path(ending), force=force)
 
 
 def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:

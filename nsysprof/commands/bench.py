@@ -13,22 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
-from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption, folder_option
-from nsysprof.commands.workload_options import (
-    WORKLOAD,
-    AxisOption,
-    BackendOption,
-    BackwardOption,
-    BatchOption,
-    CausalOption,
-    Device,
-    DType,
-    HeadDimOption,
-    HeadsOption,
-    SeqOption,
-    TrainOption,
-    axis_values,
-)
+from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption, folder_option, options_unfolded
+from nsysprof.commands.workload_options import WORKLOAD, Device, ShapeOptions, axis_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,63 +39,8 @@ def _part_of_median(value: float | None) -> float | None:
     return value
 
 
-PresetOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head."
-    ),
-]
-WorkloadOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|FILE", help="What a call is: sdpa, transformer_block, or a file [default: sdpa]."
-    ),
-]
-DTypesOption = Annotated[
-    list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
-]
-DeviceOption = Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")]
-SamplesOption = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Samples of each backend [default: 100; with --ci-width 1000]."),
-]
-WidthOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X",
-        callback=_part_of_median,
-        help="Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.",
-    ),
-]
-MinSampleOption = Annotated[
-    float,
-    typer.Option(
-        metavar="US", min=0, max=1e6, callback=finite, help="Repeat shorter calls within a sample up to this."
-    ),
-]
-WarmCacheOption = Annotated[
-    bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
-]
-GraphOption = Annotated[
-    bool, typer.Option("--graph/--no-graph", help="Time replays of a CUDA graph as well.")
-]
-PeaksOption = Annotated[
-    bool,
-    typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
-]
-SeedOption = Annotated[int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of inputs and order.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")]
 DatabaseOption = Annotated[
     Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
-]
-RegressOption = Annotated[
-    float,
-    typer.Option(
-        metavar="X", min=0, callback=finite, help="How much slower, or larger, it may become: 0.05 for 5 %."
-    ),
 ]
 
 
@@ -119,37 +50,72 @@ bench_app = typer.Typer(
 
 
 @bench_app.callback()
+@options_unfolded
 def bench(
     context: typer.Context,
-    preset: PresetOption = None,
-    workload: WorkloadOption = None,
-    backend: BackendOption = None,
-    seq: SeqOption = None,
-    batch: BatchOption = None,
-    heads: HeadsOption = None,
-    head_dim: HeadDimOption = None,
-    axis: AxisOption = None,
-    dtype: DTypesOption = None,
-    causal: CausalOption = None,
-    backward: BackwardOption = False,
-    train: TrainOption = False,
-    device: DeviceOption = Device.CUDA,
-    samples: SamplesOption = None,
-    ci_width: WidthOption = None,
-    min_sample_us: MinSampleOption = 20,
-    warm_cache: WarmCacheOption = False,
-    graph: GraphOption = True,
-    measure_peaks: PeaksOption = False,
-    seed: SeedOption = 0,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head."
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="What a call is: sdpa, transformer_block, or a file [default: sdpa]."
+        ),
+    ] = None,
+    device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Samples of each backend [default: 100; with --ci-width 1000]."
+        ),
+    ] = None,
+    ci_width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            callback=_part_of_median,
+            help="Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.",
+        ),
+    ] = None,
+    min_sample_us: Annotated[
+        float,
+        typer.Option(
+            metavar="US",
+            min=0,
+            max=1e6,
+            callback=finite,
+            help="Repeat shorter calls within a sample up to this.",
+        ),
+    ] = 20,
+    warm_cache: Annotated[
+        bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
+    ] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph/--no-graph", help="Time replays of a CUDA graph as well.")
+    ] = True,
+    measure_peaks: Annotated[
+        bool,
+        typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of inputs and order.")
+    ] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace earlier results, or an unfinished sweep.")
     ] = False,
-    resume: ResumeOption = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
     database: DatabaseOption = None,
     charts: ChartsOption = True,
     spreadsheet_safe: SpreadsheetOption = False,
-    dry_run: DryRunOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
+    ] = False,
+    *,
+    calls: ShapeOptions,
 ) -> None:
     """Measure the backends of a workload against each other over a sweep of shapes, without the profiler.
 
@@ -169,29 +135,25 @@ def bench(
 
     chosen = find_preset(preset) if preset else None
     sizes: dict[str, Any] = {
-        "seq": seq,
-        "batch": batch,
-        "heads": heads,
-        "head_dim": head_dim,
-        "causal": causal,
+        name: getattr(calls, name) for name in ("seq", "batch", "heads", "head_dim", "causal")
     }
-    sizes["dtype"] = [each.value for each in dtype] if dtype else None
-    given = {name: value for name, value in sizes.items() if value is not None} | axis_values(axis)
-    grids = _grids(chosen, backend, given)
+    sizes["dtype"] = [each.value for each in calls.dtype] if calls.dtype else None
+    given = {name: value for name, value in sizes.items() if value is not None} | axis_values(calls.axis)
+    grids = _grids(chosen, calls.backend, given)
     if chosen and workload not in (None, chosen.workload):
         raise typer.BadParameter(f"this preset runs {chosen.workload}: leave out --workload")
     program = find_workload(chosen.workload if chosen else workload or WORKLOAD)
     how = HowMeasured(
         device=device.value,
         seed=seed,
-        training=backward or train,
+        training=calls.backward or calls.train,
         samples=samples or (_SAMPLES if ci_width is None else _SAMPLES_WITH_CI),
         ci_width=ci_width,
         min_sample_ns=round(min_sample_us * 1000),
         warm_cache=warm_cache,
         graph=graph,
     )
-    modes = [name for name, asked in (("backward", backward), ("train", train)) if asked]
+    modes = [name for name in ("backward", "train") if getattr(calls, name)]
     plan, described = bench_plan(program, grids, how, modes)
     if dry_run:
         from nsysprof.bench.text import plan_matrix
@@ -299,7 +261,15 @@ def diff_benches(
         Path, typer.Argument(metavar="BEFORE", readable=False, help="A samples.json, or its folder.")
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
-    max_regress: RegressOption = 0.05,
+    max_regress: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            min=0,
+            callback=finite,
+            help="How much slower, or larger, it may become: 0.05 for 5 %.",
+        ),
+    ] = 0.05,
     unlike: Annotated[
         bool, typer.Option("--unlike", help="Compare runs of unlike machines or software all the same.")
     ] = False,
@@ -336,7 +306,7 @@ def report_bench(
 
     from nsysprof.errors import NsysprofError
     from nsysprof.formats.samples import read_bench_samples
-    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.tools.interrupts import ending_on_interrupts
 
     source = samples / "samples.json" if samples.is_dir() else samples
     if not source.is_file():
@@ -351,12 +321,9 @@ def report_bench(
         force=force,
         spreadsheet_safe=spreadsheet_safe,
     )
-    try:
-        with interrupts_raised(), folder.making() as made:
-            shutil.copyfile(source, made / "samples.json")
-            results = _make_results(made, charts=charts)
-    except Interrupt as interrupt:
-        raise interrupted(interrupt) from None
+    with ending_on_interrupts(), folder.making() as made:
+        shutil.copyfile(source, made / "samples.json")
+        results = _make_results(made, charts=charts)
     _print_results(results, folder, database)
 
 
@@ -388,7 +355,6 @@ def _make_results(folder: Path, *, charts: bool) -> BenchResults:
 
 
 def _print_results(results: BenchResults, folder: ResultFolder, database: Path | None) -> None:
-    """Print the results and where they lie, and add them to the database where there is to be one."""
     from dataclasses import replace
 
     from nsysprof.bench.files import append_database

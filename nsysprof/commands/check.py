@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,28 +9,21 @@ from typing import Annotated, Any
 import typer
 
 from nsysprof.commands.report_options import (
-    Graphs,
-    GraphsOption,
-    MemoryLimitOption,
     NoMergeOption,
-    NsysOption,
-    RangesOption,
+    ReadingOptions,
     ReportArgument,
-    RulesOption,
     SkipOption,
-    Threads,
-    ThreadsOption,
-    bytes_of,
+    options_unfolded,
 )
 
 _DRAFT = Path("budget.toml")
 
 
+@options_unfolded
 def check(
     report: ReportArgument,
     budget: Annotated[
-        Path | None,
-        typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML."),
+        Path | None, typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML.")
     ] = None,
     baseline: Annotated[
         Path | None,
@@ -47,18 +39,13 @@ def check(
     force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
     skip: SkipOption = None,
     instance: Annotated[
-        str | None,
-        typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0."),
+        str | None, typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0.")
     ] = None,
     no_merge: NoMergeOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
-    threads: ThreadsOption = Threads.FOLLOW,
-    graphs: GraphsOption = Graphs.LAUNCHED,
-    ranges: RangesOption = "auto",
-    rules: RulesOption = None,
-    nsys: NsysOption = None,
-    memory_limit: MemoryLimitOption = None,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not.
 
@@ -66,19 +53,10 @@ def check(
 
     nsysprof check REPORT budget.toml --baseline EARLIER
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    reading: dict[str, Any] = {
-        "threads": threads.value,
-        "graphs": graphs.value,
-        "ranges": ranges,
-        "rules": rules,
-        "nsys": nsys,
-        "memory_limit": bytes_of(memory_limit),
-    }
     if init:
         if budget or baseline or as_json or as_md or skip is not None or instance or no_merge:
             raise typer.BadParameter("--init takes a report, -o, --force and the options of reading")
-        _draft(report, output or _DRAFT, reading, force=force)
+        _draft(report, output or _DRAFT, reading.values, force=force)
         return
     if budget is None:
         raise typer.BadParameter("a budget is missing: nsysprof check REPORT BUDGET")
@@ -102,7 +80,7 @@ def check(
     changed |= {"skip": 0, "instances": read_instances(instance)} if instance else {}
     asked = replace(read_budget(budget), **changed)
     with progress_bar() as progress:
-        answer = check_report(report, asked, baseline=baseline, **reading, progress=progress)
+        answer = check_report(report, asked, baseline=baseline, **reading.values, progress=progress)
     if as_json:
         print(json.dumps(check_document(answer), indent=1, ensure_ascii=False), flush=True)
     else:

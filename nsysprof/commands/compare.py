@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,27 +11,18 @@ from typing import Annotated
 import typer
 
 from nsysprof.commands.report_options import (
-    ChartsOption,
-    Graphs,
-    GraphsOption,
-    HtmlOption,
-    MemoryLimitOption,
     NoMergeOption,
-    NsysOption,
     PerOption,
-    RangesOption,
-    ReplaceOption,
+    ReadingOptions,
     ReportArgument,
-    RulesOption,
+    ResultOptions,
     SkipOption,
-    SpreadsheetOption,
-    Threads,
-    ThreadsOption,
-    bytes_of,
     folder_option,
+    options_unfolded,
 )
 
 
+@options_unfolded
 def compare(
     report: ReportArgument,
     other: Annotated[
@@ -68,8 +58,6 @@ def compare(
     ] = None,
     no_merge: NoMergeOption = False,
     output: Annotated[Path | None, folder_option("REPORT.compare in the current folder")] = None,
-    charts: ChartsOption = True,
-    html: HtmlOption = False,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,
     every: Annotated[
         bool, typer.Option("--all", help="Print the ledger of every pair, not of one only.")
@@ -95,14 +83,9 @@ def compare(
             help="Hardware counters of REPORT, and again of OTHER [default: the .counters.csv beside each].",
         ),
     ] = None,
-    threads: ThreadsOption = Threads.FOLLOW,
-    graphs: GraphsOption = Graphs.LAUNCHED,
-    ranges: RangesOption = "auto",
-    rules: RulesOption = None,
-    nsys: NsysOption = None,
-    memory_limit: MemoryLimitOption = None,
-    spreadsheet_safe: SpreadsheetOption = False,
-    force: ReplaceOption = False,
+    *,
+    reading: ReadingOptions,
+    writing: ResultOptions,
 ) -> None:
     """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
     for option, given in (("--record", record), ("--counters", counters)):
@@ -116,15 +99,14 @@ def compare(
         raise typer.BadParameter("give --range, or --base and --new")
     if base is None and other is None:
         raise typer.BadParameter("give --base and --new, or a second report")
-    # numpy's linear algebra has work for one thread only here; starting more takes 40 ms.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.charts.chart import start_painter
 
     with ExitStack() as stack:
-        painter = stack.enter_context(start_painter(apart=charts))  # first of all: it imports matplotlib
-        from nsysprof.attribution.attribute import attribute
+        painter = stack.enter_context(
+            start_painter(apart=writing.charts)
+        )  # first of all: it imports matplotlib
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import files_of, plans_of
+        from nsysprof.charts.chart import plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import CHARTS, comparison_charts
         from nsysprof.compare.comparison import compare as compare_ranges
@@ -132,30 +114,23 @@ def compare(
         from nsysprof.compare.text import comparison_text
         from nsysprof.formats.answers import GAP_SCHEMA
         from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import PAGE, report_folder, report_stem
+        from nsysprof.results.folder import report_stem
         from nsysprof.trace.report import open_report
 
-        loaded, limit = load_rules(rules), bytes_of(memory_limit) // (1 if other is None else 2)
+        def page(pictures: Sequence[bytes]) -> str:
+            from nsysprof.compare.page import comparison_page
+
+            return comparison_page(comparison, pictures)
+
+        rules = load_rules(reading.rules)
         files = [report] if other is None else [report, other]
-        folder = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
-        opened = [stack.enter_context(open_report(file, nsys=nsys)) for file in files]
-        names = GAP_FILES + (files_of(CHARTS) if charts else ()) + ((PAGE,) if html else ())
-        results = report_folder(
-            folder,
-            "compare",
-            opened[0],
-            GAP_SCHEMA,
-            "comparison",
-            possible=(*reversed(GAP_FILES), *files_of(CHARTS), PAGE),
-            wanted=names,
-            force=force,
-            spreadsheet_safe=spreadsheet_safe,
+        place = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
+        opened = [stack.enter_context(open_report(file, nsys=reading.nsys)) for file in files]
+        results = writing.folder(
+            place, "compare", opened[0], GAP_SCHEMA, "comparison", files=GAP_FILES[::-1], charts=CHARTS
         )
-        results.check()
         with progress_bar() as progress:
-            attributions = [
-                attribute(each, threads.value, progress, limit, graphs.value, ranges) for each in opened
-            ]
+            attributions = [reading.attribute(each, progress, len(files)) for each in opened]
             progress("comparing", 0)
             comparison = compare_ranges(
                 *attributions,
@@ -166,24 +141,14 @@ def compare(
                 merge=None if no_merge else DEFAULT_MERGE,
                 skip=skip or 0,
                 instances=instance or (),
-                rules=loaded,
+                rules=rules,
                 records=record or (),
                 shape=shape,
                 counters=counters or (),
             )
             drawn = comparison_charts(comparison)
-            if charts:
+            if writing.charts:
                 progress("drawing charts", 0)
                 painter.paint(plans_of(drawn, comparison))
         print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        page = None
-        if html:
-            from nsysprof.compare.page import comparison_page
-
-            page = partial(comparison_page, comparison)
-
-        def pictures() -> dict[str, bytes]:
-            return dict(zip(files_of(drawn), painter.pictures(), strict=True))
-
-        written = results.write(partial(write_gaps, comparison), pictures if charts else None, page)
-        print(written, file=sys.stderr)
+        writing.write(results, partial(write_gaps, comparison), drawn, painter, page)

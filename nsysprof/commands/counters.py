@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.progress import echo, print_message
-from nsysprof.commands.report_options import RulesOption, SpreadsheetOption, Threads, ThreadsOption
-from nsysprof.commands.workload_options import ProgramOptions, options_unfolded
+from nsysprof.commands.report_options import (
+    RulesOption,
+    SpreadsheetOption,
+    Threads,
+    ThreadsOption,
+    options_unfolded,
+)
+from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.outputs import Outputs
@@ -41,18 +47,6 @@ _RUNS = "RUN::*"
 
 
 @dataclass(frozen=True)
-class CountedProgramOptions(ProgramOptions):
-    """What to count: a program that may run fewer calls than one whose times matter."""
-
-    warmup: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Calls before what is counted [default: 1].")
-    ] = None
-    iterations: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Calls counted per range [default: 2].")
-    ] = None
-
-
-@dataclass(frozen=True)
 class CountingOptions:
     """What ncu is to count, and how."""
 
@@ -65,8 +59,7 @@ class CountingOptions:
         ),
     ] = None
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs."),
+        bool, typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs.")
     ] = False
     threads: ThreadsOption = Threads.FOLLOW
     cache_control: Annotated[
@@ -105,7 +98,7 @@ class CountingOptions:
 
 @options_unfolded
 def counters(
-    chosen: CountedProgramOptions,
+    chosen: ProgramOptions,
     counting: CountingOptions,
     rules: RulesOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
@@ -151,7 +144,6 @@ def _outputs(output: str | None, default: str) -> Outputs:
 
 
 def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
-    """Print what was counted, and last the command to go on with."""
     from nsysprof.core.text import quote_path, visible
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify

@@ -29,18 +29,15 @@ def doctor(
     from nsysprof.capture.doctor import capture_works, check_machine
     from nsysprof.catalog import list_workloads
     from nsysprof.commands.workload_options import WORKLOAD
-    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.tools.interrupts import ending_on_interrupts
 
     checks = []
     workload = list_workloads().get(WORKLOAD)
-    try:
-        with interrupts_raised():
-            for check in check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce):
-                checks.append(check)
-                if not as_json:
-                    print(_finding(check), flush=True)
-    except Interrupt as interrupt:
-        raise interrupted(interrupt) from None
+    with ending_on_interrupts():
+        for check in check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce):
+            checks.append(check)
+            if not as_json:
+                print(_finding(check), flush=True)
     works = capture_works(checks)
     if as_json:
         document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
@@ -52,7 +49,6 @@ def doctor(
 
 
 def _announce(what: str) -> None:
-    """Show on a terminal what takes its time."""
     if sys.stderr.isatty():
         print(f"{what} ...", file=sys.stderr, flush=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -11,17 +10,10 @@ from typing import Annotated
 import typer
 
 from nsysprof.commands.report_options import (
-    Graphs,
-    GraphsOption,
-    MemoryLimitOption,
-    NsysOption,
-    RangesOption,
+    ReadingOptions,
     ReportArgument,
-    RulesOption,
     SpreadsheetOption,
-    Threads,
-    ThreadsOption,
-    bytes_of,
+    options_unfolded,
 )
 
 
@@ -33,6 +25,7 @@ class To(str, Enum):
     CSV = "csv"
 
 
+@options_unfolded
 def export(
     report: ReportArgument,
     to: Annotated[
@@ -52,42 +45,28 @@ def export(
             " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
         ),
     ] = None,
-    threads: ThreadsOption = Threads.FOLLOW,
-    graphs: GraphsOption = Graphs.LAUNCHED,
-    ranges: RangesOption = "auto",
-    rules: RulesOption = None,
-    nsys: NsysOption = None,
-    memory_limit: MemoryLimitOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Write REPORT, with the owner of every GPU op, for Perfetto, or as Parquet or CSV tables."""
     if spreadsheet_safe and to is not To.CSV:
         raise typer.BadParameter("--spreadsheet-safe is for --to csv")
-    # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.commands.progress import progress_bar
     from nsysprof.export.export import export as write
-    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.tools.interrupts import ending_on_interrupts
 
-    try:
-        with interrupts_raised(), progress_bar() as progress:
-            written = write(
-                report,
-                to.value,
-                output,
-                threads=threads.value,
-                graphs=graphs.value,
-                ranges=ranges,
-                rules=rules,
-                spreadsheet_safe=spreadsheet_safe,
-                force=force,
-                nsys=nsys,
-                memory_limit=bytes_of(memory_limit),
-                progress=progress,
-            )
-    except Interrupt as stop:
-        raise interrupted(stop) from None
+    with ending_on_interrupts(), progress_bar() as progress:
+        written = write(
+            report,
+            to.value,
+            output,
+            **reading.values,
+            spreadsheet_safe=spreadsheet_safe,
+            force=force,
+            progress=progress,
+        )
     _report_written(written, to)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,21 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.report_options import (
-    ChartsOption,
-    Graphs,
-    GraphsOption,
-    HtmlOption,
-    MemoryLimitOption,
     MergeOption,
-    NsysOption,
-    RangesOption,
-    ReplaceOption,
-    RulesOption,
-    SpreadsheetOption,
-    Threads,
-    ThreadsOption,
-    bytes_of,
+    ReadingOptions,
+    ResultOptions,
     folder_option,
+    options_unfolded,
 )
 
 if TYPE_CHECKING:
@@ -34,18 +23,19 @@ if TYPE_CHECKING:
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.cluster import ClusterChoice
     from nsysprof.fleet.examine import ReportFailure, ReportTask
+    from nsysprof.fleet.inputs import ReportFile
+    from nsysprof.fleet.range_iterations import Choice
     from nsysprof.formats.rank_answer import ReportAnswer
-    from nsysprof.results.folder import ResultFolder
 
 
+@options_unfolded
 def fleet(
     reports: Annotated[
         list[str] | None,
         typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
     ] = None,
     listed: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line."),
+        Path | None, typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line.")
     ] = None,
     output: Annotated[
         Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
@@ -75,20 +65,13 @@ def fleet(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranks to print.")] = 16,
-    charts: ChartsOption = True,
-    html: HtmlOption = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first report that cannot be read.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
-    threads: ThreadsOption = Threads.FOLLOW,
-    graphs: GraphsOption = Graphs.LAUNCHED,
-    ranges: RangesOption = "auto",
-    rules: RulesOption = None,
-    nsys: NsysOption = None,
-    memory_limit: MemoryLimitOption = None,
-    spreadsheet_safe: SpreadsheetOption = False,
-    force: ReplaceOption = False,
+    *,
+    reading: ReadingOptions,
+    writing: ResultOptions,
 ) -> None:
     """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each.
 
@@ -98,52 +81,48 @@ def fleet(
     """
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
-    names = list(reports or ())
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.attribution.paths import DEFAULT_MERGE
+    from nsysprof.charts.chart import plans_of, start_painter
     from nsysprof.commands.progress import print_message, progress_bar
     from nsysprof.fleet.answer import fleet_answer
+    from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.cluster import ClusterChoice, check_dask
-    from nsysprof.fleet.examine import ReportTask, check_unfinished, kept_in, remove_kept
-    from nsysprof.fleet.files import default_folder, fleet_folder
+    from nsysprof.fleet.examine import check_unfinished, kept_in, remove_kept
+    from nsysprof.fleet.files import default_folder, fleet_folder, write_fleet
     from nsysprof.fleet.identity import rank_pattern
     from nsysprof.fleet.inputs import find_reports, names_in
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
-    from nsysprof.kernels.classify import load_rules
+
+    def page(pictures: Sequence[bytes]) -> str:
+        from nsysprof.fleet.page import fleet_page
+
+        return fleet_page(answer, pictures)
 
     check_dask(local=scheduler is None)
-    load_rules(rules)  # what is wrong with it is reported once, not per report
     pattern = rank_pattern(rank_from) if rank_from is not None else None
-    names += names_in(listed) if listed is not None else []
+    names = [*(reports or ()), *(names_in(listed) if listed is not None else ())]
     if not names:
         raise typer.BadParameter("name reports, or a file of their names with --from")
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)
     kept = kept_in(folder)
-    results = fleet_folder(
-        folder, asked, charts=charts, html=html, force=force, spreadsheet_safe=spreadsheet_safe
-    )
+    results = fleet_folder(folder, asked, **vars(writing))
     results.check()
-    if not resume and not force:
+    if not resume and not writing.force:
         check_unfinished(folder)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
     options = {
         "per": per,
         "merge": list(choice.merge),
         "skip": skip,
-        "threads": threads.value,
-        "graphs": graphs.value,
-        "ranges": ranges,
+        "threads": reading.threads.value,
+        "graphs": reading.graphs.value,
+        "ranges": reading.ranges,
         "rank_from": rank_from,
     }
-    ruled, exporter = (str(path.absolute()) if path else None for path in (rules, nsys))
-    limit = bytes_of(memory_limit) if memory_limit else None
-    tasks = [
-        ReportTask(file, choice, threads.value, ruled, exporter, limit, graphs.value, ranges)
-        for file in files
-    ]
+    tasks = _tasks(files, choice, reading)
     for note in notes:
         print_message(note)
     with _interruptible(kept, len(tasks)):
@@ -154,8 +133,10 @@ def fleet(
             progress("comparing ranks", 0)
             answer = fleet_answer(answers, rank_from=pattern, options=options)
     print(fleet_text(answer, top), end="", flush=True)
-    _write(answer, asked, results, charts=charts, html=html)
-    if where is not None:
+    with start_painter(apart=False) as painter:
+        painter.paint(plans_of(FLEET_CHARTS, answer) if writing.charts else [])
+        writing.write(results, partial(write_fleet, answer, asked), FLEET_CHARTS, painter, page)
+    if where:
         print_message(_cost(answer, where))
     if answer.failures:
         print_message(
@@ -164,6 +145,18 @@ def fleet(
         )
         raise typer.Exit(1)
     remove_kept(kept)
+
+
+def _tasks(files: Sequence[ReportFile], choice: Choice, reading: ReadingOptions) -> list[ReportTask]:
+    from nsysprof.fleet.examine import ReportTask
+    from nsysprof.kernels.classify import load_rules
+
+    load_rules(reading.rules)  # what is wrong with it is reported once, not per report
+    read = reading.values
+    read |= {name: str(path.absolute()) for name in ("rules", "nsys") if (path := read[name])}
+    if not reading.memory_limit:
+        read["memory_limit"] = None  # a worker knows what it may use
+    return [ReportTask(file, choice, **read) for file in files]
 
 
 @contextlib.contextmanager
@@ -197,28 +190,6 @@ def _answers(
     with keeping(kept, anew=not resume), progress_bar(lambda: len(tasks)) as progress:
         answers = examine_all(tasks, where, known=known, keep=kept, strict=strict, progress=progress)
     return answers, where if len(known) < len(tasks) else None
-
-
-def _write(answer: Fleet, asked: Sequence[str], results: ResultFolder, *, charts: bool, html: bool) -> None:
-    """Write the files and say so on stderr."""
-    from nsysprof.charts.chart import pictures_of
-    from nsysprof.commands.progress import print_message, progress_bar
-    from nsysprof.fleet.charts import FLEET_CHARTS
-    from nsysprof.fleet.files import write_fleet
-
-    def page(pictures: Sequence[bytes]) -> str:
-        from nsysprof.fleet.page import fleet_page
-
-        return fleet_page(answer, pictures)
-
-    with progress_bar() as progress:
-        written = results.write(
-            partial(write_fleet, answer, asked),
-            partial(pictures_of, FLEET_CHARTS, answer) if charts else None,
-            page if html else None,
-            progress,
-        )
-    print_message(written)
 
 
 def _cost(answer: Fleet, where: ClusterChoice) -> str:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+if TYPE_CHECKING:
+    from nsysprof.attribution.attribute import Attribution
+    from nsysprof.charts.chart import Chart, Painter
+    from nsysprof.results.folder import ResultFolder
+    from nsysprof.trace.report import Progress, Report
 
 
 class Threads(str, Enum):
@@ -74,7 +86,9 @@ RangesOption = Annotated[
 RulesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones.")
 ]
-NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export with.")]
+NsysOption = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="The nsys to export, and to verify, with.")
+]
 MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
@@ -93,6 +107,99 @@ ReplaceOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How reports are read, and what their GPU ops belong to."""
+
+    threads: ThreadsOption = Threads.FOLLOW
+    graphs: GraphsOption = Graphs.LAUNCHED
+    ranges: RangesOption = "auto"
+    rules: RulesOption = None
+    nsys: NsysOption = None
+    memory_limit: MemoryLimitOption = None
+
+    def __post_init__(self) -> None:
+        # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The options as functions of the package take them."""
+        chosen = {"threads": self.threads.value, "graphs": self.graphs.value}
+        return {**vars(self), **chosen, "memory_limit": bytes_of(self.memory_limit)}
+
+    def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:
+        """Attribute the GPU ops of a report, one of several that share the memory."""
+        from nsysprof.attribution.attribute import attribute
+
+        limit = bytes_of(self.memory_limit) // reports
+        return attribute(report, self.threads.value, progress, limit, self.graphs.value, self.ranges)
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """What a command writes beside what it prints."""
+
+    charts: ChartsOption = True
+    html: HtmlOption = False
+    spreadsheet_safe: SpreadsheetOption = False
+    force: ReplaceOption = False
+
+    def folder(
+        self,
+        place: Path,
+        command: str,
+        report: Report,
+        schema: str,
+        earlier: str,
+        *,
+        files: Sequence[str],
+        charts: Sequence[Chart[Any]],
+    ) -> ResultFolder:
+        """Return the folder of results about a report as `report_folder` does, and refuse what is not ours there.
+
+        ``files`` are all tables and documents, that with ``schema`` first.
+        """
+        from nsysprof.charts.chart import files_of
+        from nsysprof.results.folder import PAGE, report_folder
+
+        drawn = files_of(charts)
+        results = report_folder(
+            place,
+            command,
+            report,
+            schema,
+            earlier,
+            possible=(*files, *drawn, PAGE),
+            wanted=(*files, *(drawn * self.charts), *([PAGE] * self.html)),
+            force=self.force,
+            spreadsheet_safe=self.spreadsheet_safe,
+        )
+        results.check()
+        return results
+
+    def write(
+        self,
+        results: ResultFolder,
+        tables: Callable[[Path], Sequence[Path]],
+        charts: Sequence[Chart[Any]],
+        painter: Painter,
+        page: Callable[[Sequence[bytes]], str],
+    ) -> None:
+        """Write tables, and what is asked for of page and charts, whose plans ``painter`` has; name them on stderr."""
+        from nsysprof.charts.chart import files_of
+        from nsysprof.commands.progress import progress_bar
+
+        def pictures() -> dict[str, bytes]:
+            return dict(zip(files_of(charts), painter.pictures(), strict=True))
+
+        with progress_bar() as progress:
+            written = results.write(
+                tables, pictures if self.charts else None, page if self.html else None, progress
+            )
+        print(written, file=sys.stderr)
+
+
 def folder_option(default: str) -> Any:
     """Declare the option ``-o``: the folder of the results; ``default`` describes where they go without it."""
     return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
@@ -103,3 +210,33 @@ def bytes_of(memory_limit: str | None) -> int:
     from nsysprof.core.arena import default_limit, parse_size
 
     return default_limit() if memory_limit is None else parse_size(memory_limit)
+
+
+def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
+    """Make the fields of dataclasses that a command takes options of its own.
+
+    So options that several commands share are declared once, in a dataclass, and `--help` lists them all the same.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
+    }
+    unfolded: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name not in groups:
+            unfolded.append(parameter)
+            continue
+        hints = get_type_hints(groups[name], include_extras=True)
+        unfolded += [
+            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default)
+            for field in fields(groups[name])
+        ]
+
+    @functools.wraps(command)
+    def folding(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    folding.__signature__ = signature.replace(parameters=unfolded)  # type: ignore[attr-defined]
+    return folding

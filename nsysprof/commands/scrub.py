@@ -20,8 +20,7 @@ _MAX_NAMES = 20
 
 def scrub(
     report: Annotated[
-        Path,
-        typer.Argument(metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report."),
+        Path, typer.Argument(metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report.")
     ],
     output: Annotated[
         Path | None,
@@ -59,7 +58,7 @@ def scrub(
     from nsysprof.errors import NsysprofError
     from nsysprof.results.folder import OTHER_NAME, new_files
     from nsysprof.scrub.scrub import scrub_report
-    from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
+    from nsysprof.tools.interrupts import ending_on_interrupts
     from nsysprof.trace.nsys.identify import identify
     from nsysprof.trace.report import open_report
 
@@ -72,28 +71,24 @@ def scrub(
     for log in (Path(f"{out}-wal"), Path(f"{out}-journal")):
         if os.path.lexists(log):  # SQLite would take it for the copy's
             raise NsysprofError(f"{log}: the log of another file of that name", OTHER_NAME)
-    try:
-        with (
-            interrupts_raised(),
-            new_files(out, force=force, inputs=(report,)) as folder,
-            open_report(report, export_to=folder / "export.sqlite", nsys=nsys) as opened,
-        ):
-            scrubbed = scrub_report(opened.file, folder / out.name, keep=keep or (), names=names)
-    except Interrupt as interrupt:
-        raise interrupted(interrupt) from None
+    with (
+        ending_on_interrupts(),
+        new_files(out, force=force, inputs=(report,)) as folder,
+        open_report(report, export_to=folder / "export.sqlite", nsys=nsys) as opened,
+    ):
+        scrubbed = scrub_report(opened.file, folder / out.name, keep=keep or (), names=names)
     _report(report, out, scrubbed)
 
 
 def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
-    from nsysprof.core.text import visible
+    from nsysprof.core.text import join_first, visible
     from nsysprof.core.units import format_bytes, format_count
 
     if scrubbed.removed:
         print(f"removed from {visible(report.name)}:")
         for what, count in scrubbed.removed.items():
             called = scrubbed.unknown.get(what, ())
-            more = f", and {len(called) - _MAX_NAMES} more" if len(called) > _MAX_NAMES else ""
-            listed = f" ({', '.join(map(visible, called[:_MAX_NAMES]))}{more})" if called else ""
+            listed = f" ({join_first(called, _MAX_NAMES, visible)})" if called else ""
             print(f"  {what}: {format_count(count)}{listed}")
     else:
         print(f"{visible(report.name)}: nothing private found")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -31,26 +29,38 @@ class Device(str, Enum):
 WORKLOAD = "sdpa"
 _Names = list[str] | None
 _Numbers = list[int] | None
-
-BackendOption = Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")]
-SeqOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")]
-BatchOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")]
-HeadsOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")]
-HeadDimOption = Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")]
-AxisOption = Annotated[
-    _Names,
-    typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable."),
-]
-CausalOption = Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")]
-BackwardOption = Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")]
-TrainOption = Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")]
-
+_OneDType = Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
 
 _NOT_PASSED = ("program", "workload", "output", "force")
 
 
 @dataclass(frozen=True)
-class ProgramOptions:
+class ShapeOptions:
+    """Which calls of a workload are to run."""
+
+    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")] = (
+        None
+    )
+    seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None
+    batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None
+    heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None
+    head_dim: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")] = None
+    axis: Annotated[
+        _Names,
+        typer.Option(
+            metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable."
+        ),
+    ] = None
+    dtype: Annotated[
+        list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
+    ] = None
+    causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
+    backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False
+    train: Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")] = False
+
+
+@dataclass(frozen=True)
+class ProgramOptions(ShapeOptions):
     """What a command is to run, a workload with its options or any program, and where the results go."""
 
     program: Annotated[
@@ -62,23 +72,20 @@ class ProgramOptions:
             metavar="NAME|FILE", help="The workload: sdpa, transformer_block, or a file that declares one."
         ),
     ] = WORKLOAD
-    backend: BackendOption = None
-    seq: SeqOption = None
-    batch: BatchOption = None
-    heads: HeadsOption = None
-    head_dim: HeadDimOption = None
-    axis: AxisOption = None
-    dtype: Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")] = None
-    causal: CausalOption = None
-    backward: BackwardOption = False
-    train: TrainOption = False
+    dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here
     device: Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Where the workload runs.")] = None
-    warmup: Annotated[int | None, typer.Option(metavar="N", min=0, help="Calls before what is measured.")] = (
-        None
-    )
-    iterations: Annotated[int | None, typer.Option(metavar="N", min=1, help="Calls measured per range.")] = (
-        None
-    )
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Calls before what is measured [default: the workload's; counters: 1]."
+        ),
+    ] = None
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Calls measured per range [default: the workload's; counters: 2]."
+        ),
+    ] = None
     seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None
     output: Annotated[
         str | None,
@@ -150,33 +157,3 @@ def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
             )
         axes[name] = list(dict.fromkeys([*axes.get(name, ()), *sizes]))
     return axes
-
-
-def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
-    """Make the fields of dataclasses that a command takes options of its own.
-
-    So options that several commands share are declared once, in a dataclass, and `--help` lists them all the same.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {
-        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
-    }
-    unfolded: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        if name not in groups:
-            unfolded.append(parameter)
-            continue
-        hints = get_type_hints(groups[name], include_extras=True)
-        unfolded += [
-            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default)
-            for field in fields(groups[name])
-        ]
-
-    @functools.wraps(command)
-    def folding(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
-
-    folding.__signature__ = signature.replace(parameters=unfolded)  # type: ignore[attr-defined]
-    return folding

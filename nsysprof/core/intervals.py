@@ -7,6 +7,7 @@ Intervals are half-open ``[start, end)`` for lengths; containment is inclusive a
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         start, end = start[keep], end[keep]
     if len(start) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    if (start[1:] > end[:-1]).all():
+        return start, end
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
@@ -296,6 +299,17 @@ def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
     return cover_before(*line, end) - cover_before(*line, start)
 
 
+def covered_by(
+    lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer], start: Ints, end: Ints
+) -> Ints:
+    """Return how long each stretch of time is `covered` by the one of ``lines`` that ``line`` names, 0 without it."""
+    out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
+    for number in lines:
+        rows = np.flatnonzero(line == number)
+        out[rows] = covered(lines[number], start[rows], end[rows])
+    return out
+
+
 def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
     """List the numbers of many ranges one after the other: ``size`` numbers from each ``first`` on."""
     before = np.cumsum(size) - size
@@ -341,3 +355,12 @@ def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
         np.add.at(cover, (group[long], last), -1)
         out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
     return out.reshape(groups, columns)
+
+
+def busy_columns(
+    start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
+) -> tuple[Ints, NDArray[np.uint8]]:
+    """Return for each column the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
+    busy: Ints = np.diff(cover_before(*merge(start, end), edges))
+    longest = time_per_group(start, end, group, edges).argmax(axis=0)
+    return busy, np.where(busy > 0, longest, NOTHING).astype(np.uint8)

@@ -17,15 +17,8 @@ from nsysprof.tools.nsight import last_line
 
 PROCESS_SCOPE = "--nvtx-push-pop-scope"
 # What decides where the results go and how they are read.
-_OWN = {
-    "--export": "-o",
-    "--import": "-i",
-    "--log-file": "",
-    "--csv": "",
-    "--page": "",
-    "--metrics": "",
-    "--mode": "",
-}
+_OWN = ("--export", "--import", "--log-file", "--csv", "--page", "--metrics", "--mode")
+_OWN_SHORT = ("-o", "-i")
 _MAGIC = re.compile(r"[*?\[/]")
 _MESSAGE = re.compile(r"==(?:ERROR|WARNING|PROF)==[ \t]*(.*)")
 _ERROR = re.compile(r"==ERROR==[ \t]*(.*)")
@@ -96,7 +89,7 @@ def ncu_command(
     """
     for argument in request.extra:
         name = argument.partition("=")[0]
-        if name in _OWN or (name[:2] in filter(None, _OWN.values()) and not name.startswith("--")):
+        if name in _OWN or name[:2] in _OWN_SHORT:
             raise NsysprofError(f"--ncu-arg: {name} is nsysprof's own", "ncu --help lists the others")
     chosen = [
         "--config-file=off",

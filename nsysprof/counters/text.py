@@ -40,11 +40,7 @@ def counters_summary(
     """Show a count as a table, with how it was made; ``families`` by kernel name. Ends with a newline."""
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]
-    parts = [
-        f"counted {plural(len(rows), 'kernel')}",
-        *not_run_lines(record["workload"]),
-        "",
-    ]
+    parts = [f"counted {plural(len(rows), 'kernel')}", *not_run_lines(record["workload"]), ""]
     ranges = list(_frame(rows, families).groupby("path", sort=False))
     shown = (line for path, kernels in ranges[:_MAX_RANGES] for line in _lines(str(path), kernels))
     parts += show_columns(_COLUMNS, shown, missing=_UNKNOWN).lines()

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.core.text import join_first
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportFailure
@@ -133,7 +134,9 @@ def fleet_answer(
     whole = paths[paths["path"] == WHOLE].set_index("rank")
     slow = straggler_rows(own if own.shape[1] else whole[["own_ns"]].astype(float))
     ranks = _rank_frame(identity, whole, paths[paths["path"] == path].set_index("rank"), waiting, slow)
-    left_out = _left_out(iterations, path)
+    own_iterations = iterations[iterations["path"] == path]
+    far = own_iterations["span_max_ns"] > FAR_LONGER * own_iterations["span_max_ns"].median()
+    left_out = tuple(own_iterations["iteration"][far].tolist())
     usual, usual_waiting = ranks, waiting
     if left_out:
         each, late = (frame[~frame["label"].isin(left_out)] for frame in (waiting.each, waiting.late))
@@ -245,13 +248,6 @@ def _blocked(frame: pd.DataFrame, ranks: Sequence[Ranked], waiting: Waiting) -> 
     )
     known = np.array([not each.part.lacks for each in ranks])
     return frame if known.all() else frame.assign(**{name: frame[name].where(known) for name in BLOCKED})
-
-
-def _left_out(iterations: pd.DataFrame, path: str) -> tuple[str, ...]:
-    """Find the labels of the iterations that are not usual."""
-    own = iterations[iterations["path"] == path]
-    far = own["span_max_ns"] > FAR_LONGER * own["span_max_ns"].median()
-    return tuple(own["iteration"][far].tolist())
 
 
 def _usual(
@@ -385,8 +381,4 @@ def _outside(path: str, ranks: pd.DataFrame, options: Mapping[str, Any] | None) 
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    more = len(numbers) - _MAX_RANKS_NAMED
-    shown = ", ".join(map(str, numbers[:_MAX_RANKS_NAMED]))
-    return f"ranks {shown} and {more:,} more" if more > 0 else f"ranks {shown}"
+    return f"rank{'s' * (len(numbers) > 1)} {join_first(list(map(str, numbers)), _MAX_RANKS_NAMED)}"

@@ -41,10 +41,11 @@ def plan_heatmap(fleet: Fleet) -> Bars:
     marks = [rank_mark(row) for row in fleet.ranks.to_dict("records")]
     with np.errstate(divide="ignore", invalid="ignore"):
         shades = np.clip(np.log(values) / math.log(_DARKEST_RATIO), -1, 1)
+    inner = [path.removeprefix(f"{fleet.iteration_path}/").split("/") for path in columns]
     wide = min(_PATH_WIDTH * len(columns), _MAX_WIDTH)
     heat = Heat(
         share=wide,
-        names=[_wrapped_name(fleet, path) for path in columns],
+        names=[[one_line(part, 18) for part in parts[-3:]] for parts in inner],
         values=np.where(np.isfinite(values), shades, np.nan),
         texts=[
             [_cell_texts(*cell) for cell in zip(*row, strict=True)] for row in zip(values, times, strict=True)
@@ -56,8 +57,11 @@ def plan_heatmap(fleet: Fleet) -> Bars:
             f"{_DARKEST_RATIO:.1f}x or more",
         ),
     )
+    gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
+    own = "own time: all but exposed communication"
+    subtitle = one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
     return Bars(
-        heading=Heading(_heatmap_title(fleet), _heatmap_subtitle(fleet), legend=list(_PART_COLOURS.values())),
+        heading=Heading(_heatmap_title(fleet), subtitle, legend=list(_PART_COLOURS.values())),
         labels=[
             f"rank {rank} {mark}".rstrip() for rank, mark in zip(fleet.ranks["rank"], marks, strict=True)
         ],
@@ -93,7 +97,6 @@ def _cells(fleet: Fleet, columns: list[str]) -> tuple[NDArray[np.float64], NDArr
 
 
 def _cell_texts(ratio: float, own: float) -> tuple[str, ...]:
-    """Write the text of a cell, and a shorter one."""
     short = format_ratio(ratio) if math.isfinite(ratio) else ""
     return (f"{format_ns(own)} · {short}", short) if short else ()
 
@@ -116,19 +119,6 @@ def _heatmap_title(fleet: Fleet) -> str:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
     return f"{state.short}; within an iteration the slowest rank takes {apart} the fastest one's own time"
-
-
-def _heatmap_subtitle(fleet: Fleet) -> str:
-    gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
-    own = "own time: all but exposed communication"
-    return one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
-
-
-def _wrapped_name(fleet: Fleet, path: str) -> list[str]:
-    """Split a path below that of the iterations into lines, innermost last."""
-    inner = path.removeprefix(f"{fleet.iteration_path}/")
-    parts = inner.split("/")[-3:]
-    return [one_line(part, 18) for part in parts]
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:

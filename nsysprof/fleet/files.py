@@ -107,6 +107,5 @@ def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
 
 
 def _is_about(folder: Path, reports: Sequence[str]) -> bool:
-    """Tell whether a folder holds an answer about the same reports."""
     earlier = read_if_document(folder / _DOCUMENT, FLEET_SCHEMA, most=MAX_TABLE_BYTES).get("reports")
     return isinstance(earlier, list) and set(map(str, earlier)) == set(reports)

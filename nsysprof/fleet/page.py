@@ -123,7 +123,7 @@ def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *not
     cells = [[_cell(column, row[column.name]) for column in columns] for row in rows]
     return {
         "head": [
-            _head(column.head or column.name, right=cell["right"])
+            {"text": column.head or column.name, "right": cell["right"]}
             for column, cell in zip(columns, cells[0], strict=True)
         ],
         "rows": [
@@ -134,22 +134,12 @@ def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *not
     }
 
 
-def _head(text: str, *, right: bool) -> dict[str, Any]:
-    return {"text": text, "sort": "number" if right else "text", "right": right}
-
-
 def _cell(column: Column, value: Any) -> Cell:
     """Show a name, in full where the pointer rests on it, or a number."""
     if not isinstance(value, str):
         return _number(column.text(value), value)
     short, full = column.text(value) if column.cell else one_line(value, _NAME), one_line(value, _PATH)
-    return {
-        "text": short,
-        "value": None,
-        "right": False,
-        "title": full if full != short else "",
-        "shade": "",
-    }
+    return {"text": short, "value": None, "right": False, "title": full if full != short else "", "shade": ""}
 
 
 def _number(text: str, value: float | None) -> Cell:
@@ -167,7 +157,7 @@ def _ranks(fleet: Fleet) -> dict[str, Any]:
         cells = [_number(text, value) for text, value in zip(texts, behind, strict=True)]
         who = f"{texts[0]} {row['host']} {row['process']} {row['gpu_name']} {row['report']}"
         rows.append({"cells": cells, "find": one_line(who, _PATH), "strong": row["straggler"]})
-    heads = [_head(text, right=True) for text in table.head]
+    heads = [{"text": text, "right": True} for text in table.head]
     return {"head": heads, "rows": rows, "notes": [table.note]}
 
 
@@ -178,7 +168,9 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         return None
     most = spread.sort_values("own_median_ns", ascending=False, kind="stable").index[:MAX_RANGE_ROWS]
     shown = spread[spread.index.isin(most)]
-    numbers = _slowest_ranks(fleet)
+    slowest = fleet.ranks["ratio"].fillna(0).sort_values(ascending=False, kind="stable")
+    # too many for a column each: the slowest, in order
+    numbers = fleet.ranks["rank"][fleet.ranks.index.isin(slowest.index[:MAX_RANK_COLUMNS])].tolist()
     notes = [
         "own each: the median over ranks of their medians; max/min: between ranks; below a rank its own time over that"
         f" of the {middle_rank(len(fleet.ranks))}, shaded where it is slower or faster."
@@ -191,21 +183,13 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
     rows = _records(shown)
     grid = _grid(rows, _RANGE_COLUMNS, "path", *notes)
-    grid["head"] += [_head(f"rank {number}", right=True) for number in numbers]
+    grid["head"] += [{"text": f"rank {number}", "right": True} for number in numbers]
     of_ranks = _records(fleet.paths[fleet.paths["rank"].isin(numbers)])
     own = {(row["path"], row["rank"]): row for row in of_ranks}
     for row, each in zip(rows, grid["rows"], strict=True):
         each["cells"][-1]["text"] = f"{row['times_slowest']:,} of {row['compared']:,}"
         each["cells"] += [_against_median(own.get((row["path"], number))) for number in numbers]
     return grid
-
-
-def _slowest_ranks(fleet: Fleet) -> list[int]:
-    """Choose the ranks that have a column of their own, in order: where there are too many the slowest."""
-    ratio = fleet.ranks["ratio"].fillna(0)
-    most = ratio.sort_values(ascending=False, kind="stable").index[:MAX_RANK_COLUMNS]
-    numbers: list[int] = fleet.ranks["rank"][fleet.ranks.index.isin(most)].tolist()
-    return numbers
 
 
 def _against_median(row: Row | None) -> Cell:
@@ -242,7 +226,6 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
 
 
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
-    """Show single iterations of single ranks."""
     if fleet.outliers.empty:
         return None
     note = (

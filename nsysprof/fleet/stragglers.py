@@ -40,11 +40,9 @@ Matrix = NDArray[np.float64]
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Judge each rank, a row of ``own``, which has a column per iteration: own time in ns, NaN where a rank lacks it.
 
-    ``rank``; ``ratio``: the median over iterations of its time over the median of the other ranks in the same
-    iteration; ``z``: how far that is from the median rank in robust standard deviations, NaN below five ranks;
-    ``low``, ``high``: the interval of the ratio, of ranks from `MIN_SLOWNESS` above 1 on, so wide that at 95 % it
-    holds for all ranks together, or all that the iterations span where every one shows it; ``straggler``: the verdict
-    is "slower"; ``slower``, ``compared``: in how many of how many iterations its time is longer than the others'.
+    Columns are those of `RANKS` from ``ratio`` to ``compared``, and ``rank``. ``low``, ``high``: the interval of the
+    ratio, of ranks from `MIN_SLOWNESS` above 1 on, so wide that at 95 % it holds for all ranks together, or all that
+    the iterations span where every one shows it.
 
     ``verdict`` is "slower", "not slower" or "not proven". Slower is a rank whose interval is above 1 and of iterations
     worth `SURE_FROM` independent ones, or of which every iteration shows it (`_is_slower_in_each`), where there are

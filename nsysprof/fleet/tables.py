@@ -168,11 +168,9 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 
 
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
-    """Make a row per path and iteration, in order: the distribution over ranks of its own time and its span, in ns.
+    """Make a row per path and iteration, in order: `ITERATIONS`.
 
-    ``path, iteration, ranks``; of ``own_`` and ``span_``: ``median_ns, iqr_ns, min_ns, max_ns``; ``own_mean_ns``;
-    ``max_over_min`` of own time (NaN where the least is 0); ``slowest_rank`` and ``fastest_rank`` by own time, the
-    first of equal ones.
+    ``max_over_min`` is NaN where the least is 0; of equal ranks the first is the slowest, or the fastest.
     """
     key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
     chosen = np.argsort(key, kind="stable")  # in a group by rank
@@ -204,12 +202,9 @@ def iteration_frame(rows: RankRows) -> pd.DataFrame:
 
 
 def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
-    """Make a row per path and rank: the columns of ``fleet.csv``.
+    """Make a row per path and rank: `PATHS`.
 
-    ``path, rank, iterations``, the sums of all columns in ns (and ``instances``), ``own_median_ns`` and
-    ``span_median_ns`` over iterations (NaN where there are none), ``relative``: own time over that of the median
-    rank, by medians, or by sums where there are none; NaN for nothing; ``times_slowest``: in how many iterations this
-    rank is the slowest by own time.
+    ``relative`` is by medians over iterations, by sums where there are none, and NaN for nothing.
     """
     totals, count = rows.totals, len(rows.ranks)
     group = rows.path.astype(np.int64) * count + rows.rank

@@ -16,8 +16,6 @@ from nsysprof.core.document import parse_as
 from nsysprof.core.files import MAX_TABLE_BYTES, read_small
 from nsysprof.errors import NsysprofError
 
-__all__ = ["SweepFile", "add_line", "begin_points", "differing", "read_points", "resume_points"]
-
 POINTS_SCHEMA = "nsysprof-bench-points/1"
 _START_OVER = "--force starts over"
 MAX_DIFFERENCES = 5
@@ -68,11 +66,9 @@ def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
         ("machine", sweep.head["machine"], head["machine"]),
     ):
         if differ := differing(there, json.loads(json.dumps(here))):
-            shown = [
-                *differ[:MAX_DIFFERENCES],
-                *([f"and {len(differ) - MAX_DIFFERENCES} more"] if len(differ) > MAX_DIFFERENCES else []),
-            ]
-            raise NsysprofError(f"{path.parent}: begun with another {what}: {'; '.join(shown)}", _START_OVER)
+            more = [f"and {len(differ) - MAX_DIFFERENCES} more"] * (len(differ) > MAX_DIFFERENCES)
+            shown = "; ".join([*differ[:MAX_DIFFERENCES], *more])
+            raise NsysprofError(f"{path.parent}: begun with another {what}: {shown}", _START_OVER)
     if head["measure_peaks"] and not sweep.head["measure_peaks"]:
         raise NsysprofError(f"{path.parent}: begun without --measure-peaks", _START_OVER)
     return sweep

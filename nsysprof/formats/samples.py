@@ -36,8 +36,6 @@ from nsysprof.hardware.attention_cost import (
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 
-__all__ = ["BENCH_SCHEMA", "BenchPoint", "BenchSamples", "BenchShape", "read_bench_samples", "write_samples"]
-
 BENCH_SCHEMA = "nsysprof-bench/1"
 MEMORY_PARTS = ("before", "inputs", "outputs", "temporary", "peak")
 _MEASURE_AGAIN = "measure it again: nsysprof bench"

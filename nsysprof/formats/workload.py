@@ -17,8 +17,6 @@ from nsysprof.core.document import Count, Text, parse_as
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import last_line
 
-__all__ = ["TOO_LARGE", "Cost", "Described", "ask_workload", "check_countable"]
-
 TOO_LARGE = "the operations of such a call are too many to count in 64 bits"
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
 _Size = Annotated[int, msgspec.Meta(ge=0)]

@@ -5,17 +5,17 @@ Text passes through here as bytes in UTF-8, whatever the encoding of the file an
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
 import sqlite3
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from nsysprof.core.files import open_regular
 
 Key = tuple[Any, ...]  # the bytes of a text, then the columns beside it
 # Tables that only processes under the profiler fill; samples and context switches may be everybody's.
@@ -186,7 +186,7 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
     real = os.path.realpath(source)
     for ending in ("", "-wal", "-journal"):  # SQLite would have to write to read both in their place
         if not ending or Path(real + ending).exists():
-            with _regular(real + ending) as file, Path(f"{copy}{ending}").open("wb") as into:
+            with open_regular(Path(real + ending)) as file, Path(f"{copy}{ending}").open("wb") as into:
                 shutil.copyfileobj(file, into, 1 << 20)
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
         connection.text_factory = bytes
@@ -202,15 +202,6 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
         names = [(_decoded(name), _decoded(sql)) for name, sql in listed]
         tables = {name: _table(connection, name, declared.get(name, sql)) for name, sql in names}
         yield ReportCopy(copy, connection, encoding.decode().lower(), tables, indexes, dropped)
-
-
-def _regular(path: str) -> BinaryIO:
-    """Open a file for reading; a device or a pipe has no end, and is refused."""
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return os.fdopen(number, "rb")
 
 
 def quoted(name: str) -> str:

@@ -47,12 +47,7 @@ class ConfidenceInterval:
 
 
 def median_interval(
-    values: Floats,
-    order: Dependence,
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
+    values: Floats, order: Dependence, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> ConfidenceInterval:
     """Compute the interval of the median of samples, the same for the same seed.
 
@@ -240,7 +235,9 @@ def shift_of(
     """
     m, n = (len(sample) for sample in sides)
     middle = (m * n + 1) / 2
-    spread = m * n * np.sqrt(_rank_variance(orders))
+    base, new = orders
+    # of U where both samples come from the same distribution
+    spread = m * n * np.sqrt((1 / base.effective + 1 / new.effective + 1 / (m * n)) / 12)
     reach = _rank_reach(orders, level) * spread
     first = int(np.floor(m * n / 2 - reach + 0.5))
     out, held = RANKS, level
@@ -280,12 +277,6 @@ def _rank_reach(orders: tuple[Dependence, Dependence], level: float) -> float:
     if any(order.correlated for order in orders):
         return t_quantile(level, sum(order.blocks for order in orders) - 2)
     return normal_quantile((1 + level) / 2)
-
-
-def _rank_variance(orders: tuple[Dependence, Dependence]) -> float:
-    """Return the variance of U / (m n) where both samples come from the same distribution."""
-    base, new = orders
-    return (1 / base.effective + 1 / new.effective + 1 / (base.n * new.n)) / 12
 
 
 def delta_of(

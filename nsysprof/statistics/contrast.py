@@ -50,7 +50,7 @@ class Rules:
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """Raise the least effect to each `Control.noise` of the two sides; NaN is of no control.
+        """Raise the least effect to the `noise_of` each side against itself (A/A); NaN where that is unknown.
 
         A difference as small as that of a thing from itself is no difference from another.
         """
@@ -98,18 +98,6 @@ class Contrast:
     warnings: tuple[str, ...]
     worth: tuple[float, float]
     drift: float
-
-
-@dataclass(frozen=True)
-class Control:
-    """A comparison of a thing with itself (A/A): the answer of the same rules where nothing changed.
-
-    ``noise``: the excess of the larger median over the smaller, as a share. ``sound``: no difference was declared.
-    """
-
-    contrast: Contrast
-    noise: float
-    sound: bool
 
 
 def contrast(
@@ -185,7 +173,7 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     Simulated pairs of samples of one source (see `Summary`), with any effect counting, were declared different in 1 to
     5 of 100 from n = 20 on, however much the samples depended on each other (phi up to 0.7), and from n = 10 on for phi
     up to 0.3; at n = 10 in 6 for phi = 0.5 and in 8 for phi = 0.7. Runs that wander for as long as they last are not
-    like that: two of them do differ, which a `control` shows.
+    like that: two of them do differ, which a comparison of a thing with itself (A/A) shows.
     """
     adjusted = holm([one.p for one in contrasts])
     each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
@@ -195,26 +183,6 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
         verdict, reason = _verdict(one, its_rules)
         results.append(replace(one, verdict=verdict, reason=reason))
     return results
-
-
-def control(
-    first: ArrayLike, second: ArrayLike | None = None, rules: Rules = DEFAULT_RULES, *, name: str = "control"
-) -> Control:
-    """Compare two runs of the same thing, or the two halves of one run.
-
-    Samples of one run describe that run only: the next may have other clocks and other addresses. So a second run is
-    the better control. Raises NsysprofError as `contrast` does, and for a single sample, which has no halves.
-    """
-    if second is None:
-        whole = check_sample(first, name)
-        if len(whole) < 2:
-            raise NsysprofError(f"{name}: one sample has no two halves")
-        first, second = whole[: len(whole) // 2], whole[len(whole) // 2 :]
-        names = f"{name}, first half", f"{name}, second half"
-    else:
-        names = f"{name}, first run", f"{name}, second run"
-    result = contrast(first, second, rules, names=names)
-    return Control(result, noise_of(result.ratio), result.verdict not in (FASTER, SLOWER))
 
 
 def noise_of(ratio: float) -> float:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, sums
-from nsysprof.core.intervals import Ints, covered, union, union_length
+from nsysprof.core.intervals import Ints, covered_by, union, union_length
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, table
-from nsysprof.statistics.distributions import grouped_quartiles, quartiles_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import grouped_quartiles, quartile_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary, mostly
 from nsysprof.trace.details import CALL_KINDS, CUDA_CALL, HostCalls
 from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, PROCESS_OF_THREAD, Trace, pid_of, tid_of
@@ -206,15 +206,11 @@ def _around(attribution: Attribution, calls: HostCalls) -> NDArray[np.int32]:
 
 def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
     """How long at least one GPU of the calling process ran during each call."""
-    out = np.zeros(len(start), np.int64)
-    for code, pid in enumerate(trace.processes.tolist()):
-        numbers = zip(trace.devices, trace.gpu_numbers, strict=True)
-        used = sorted({number for device, number in numbers if device.process == code})
-        rows = np.flatnonzero(tid & PROCESS_OF_THREAD == pid)
-        if used and len(rows):
-            busy = union(*(trace.gpu_busy[number] for number in used))
-            out[rows] = covered(busy, start[rows], np.maximum(end[rows], start[rows]))
-    return out
+    used: dict[int, set[int]] = {}  # the numbers of the GPUs of each process
+    for (pid, _), number in trace.gpu_of.items():
+        used.setdefault(pid, set()).add(number)
+    lines = {pid: union(*(trace.gpu_busy[number] for number in gpus)) for pid, gpus in used.items()}
+    return covered_by(lines, tid & PROCESS_OF_THREAD, start, end)
 
 
 # ---- added up
@@ -230,7 +226,8 @@ def _added_up(
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     keys: Ints = ordered[first].astype(np.int64)
     count, sum_ns = np.diff(np.append(first, len(ordered))), np.add.reduceat(length, first)
-    each, name = quartiles_of_sorted(length, count), keys // per_name
+    low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
+    name = keys // per_name
     failed, waits = (np.searchsorted(keys, key[rows]) for rows in (found.failed, found.waits))
     return keys, {
         "kind": Texts(found.kind[name], CALL_KINDS),
@@ -238,9 +235,9 @@ def _added_up(
         "what": Texts(found.what[name], WHAT),
         "count": count,
         "sum_ns": sum_ns,
-        "median_ns": each.median,
-        "min_ns": each.low,
-        "max_ns": each.high,
+        "median_ns": median,
+        "min_ns": low,
+        "max_ns": high,
         "share": np.round(sum_ns / recording, 6) if recording else np.full(len(keys), np.nan),
         "failed": np.where(found.kind[name] == CUDA_CALL, np.bincount(failed, minlength=len(keys)), np.nan),
         "waits": np.bincount(waits, minlength=len(keys)),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
 from nsysprof.core.columns import ColumnTable, Texts, distinct, ranks, sums
-from nsysprof.core.intervals import Index, Ints, covered, merge
+from nsysprof.core.intervals import Index, Ints, covered_by, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.hardware.peaks import link_bytes_per_s
@@ -152,14 +152,11 @@ def _link(trace: Trace, gpu: NDArray[Any], name: NDArray[Any]) -> NDArray[np.flo
 
 def _beside_kernels(trace: Trace, ops: Index) -> Ints:
     """Find for how long kernels run beside each of these ops, on its GPU."""
-    out = np.zeros(len(ops), np.int64)
-    gpu, kind = trace.op_gpu[ops], trace.ops.kind
+    start, end, kind, gpu = trace.ops.start, trace.ops.end, trace.ops.kind, trace.op_gpu[ops]
     computes = np.where((kind == KERNEL) | (kind == GRAPH), trace.op_gpu, -1).astype(np.int16)
-    start, end = trace.ops.start, np.maximum(trace.ops.end, trace.ops.start)
-    for number in np.unique(gpu).tolist():
-        kernels, mine = np.flatnonzero(computes == number), np.flatnonzero(gpu == number)
-        out[mine] = covered(merge(start[kernels], end[kernels]), start[ops[mine]], end[ops[mine]])
-    return out
+    kernels = {number: np.flatnonzero(computes == number) for number in np.unique(gpu).tolist()}
+    lines = {number: merge(start[rows], end[rows]) for number, rows in kernels.items()}
+    return covered_by(lines, gpu, start[ops], end[ops])
 
 
 def _by_direction(rows: ColumnTable) -> ColumnTable:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, covered, merge
+from nsysprof.core.intervals import Ints, covered_by, merge
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -35,6 +35,7 @@ _FAULTS = ("CPU page faults", "GPU page faults")
 FAULT_BOUND = 0.5
 # Such a kernel is named where it takes at least this part of the kernels' time.
 _MIN_SHARE_TO_NAME = 0.05
+_Lines: TypeAlias = dict[str, dict[int, tuple[Ints, Ints]]]  # when something goes on, by column and GPU
 
 UNIFIED = table(
     "unified.csv",
@@ -107,12 +108,13 @@ def unified_memory(trace: Trace) -> UnifiedMemory | None:
         return None
     cause = trace.copies.cause[ops.kind[trace.copy_ops] == MIGRATION]
     gpu = np.array(trace.gpu_numbers, np.int32)[trace.stream_device][ops.stream[moves]]
-    lines: dict[int, dict[str, tuple[Ints, Ints]]] = {}  # when something of a GPU goes on, by column
-    for number in np.unique(gpu).tolist():
-        on_gpu = gpu == number
-        rows = {"covered_ns": moves[on_gpu], "fault_covered_ns": moves[on_gpu & (cause != _ASKED_FOR)]}
-        lines[number] = {name: merge(ops.start[some], ops.end[some]) for name, some in rows.items()}
-    busy = sum(int((end - start).sum()) for start, end in (line["covered_ns"] for line in lines.values()))
+    chosen = {"covered_ns": cause >= 0, "fault_covered_ns": cause != _ASKED_FOR}
+    lines: _Lines = {name: {} for name in chosen}
+    for name, these in chosen.items():
+        for number in np.unique(gpu).tolist():
+            rows = moves[these & (gpu == number)]
+            lines[name][number] = merge(ops.start[rows], ops.end[rows])
+    busy = sum(int((end - start).sum()) for start, end in lines["covered_ns"].values())
     return UnifiedMemory(_events(trace, moves, cause), _kernels(trace, lines), busy)
 
 
@@ -153,8 +155,8 @@ def _events(trace: Trace, moves: NDArray[np.intp], cause: NDArray[np.uint8]) -> 
     return ColumnTable({**rows.columns, **numbers}).take(np.array(order, np.intp))
 
 
-def _kernels(trace: Trace, lines: dict[int, dict[str, tuple[Ints, Ints]]]) -> ColumnTable:
-    """Make the kernels of a `UnifiedMemory`; ``lines`` are the migrations of each GPU, and get its faults."""
+def _kernels(trace: Trace, lines: _Lines) -> ColumnTable:
+    """Make the kernels of a `UnifiedMemory`; ``lines`` are those of migrations, and get those of page faults."""
     ops, faults = trace.ops, trace.page_faults
     number = np.full(len(faults.start), -1)
     for (process, device), gpu in trace.gpu_of.items():
@@ -163,22 +165,19 @@ def _kernels(trace: Trace, lines: dict[int, dict[str, tuple[Ints, Ints]]]) -> Co
     for gpu in np.unique(number[number >= 0]).tolist():
         rows = np.flatnonzero(number == gpu)
         begun[gpu] = faults.start[rows], np.append(0, np.cumsum(faults.count[rows]))
-        lines.setdefault(gpu, {})["faulted_ns"] = merge(faults.start[rows], faults.end[rows])
+        lines.setdefault("faulted_ns", {})[gpu] = merge(faults.start[rows], faults.end[rows])
     columns = {name: np.zeros(len(trace.op_names), np.int64) for name in KERNELS.names[1:]}
     for part in op_slices(trace):
-        kind, where = ops.kind[part], trace.op_gpu[part]
-        runs = (kind == KERNEL) | (kind == GRAPH)
-        for gpu in np.unique(where[runs]).tolist():
-            chosen = runs & (where == gpu)
-            start, name = ops.start[part][chosen], ops.name[part][chosen]
-            end = np.maximum(ops.end[part][chosen], start)
-            more = {each: covered(line, start, end) for each, line in lines.get(gpu, {}).items()}
-            more |= {"count": np.ones_like(start), "sum_ns": end - start}
-            if gpu in begun:
-                first, last = (begun[gpu][1][np.searchsorted(begun[gpu][0], edge)] for edge in (start, end))
-                more["page_faults"] = last - first
-            for each, values in more.items():
-                np.add.at(columns[each], name, values)
+        runs = np.flatnonzero((ops.kind[part] == KERNEL) | (ops.kind[part] == GRAPH)) + part.start
+        start, end, name, gpu = ops.start[runs], ops.end[runs], ops.name[runs], trace.op_gpu[runs]
+        more = {each: covered_by(line, gpu, start, end) for each, line in lines.items()}
+        more |= {"count": np.ones_like(start), "sum_ns": np.maximum(end - start, 0)}
+        for each, values in more.items():
+            np.add.at(columns[each], name, values)
+        for each_gpu, (begin, before) in begun.items():
+            rows = np.flatnonzero(gpu == each_gpu)
+            first, last = (before[np.searchsorted(begin, edge[rows])] for edge in (start, end))
+            np.add.at(columns["page_faults"], name[rows], np.maximum(last - first, 0))
     if not faults.recorded[1]:
         columns |= dict.fromkeys(("page_faults", "faulted_ns"), np.full(len(trace.op_names), np.nan))
     part_covered = columns["covered_ns"] / np.maximum(columns["sum_ns"], 1)

@@ -64,6 +64,16 @@ def interrupts_raised() -> Iterator[None]:
 
 
 @contextmanager
+def ending_on_interrupts() -> Iterator[None]:
+    """End with the error of `interrupted` on an interrupt meanwhile, once files are cleaned up."""
+    try:
+        with interrupts_raised():
+            yield
+    except Interrupt as interrupt:
+        raise interrupted(interrupt) from None
+
+
+@contextmanager
 def interrupts_ignored() -> Iterator[None]:
     """Ignore interrupts meanwhile: what is being put in its place takes no time and must not stop half-way."""
     with interrupts_to(lambda number: None):

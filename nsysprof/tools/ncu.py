@@ -44,10 +44,7 @@ NCU = ToolKind(
 
 
 def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
-    """Find the ncu to use: the one named, else ``NSYSPROF_NCU``'s, else the PATH's, else the newest installed.
-
-    Raises `NsysprofError` where the one that was named does not work, or where there is none.
-    """
+    """Find the ncu to use, as `find_tool` does; its variable is ``NSYSPROF_NCU``."""
     return find_tool(NCU, explicit)
 
 

@@ -61,6 +61,9 @@ OLD_NAMES = {
     "nvtx_gpu_proj_trace": "nvtxgpuproj",
     "nvtx_kern_sum": "nvtxkernsum",
     "nvtx_pushpop_sum": "nvtxppsum",
+    "osrt_sum": "osrtsum",
+    "um_cpu_page_faults_sum": "umcpupagefaults",
+    "um_total_sum": "unifiedmemorytotals",
     "nvtx_pushpop_trace": "nvtxpptrace",
     "nvtx_startend_sum": "nvtxsesum",
     "nvtx_sum": "nvtxsum",
@@ -107,10 +110,7 @@ def version_in(head: bytes) -> str | None:
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
-    """Find the nsys to use: the one named, else ``NSYSPROF_NSYS``'s, else the PATH's, else the newest installed.
-
-    Raises `NsysprofError` where the one that was named does not work, or where there is none.
-    """
+    """Find the nsys to use, as `find_tool` does; its variable is ``NSYSPROF_NSYS``."""
     return find_tool(NSYS, explicit)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
+from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints, expand_ranges, slice_reduce
 from nsysprof.core.nesting import nest
 from nsysprof.trace.details import CODE, SYNCHRONIZING, HostActivity
@@ -181,7 +182,7 @@ def exposed_by(
 ) -> NDArray[np.int64]:
     """For each wait from ``start`` to ``end`` for a ``launch`` the call of ``activity`` that exposed it; -1 for none.
 
-    That is the last synchronizing call of the launching thread (of ``thread`` where ``launch`` is -1) before it, unless
+    That is the last synchronizing call before it of the launching thread or of ``thread``, for which that works, unless
     the host got ahead of the GPU again by `SLACK_NS` and a tenth of the wait at some launch in between: then something
     else let the GPU run dry. Nor does a call count that ended before ``since``.
     """
@@ -192,20 +193,26 @@ def exposed_by(
     out = np.full(len(launch), -1, np.int64)
     by = np.where(launch >= 0, np.append(launches.thread, 0)[launch], thread)
     called = np.where(launch >= 0, np.append(launches.start, 0)[launch], end)
-    for code in np.flatnonzero(np.bincount(by)).tolist():
-        mine = np.flatnonzero(by == code)
-        rows = calls.of_thread(int(trace.threads[code]))
-        syncs = rows.start + np.flatnonzero(activity.kind[rows] == SYNCHRONIZING)
+    first, pair = distinct(by, thread)
+    for number, row in enumerate(first.tolist()):
+        mine = np.flatnonzero(pair == number)
+        codes = dict.fromkeys((int(by[row]), int(thread[row])))
+        of_thread = (calls.of_thread(int(trace.threads[code])) for code in codes)
+        syncs = np.concatenate(
+            [rows.start + np.flatnonzero(activity.kind[rows] == SYNCHRONIZING) for rows in of_thread]
+        )
         if len(syncs) == 0:
             continue
         syncs = syncs[np.argsort(calls.end[syncs], kind="stable")]
         place = np.searchsorted(calls.end[syncs], called[mine], side="right") - 1
         late = (place >= 0) & (calls.end[syncs[place]] >= since[mine])
         mine, place = mine[late], place[late]
-        first, last = np.searchsorted(launches.thread, [code, code + 1]).tolist()
-        behind = first + np.searchsorted(launches.start[first:last], calls.end[syncs[place]])
-        until = first + np.searchsorted(launches.start[first:last], called[mine])
-        ahead = slice_reduce(np.maximum, lead, behind, np.maximum(until, behind), _NEVER)
-        hit = ahead <= SLACK_NS + (end - start)[mine] // 10
+        hit = np.ones(len(mine), bool)
+        for code in codes:
+            low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
+            behind = low + np.searchsorted(launches.start[low:high], calls.end[syncs[place]])
+            until = low + np.searchsorted(launches.start[low:high], called[mine])
+            ahead = slice_reduce(np.maximum, lead, behind, np.maximum(until, behind), _NEVER)
+            hit &= ahead <= SLACK_NS + (end - start)[mine] // 10
         out[mine[hit]] = syncs[place[hit]]
     return out

@@ -243,7 +243,7 @@ def _host_parts(
         place = _where(facts, row) if helper < 0 or row >= 0 else ""
         return f"{what}{place}{f' on thread {facts.threads[helper]}' if helper >= 0 else ''}"
 
-    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, thread, since)
+    exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, of_range, since)
     begun = np.append(calls.start, 0)[exposing][time.piece]  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],

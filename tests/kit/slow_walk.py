@@ -622,26 +622,31 @@ class Walk:
         """
         called = self.launches[launch].start if launch >= 0 else end
         thread = self.launches[launch].thread if launch >= 0 else thread
-        syncs = self.synchronizations.get(thread, [])
-        place = bisect_right(syncs, called, key=lambda call: call.end)
+        owner = self.owner[launch][0] if launch >= 0 else -1
+        home = self.attribution.ranges[owner].thread if owner >= 0 else thread
+        both = list(dict.fromkeys((thread, home)))
+        syncs = sorted(
+            ((call, each) for each in both for call in self.synchronizations.get(each, [])),
+            key=lambda pair: pair[0].end,
+        )
+        place = bisect_right(syncs, called, key=lambda pair: pair[0].end)
         if not place:
             return "", 0
-        sync = syncs[place - 1]
+        sync, of = syncs[place - 1]
         if sync.end < since_ns:
             return "", 0
-        mine = self.launches_of.get(thread, [])
-        since = bisect_left(mine, sync.end, key=lambda number: self.launches[number].start)
-        until = bisect_left(mine, called, key=lambda number: self.launches[number].start)
-        if (
-            max((self.lead[number] for number in mine[since:until]), default=NEVER)
-            > SLACK_NS + (end - start) // 10
-        ):
-            return "", 0
+        for each in both:
+            mine = self.launches_of.get(each, [])
+            since = bisect_left(mine, sync.end, key=lambda number: self.launches[number].start)
+            until = bisect_left(mine, called, key=lambda number: self.launches[number].start)
+            ahead = max((self.lead[number] for number in mine[since:until]), default=NEVER)
+            if ahead > SLACK_NS + (end - start) // 10:
+                return "", 0
+        mine = self.launches_of.get(of, [])
         before = bisect_left(mine, sync.start, key=lambda number: self.launches[number].start)
         copies = any(self.launches[number].start == sync.start for number in mine[before : before + 1])
         item = before > 0 and mine[before - 1] in self.items and not copies and "Free" not in sync.name
-        owner = self.owner[launch][0] if launch >= 0 else -1
-        row = self.range_around(thread, sync.start, sync.end)
+        row = self.range_around(of, sync.start, sync.end)
         where = self._in(row if row >= 0 else self.if_open(owner, sync.start, sync.end))
         return f"{'.item()' if item else sync.name}{where}", sync.start
 

@@ -22,9 +22,9 @@ from nsysprof.statistics.contrast import (
     Contrast,
     Rules,
     contrast,
-    control,
     holm,
     judge,
+    noise_of,
     word_by_verdict,
 )
 from tests.statistics.test_dependence import autoregressive
@@ -282,16 +282,15 @@ def test_bad_samples_are_refused_by_name(bad: list[float], said: str) -> None:
     assert refused.value.message == said
 
 
-def test_control_of_two_runs() -> None:
+def test_what_differs_from_itself_widens_the_least_effect() -> None:
     """A second run of the same is the same; one that is not tells how large an effect must be to count."""
-    same = control(noisy(13), noisy(14))
-    assert same.sound
-    assert Rules().widened(same.noise) == Rules() == Rules().widened(float("nan"))
-    other = control(noisy(13), noisy(14, middle=1080), name="math")
-    assert not other.sound
-    assert other.noise == pytest.approx(0.08, abs=0.02)
-    widened = Rules(alpha=0.01).widened(same.noise, other.noise)
-    assert widened == Rules(other.noise, alpha=0.01)
+    same, other = contrast(noisy(13), noisy(14)), contrast(noisy(13), noisy(14, middle=1080))
+    noise = [noise_of(one.ratio) for one in (same, other)]
+    assert (same.verdict, other.verdict) == (NO_CLEAR_CHANGE, SLOWER)
+    assert Rules().widened(noise[0]) == Rules() == Rules().widened(float("nan"))
+    assert noise[1] == pytest.approx(0.08, abs=0.02)
+    widened = Rules(alpha=0.01).widened(*noise)
+    assert widened == Rules(noise[1], alpha=0.01)
     assert contrast(noisy(15), noisy(16, middle=1050), widened).verdict == NO_CLEAR_CHANGE
 
 
@@ -300,17 +299,6 @@ def test_each_contrast_of_a_family_can_have_rules_of_its_own() -> None:
     found = contrast(noisy(15), noisy(16, middle=1050))
     verdicts = [one.verdict for one in judge([found, found], [Rules(), Rules().widened(0.08)])]
     assert verdicts == [SLOWER, NO_CLEAR_CHANGE]
-
-
-def test_control_of_one_run_compares_its_halves() -> None:
-    """A step in the middle of the run is found by it."""
-    assert control(noisy(17)).sound
-    stepped = np.concatenate([noisy(18), noisy(19, middle=1200)])
-    found = control(stepped, name="math")
-    assert (found.contrast.verdict, found.sound) == (SLOWER, False)
-    assert (found.contrast.base_n, found.contrast.new_n) == (40, 40)
-    with pytest.raises(NsysprofError, match="math: one sample has no two halves"):
-        control([5], name="math")
 
 
 SIMULATED = 250

@@ -5,7 +5,7 @@ those that wait for the GPU, found by name, and all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -160,10 +160,10 @@ def read_calls(
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names = Growing(arena, **_CALL), Coder()
     for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
-        columns = _call_columns(block, threads, names, CUDA_CALL)
-        process = processes.encode(threads.values & PROCESS_OF_THREAD)[
-            columns["thread"]
-        ]  # asked once per thread
+        result = column(block, "returnValue")
+        columns = _call_columns(block, threads, names, failed=(result != 0) & (result != _NOT_READY))
+        asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
+        process = asked_once[columns["thread"]]
         slot = keys.slots(process, column(block, "correlationId"))
         asked = slot >= 0
         some, other = np.flatnonzero(asked), np.flatnonzero(~asked)
@@ -189,21 +189,18 @@ _CALL = {"thread": "i4", "start": "i8", "end": "i8", "name": "i4"}
 _Name: TypeAlias = tuple[int, str, bool]  # kind, text, failed
 
 
-def _call_columns(block: Block, threads: Coder, names: Coder, kind: int) -> dict[str, NDArray[Any]]:
+def _call_columns(
+    block: Block, threads: Coder, names: Coder, named_by: str = "nameId", failed: NDArray[Any] | int = 0
+) -> dict[str, NDArray[Any]]:
     """The columns of `_CALL`; the last bit of an id of a name says that the call failed."""
     start, end = times(block)
-    name = column(block, "textId" if kind == MPI_CALL else "nameId", missing=-1) << 1
-    result = block.values.get("returnValue")
-    if result is not None and result.any():
-        name |= (result != 0) & (result != _NOT_READY)
-    thread = threads.encode(column(block, "globalTid"))
-    return {"thread": thread, "start": start, "end": end, "name": names.encode(name)}
+    name = names.encode(column(block, named_by, missing=-1) << 1 | failed)
+    return {"thread": threads.encode(column(block, "globalTid")), "start": start, "end": end, "name": name}
 
 
 def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
     """The name of each code of `_call_columns`."""
-    ids = (names.values >> 1).tolist()
-    texts = _call_names(source, ids, f"{CALL_KINDS[kind].upper()} call")
+    texts = _call_names(source, names, f"{CALL_KINDS[kind].upper()} call")
     return [(kind, text, bool(value & 1)) for text, value in zip(texts, names.values.tolist(), strict=True)]
 
 
@@ -255,17 +252,10 @@ def read_call_list(source: Source, progress: Progress | None = None) -> CallList
     threads, names = Coder(), Coder()
     others = ("nameId", "correlationId", "returnValue")
     for block in read_blocks(source, CALLS, ("start", "end", "globalTid"), others, progress):
-        start, end = times(block)
-        rows.add(
-            block.rows,
-            thread=threads.encode(column(block, "globalTid")),
-            start=start,
-            end=end,
-            name=names.encode(column(block, "nameId", missing=-1)),
-            correlation=column(block, "correlationId"),
-            result=column(block, "returnValue"),
-        )
-    columns, called = rows.take_rest(), _call_names(source, names.values.tolist())
+        calls = _call_columns(block, threads, names)
+        numbers = {"correlation": column(block, "correlationId"), "result": column(block, "returnValue")}
+        rows.add(block.rows, **calls, **numbers)
+    columns, called = rows.take_rest(), _call_names(source, names)
     rank = ranks(called)[columns["name"]]
     columns = _in_order(columns, threads, IN_MEMORY, columns["result"], columns["correlation"], rank)
     return CallList(**columns, names=called, threads=np.sort(threads.values))
@@ -279,8 +269,8 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
         ids = Coder()
         others = ("textId",) if kind == MPI_CALL else ("nameId", "eventClass")
         for block in read_blocks(source, table, ("start", "end", "globalTid"), others):
-            columns = _call_columns(block, threads, ids, kind)
-            columns["name"] = columns["name"] + np.int32(len(called))
+            columns = _call_columns(block, threads, ids, others[0])
+            columns["name"] += np.int32(len(called))
             if "eventClass" in block.values:
                 keep = block.values["eventClass"] == _OS_CLASS
                 columns = {name: values[keep] for name, values in columns.items()}
@@ -296,11 +286,10 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
     for table, kind in ((CALLS, None), (OS_CALLS, OS), (OVERHEAD, PROFILER)):
         ids = Coder()
         for block in read_blocks(source, table, ("start", "end", "globalTid"), ("nameId",)):
-            start, end = times(block)
-            thread = threads.encode(column(block, "globalTid"))
-            name = ids.encode(column(block, "nameId", missing=-1)) + np.int32(len(names))
-            rows.add(block.rows, thread=thread, start=start, end=end, name=name)
-        texts = _call_names(source, ids.values.tolist())
+            columns = _call_columns(block, threads, ids)
+            columns["name"] += np.int32(len(names))
+            rows.add(block.rows, **columns)
+        texts = _call_names(source, ids)
         rank.append(ranks(texts) + np.int32(len(names)))
         names += texts
         kinds += [_kind(text) if kind is None else kind for text in texts]
@@ -361,8 +350,9 @@ def _by_id(threads: Coder) -> NDArray[np.int32]:
     return place
 
 
-def _call_names(source: Source, ids: Sequence[int], unnamed: str = _UNNAMED) -> list[str]:
-    """The names of calls with these ids, without the versions that CUPTI appends."""
+def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
+    """The names that `_call_columns` coded, without the versions that CUPTI appends."""
+    ids = (names.values >> 1).tolist()
     texts = source.strings([number for number in ids if number >= 0])
     return [_VERSION.sub("", texts.get(number, unnamed)) for number in ids]
 

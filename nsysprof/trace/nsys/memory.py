@@ -113,36 +113,31 @@ _ACCESS = ("", "read", "write", "atomic", "prefetch")
 
 def read_page_faults(source: Source) -> PageFaults:
     """The `PageFaults` of a report."""
-    parts: list[dict[str, NDArray[np.int64]]] = []
+    parts: list[list[NDArray[np.int64]]] = []
     others = ("end", "globalPid", "CpuInstruction", "deviceId", "numberOfPageFaults", "faultAccessType")
     for table, why in ((_CPU_FAULTS, "CpuInstruction"), (_GPU_FAULTS, "faultAccessType")):
         for block in read_blocks(source, table, ("start",), others):
-            of_gpu = table == _GPU_FAULTS
             start, code = column(block, "start"), column(block, why, missing=-1)
-            known = np.where((code >= 0) & (code < len(_ACCESS)), code, 0)
-            parts.append(
-                {
-                    "start": start,
-                    "end": np.maximum(column(block, "end"), start),
-                    "process": column(block, "globalPid"),
-                    "device": column(block, "deviceId") if of_gpu else np.full(block.rows, -1),
-                    "count": np.maximum(column(block, "numberOfPageFaults", missing=1), 0),
-                    "cause": known if of_gpu else np.where(code >= 0, code + len(_ACCESS), 0),
-                }
-            )
+            if table == _GPU_FAULTS:
+                device, cause = (
+                    column(block, "deviceId"),
+                    np.where(code < len(_ACCESS), np.maximum(code, 0), 0),
+                )
+            else:
+                device, cause = np.full(block.rows, -1), np.where(code >= 0, code + len(_ACCESS), 0)
+            count = np.maximum(column(block, "numberOfPageFaults", missing=1), 0)
+            end = np.maximum(column(block, "end"), start)
+            parts.append([start, end, column(block, "globalPid"), device, count, cause])
     if not parts:
         return NO_FAULTS
-    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    numbers, cause = np.unique(rows.pop("cause"), return_inverse=True)
+    start, end, process, device, count, known = (np.concatenate(each) for each in zip(*parts, strict=True))
+    numbers, cause = np.unique(known, return_inverse=True)
     texts = source.strings([number - len(_ACCESS) for number in numbers.tolist() if number >= len(_ACCESS)])
-    causes = [
-        _ACCESS[number] if number < len(_ACCESS) else texts.get(number - len(_ACCESS), "")
-        for number in numbers.tolist()
-    ]
-    order = np.lexsort((cause, rows["count"], rows["end"], rows["device"], rows["process"], rows["start"]))
+    causes = dict(enumerate(_ACCESS)) | {number + len(_ACCESS): text for number, text in texts.items()}
+    order = np.lexsort((cause, count, end, device, process, start))
     return PageFaults(
-        **{name: values[order] for name, values in rows.items()},
-        cause=cause[order].astype(np.int32),
-        causes=tuple(causes),
-        recorded=(bool(source.rows(_CPU_FAULTS)), bool(source.rows(_GPU_FAULTS))),
+        *(start[order], end[order], process[order], device[order], count[order]),
+        cause[order].astype(np.int32),
+        tuple(causes.get(number, "") for number in numbers.tolist()),
+        (bool(source.rows(_CPU_FAULTS)), bool(source.rows(_GPU_FAULTS))),
     )
