@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -288,7 +288,8 @@ def range_work(
         op, window, call = op[kept], window[kept], call[kept]
         windows, window, call, ran = _by_replay(windows, window, call, replay[op])
         count = ran + idle_calls
-    return _sorted_work(trace, op, window, call, windows, count, idle_calls, left)
+    numbers = {"calls": count, "idle_calls": idle_calls, "beside_replays": left}
+    return _sorted_work(trace, op, window, call, windows, numbers)
 
 
 def whole_work(trace: Trace) -> RangeWork:
@@ -297,18 +298,11 @@ def whole_work(trace: Trace) -> RangeWork:
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])
     whole = np.zeros(len(op), np.int64)
-    return _sorted_work(trace, op, whole, whole, np.full(1, -1, np.intp), 1, 0, 0)
+    return _sorted_work(trace, op, whole, whole, np.full(1, -1, np.intp), {"calls": 1, "idle_calls": 0})
 
 
 def _sorted_work(
-    trace: Trace,
-    op: NDArray[np.intp],
-    window: Ints,
-    call: Ints,
-    windows: NDArray[np.intp],
-    count: int,
-    idle_calls: int,
-    left: int,
+    trace: Trace, op: Index, window: Ints, call: Ints, windows: Index, numbers: Mapping[str, int]
 ) -> RangeWork:
     start = trace.ops.start[op]
     end = np.maximum(trace.ops.end[op], start)
@@ -326,10 +320,8 @@ def _sorted_work(
         first_ns=start[edges],
         last_ns=np.maximum.reduceat(end, edges),
         gpus=np.bitwise_or.reduceat(bits, edges),
-        calls=count,
-        idle_calls=idle_calls,
         of_window=windows,
-        beside_replays=left,
+        **numbers,
     )
 
 

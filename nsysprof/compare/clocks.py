@@ -44,17 +44,11 @@ def clock_rows(
                 contrasts[pair, clock] = both
                 rules.append(DEFAULT_RULES if clock == CPU else replace(DEFAULT_RULES, clock_step=step))
         verdicts |= zip(contrasts, judge([*contrasts.values()], rules), strict=True)
-    rows = [
-        {
-            "pair": pair,
-            "clock": clock,
-            **_summary("base", base[clock]),
-            **_summary("new", new[clock]),
-            **_numbers(verdicts.get((pair, clock))),
-        }
-        for pair, _, base, new in pairs
-        for clock in CLOCKS
-    ]
+    rows = []
+    for pair, _, base, new in pairs:
+        for clock in CLOCKS:
+            sides = _summary("base", base[clock]) | _summary("new", new[clock])
+            rows.append({"pair": pair, "clock": clock, **sides, **_numbers(verdicts.get((pair, clock)))})
     spans = [
         each for (_, clock), each in verdicts.items() if clock == SPAN and each.verdict != TOO_FEW_SAMPLES
     ]

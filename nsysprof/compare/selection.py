@@ -110,10 +110,6 @@ class LoadedReport:
         rows = [order[begin[code] : begin[code + 1]] for code in codes]
         return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)
 
-    def text(self, code: int) -> str:
-        """The text of a merged path."""
-        return WHOLE_TRACE if code == WHOLE else self.texts[code]
-
     @cached_property
     def annotated(self) -> bool:
         """Whether any of its ranges are NVTX's."""
@@ -252,7 +248,7 @@ class Selection(SelectedCalls):
     @property
     def text(self) -> str:
         """The merged path."""
-        return self.loaded.text(self.code)
+        return WHOLE_TRACE if self.is_whole else self.loaded.texts[self.code]
 
     @property
     def is_whole(self) -> bool:
