@@ -95,7 +95,7 @@ class _Calls:
     ``what`` are the indexes in `CALL_KINDS` and `WHAT`.
     """
 
-    thread: NDArray[np.int32]
+    thread: NDArray[np.integer]
     start: Ints
     end: Ints
     name: NDArray[np.int32]
@@ -147,7 +147,8 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
     if not any(map(len, parts)):
         return None
     tids = np.unique(np.concatenate([part.threads for part in parts]))
-    thread = [np.searchsorted(tids, part.threads).astype(np.int32)[part.thread] for part in parts]
+    narrow = np.min_scalar_type(len(tids))  # numpy sorts 16 bits by radix
+    thread = [np.searchsorted(tids, part.threads).astype(narrow)[part.thread] for part in parts]
     once: dict[
         tuple[int, str], int
     ] = {}  # of kinds and texts; those that failed and those that did not are one
