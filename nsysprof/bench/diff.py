@@ -27,6 +27,7 @@ MORE, LESS = "more", "less"
 _SAME = ("workload", "device", "backward")
 MAX_DIFFERENCES = 6
 _METRICS = ("latency", "graph latency", "peak memory")
+_OF_CONTRAST = ("delta", "delta_word", "p", "adjusted_p", "verdict", "reason")
 _KINDS: Mapping[str, Kind] = {"latency": "eager", "graph latency": "graph"}
 
 _Place = tuple[str, str]  # configuration and backend
@@ -208,12 +209,7 @@ def _times(
             "change": one.ratio - 1,
             "change_low": one.ratio_interval.low - 1,
             "change_high": one.ratio_interval.high - 1,
-            "delta": one.delta,
-            "delta_word": one.delta_word,
-            "p": one.p,
-            "adjusted_p": one.adjusted_p,
-            "verdict": one.verdict,
-            "reason": one.reason,
+            **{name: getattr(one, name) for name in _OF_CONTRAST},
         }
     return rows
 

@@ -29,6 +29,18 @@ COMPARED: tuple[Kind, ...] = ("eager", "graph")
 Speedups = Mapping[tuple[str, str, str, str], dict[str, Any]]
 """By kind, configuration, base and new: the speed-up of new over base with its interval, and the verdict about new."""
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+_OF_CONTRAST = [
+    "base_n",
+    "new_n",
+    "delta",
+    "delta_word",
+    "p",
+    "adjusted_p",
+    "family",
+    "test",
+    "verdict",
+    "reason",
+]
 _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
@@ -80,8 +92,7 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
         "new": new.backend,
         "new_dtype": new.shape.dtype,
         "mixed": base.shape.dtype != new.shape.dtype,
-        "base_n": one.base_n,
-        "new_n": one.new_n,
+        **{name: getattr(one, name) for name in _OF_CONTRAST},
         "base_ns": one.base_median,
         "new_ns": one.new_median,
         "speedup": 1 / one.ratio,
@@ -90,16 +101,8 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
         "shift_ns": one.shift,
         "shift_low_ns": one.shift_interval.low,
         "shift_high_ns": one.shift_interval.high,
-        "delta": one.delta,
         "delta_low": one.delta_interval.low,
         "delta_high": one.delta_interval.high,
-        "delta_word": one.delta_word,
-        "p": one.p,
-        "adjusted_p": one.adjusted_p,
-        "family": one.family,
-        "test": one.test,
-        "verdict": one.verdict,
-        "reason": one.reason,
         "memory_ratio": before / after if before and after else float("nan"),
     }
 

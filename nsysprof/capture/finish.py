@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from nsysprof import __version__
@@ -22,20 +21,12 @@ from nsysprof.trace.report import Progress, open_report
 from nsysprof.trace.trace import KERNEL
 
 
-@dataclass(frozen=True)
-class Captured:
-    """A capture under its final names: which backends ran, its record, and why it holds no ranges, if so."""
-
-    verdict: BackendVerdict
-    record: dict[str, Any]
-    no_ranges: tuple[str, str] | None
-
-
 def finish_capture(
     staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, force: bool
-) -> Captured:
+) -> tuple[BackendVerdict, dict[str, Any], tuple[str, str] | None]:
     """Read what was captured, scrub it if it is to be, and give it its final names, all of it or nothing.
 
+    Returns which backends ran, the record, and why there are no ranges, if so.
     Reading the whole export also proves that it is whole. Raises `NsysprofError` where it cannot be read or the names
     are taken.
     """
@@ -62,4 +53,4 @@ def finish_capture(
     write_record(written, record)
     parts = {".nsys-rep": staged.report, ".sqlite": sqlite, ".json": written}
     give_names({part: outputs.path(ending) for ending, part in parts.items()}, force=force)
-    return Captured(verdict, record, no_ranges)
+    return verdict, record, no_ranges

@@ -11,8 +11,6 @@ from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import text_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from nsysprof.kernels.backends import BackendVerdict
 
 _MAX_NOT_RUN = 20
@@ -79,7 +77,8 @@ def backend_table(verdict: BackendVerdict) -> str:
         return ""
     rows = []
     differ = set(verdict.differences.index)
-    for row, part in zip(_rows(verdict.ranges), _parts(verdict), strict=True):
+    ranges: Iterator[Any] = verdict.ranges.itertuples()
+    for row, part in zip(ranges, _parts(verdict), strict=True):
         label = one_line(row.range, _RANGE_WIDTH) + (f" ({part})" if part else "")
         ran = one_line(row.observed, _NAME_WIDTH) + (" (differs)" if row.Index in differ else "")
         rows.append([label, one_line(row.requested, _NAME_WIDTH), ran])
@@ -98,16 +97,13 @@ def backend_table(verdict: BackendVerdict) -> str:
 def difference_lines(verdict: BackendVerdict) -> list[str]:
     """Describe each range that ran another backend than its name asks for: which, and by which kernels."""
     parts = _parts(verdict)
+    rows: Iterator[Any] = verdict.differences.itertuples()
     return [
         f"{one_line(row.range, 100)}: requested {one_line(row.requested, 40)}, ran {visible(row.observed)}"
         + (f" in {parts[row.Index]}" if parts[row.Index] else "")
         + f" ({_evidence(verdict, row.Index, _LINE_KERNELS, _LINE_WIDTH)})"
-        for row in _rows(verdict.differences)
+        for row in rows
     ]
-
-
-def _rows(frame: pd.DataFrame) -> Iterator[Any]:
-    return frame.itertuples()
 
 
 def _parts(verdict: BackendVerdict) -> list[str]:

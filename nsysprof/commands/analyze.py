@@ -17,6 +17,7 @@ from nsysprof.commands.report_options import (
     ReadingOptions,
     ReportArgument,
     ResultOptions,
+    SkipOption,
     folder_option,
     options_unfolded,
 )
@@ -47,10 +48,7 @@ def analyze(
     top: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many rows to print of each table, and to draw.")
     ] = 20,
-    skip: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
-    ] = 0,
+    skip: SkipOption = 0,
     merge: MergeOption = None,
     no_merge: NoMergeOption = False,
     by: Annotated[
@@ -128,7 +126,7 @@ def analyze(
                     attribution,
                     merge=None if no_merge else merge or DEFAULT_MERGE,
                     select=select,
-                    skip=skip,
+                    skip=skip or 0,
                     by=by.value if by else None,
                     rules=rules,
                     calls=kinds,

@@ -7,18 +7,18 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
-from nsysprof.commands.report_options import options_unfolded
+from nsysprof.commands.report_options import RulesOption, options_unfolded
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.compose import Request
-    from nsysprof.capture.finish import Captured
     from nsysprof.capture.outputs import Outputs
+    from nsysprof.kernels.backends import BackendVerdict
 
 _TRACE = "cuda,nvtx,osrt"
 
@@ -84,12 +84,7 @@ def capture(
         Path | None,
         typer.Option(metavar="FILE", help="Finish a capture from the .qdstrm or .nsys-rep that it left."),
     ] = None,
-    rules: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Kernel rules (TOML) that name backends, asked before the shipped ones."
-        ),
-    ] = None,
+    rules: RulesOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")
     ] = False,
@@ -132,10 +127,10 @@ def capture(
         from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
 
         with progress_bar() as progress:
-            captured = finish_capture(
+            verdict, record, no_ranges = finish_capture(
                 staged, outputs, loaded, progress, scrubbed=not keep_environment, force=chosen.force
             )
-    _report(captured, outputs)
+    _report(verdict, record, no_ranges, outputs)
 
 
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
@@ -152,7 +147,9 @@ def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
     return outputs
 
 
-def _report(captured: Captured, outputs: Outputs) -> None:
+def _report(
+    verdict: BackendVerdict, record: dict[str, Any], no_ranges: tuple[str, str] | None, outputs: Outputs
+) -> None:
     """Print what was captured and what ran, and last the command to go on with.
 
     Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
@@ -160,10 +157,10 @@ def _report(captured: Captured, outputs: Outputs) -> None:
     from nsysprof.capture.text import backend_table, captured_summary, difference_lines
     from nsysprof.core.text import quote_path, visible
 
-    verdict, report = captured.verdict, captured.record["report"]
+    report = record["report"]
     ran = backend_table(verdict) if report["kernels"] else ""
-    print("\n".join(part for part in (captured_summary(captured.record), ran) if part), end="", flush=True)
-    if not report["kernels"] and (captured.record["environment"] or {}).get("driver"):
+    print("\n".join(part for part in (captured_summary(record), ran) if part), end="", flush=True)
+    if not report["kernels"] and (record["environment"] or {}).get("driver"):
         print_message(
             "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
         )
@@ -174,10 +171,9 @@ def _report(captured: Captured, outputs: Outputs) -> None:
     differ = difference_lines(verdict)
     for line in differ:
         print_message(f"nsysprof: {line}")
-    if captured.no_ranges:
-        print_message(f"nsysprof: no ranges: {captured.no_ranges[0]}")
-        print_message(f"  hint: {captured.no_ranges[1]}")
+    if no_ranges:
+        print_message(f"nsysprof: no ranges: {no_ranges[0]}\n  hint: {no_ranges[1]}")
     print_message("next:")
     print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
-    if differ or captured.no_ranges:
+    if differ or no_ranges:
         raise typer.Exit(3)

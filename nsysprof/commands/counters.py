@@ -47,18 +47,6 @@ _RUNS = "RUN::*"
 
 
 @dataclass(frozen=True)
-class CountedProgramOptions(ProgramOptions):
-    """What to count: a program that may run fewer calls than one whose times matter."""
-
-    warmup: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Calls before what is counted [default: 1].")
-    ] = None
-    iterations: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Calls counted per range [default: 2].")
-    ] = None
-
-
-@dataclass(frozen=True)
 class CountingOptions:
     """What ncu is to count, and how."""
 
@@ -110,7 +98,7 @@ class CountingOptions:
 
 @options_unfolded
 def counters(
-    chosen: CountedProgramOptions,
+    chosen: ProgramOptions,
     counting: CountingOptions,
     rules: RulesOption = None,
     spreadsheet_safe: SpreadsheetOption = False,

@@ -74,12 +74,18 @@ class ProgramOptions(ShapeOptions):
     ] = WORKLOAD
     dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here
     device: Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Where the workload runs.")] = None
-    warmup: Annotated[int | None, typer.Option(metavar="N", min=0, help="Calls before what is measured.")] = (
-        None
-    )
-    iterations: Annotated[int | None, typer.Option(metavar="N", min=1, help="Calls measured per range.")] = (
-        None
-    )
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Calls before what is measured [default: the workload's; counters: 1]."
+        ),
+    ] = None
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Calls measured per range [default: the workload's; counters: 2]."
+        ),
+    ] = None
     seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None
     output: Annotated[
         str | None,

@@ -32,6 +32,8 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         start, end = start[keep], end[keep]
     if len(start) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    if (start[1:] > end[:-1]).all():
+        return start, end
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]

@@ -50,15 +50,6 @@ class StagedCounters:
     record: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """One run that has ended: its rows, its facts for the record, and what the workload wrote."""
-
-    rows: list[NcuRow]
-    facts: dict[str, Any]
-    results: dict[str, Any] | None
-
-
 def counter_endings(request: CountRequest) -> list[str]:
     """Return the endings of the files of a count."""
     runs = plan_runs(None, quick=request.quick) if request.keep_reports else []
@@ -107,13 +98,13 @@ def count_program(
         echo(f"running under ncu, {number} of {len(runs)}, for its {run.name}: {times}\n")
         with input_kept():
             counted.append(_run_once(request, run, options, folder, outputs, echo))
-        if not counted[0].rows:
+        if not counted[0][0]:
             raise NsysprofError(
                 f"no kernel ran in a range that matches {request.select!r}",
                 "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
             )
-    first, *others = counted
-    rows, lost = counter_rows(first.rows, others[0].rows if others else [])
+    (first, _, results), *others = counted
+    rows, lost = counter_rows(first, others[0][0] if others else [])
     record = {
         "schema": COUNTER_SCHEMA,
         "nsysprof": __version__,
@@ -126,18 +117,18 @@ def count_program(
         "threads": request.threads,
         "cache_control": request.cache_control,
         "clock_control": request.clock_control,
-        "runs": [each.facts for each in counted],
+        "runs": [facts for _, facts, _ in counted],
         "columns": {name: {"run": run.name, **terms} for run in runs for name, terms in run.columns.items()},
         "missing": [name for run in runs for name in run.missing],
         "kernels": len(rows),
         "ranges": len({row.path for row in rows}),
         "unmatched": lost,
-        "unclear": sum(not row.clear for row in first.rows),
+        "unclear": sum(not row.clear for row in first),
         "warnings": [],
-        "environment": fingerprint(None, driver, (first.results or {}).get("environment")),
+        "environment": fingerprint(None, driver, (results or {}).get("environment")),
         "environment_hash": None,
         "gpu_state": {"before": before, "after": gpu_states()},
-        "workload": _without_times(first.results),
+        "workload": _without_times(results),
     }
     record["warnings"] = list(_warnings(record, options))
     return _staged(request, folder, outputs, rows, record, spreadsheet_safe)
@@ -150,7 +141,8 @@ def _run_once(
     folder: Path,
     outputs: Outputs,
     echo: Echo,
-) -> _Counted:
+) -> tuple[list[NcuRow], dict[str, Any], dict[str, Any] | None]:
+    """Run the program once under ncu: its rows, its facts for the record, and what the workload wrote."""
     out, log = folder / run.name, folder / LOG
     results = folder / f"{run.name}-results.json" if request.results else None
     since = log.stat().st_size if log.exists() else 0
@@ -172,7 +164,7 @@ def _run_once(
         "passes": list(passes),
         "metrics": list(run.metrics),
     }
-    return _Counted(in_ranges(rows, request.select), facts, measured)
+    return in_ranges(rows, request.select), facts, measured
 
 
 def _rows(request: CountRequest, run: CountingRun, options: Collection[str], report: Path) -> list[NcuRow]:

@@ -41,10 +41,11 @@ def plan_heatmap(fleet: Fleet) -> Bars:
     marks = [rank_mark(row) for row in fleet.ranks.to_dict("records")]
     with np.errstate(divide="ignore", invalid="ignore"):
         shades = np.clip(np.log(values) / math.log(_DARKEST_RATIO), -1, 1)
+    inner = [path.removeprefix(f"{fleet.iteration_path}/").split("/") for path in columns]
     wide = min(_PATH_WIDTH * len(columns), _MAX_WIDTH)
     heat = Heat(
         share=wide,
-        names=[_wrapped_name(fleet, path) for path in columns],
+        names=[[one_line(part, 18) for part in parts[-3:]] for parts in inner],
         values=np.where(np.isfinite(values), shades, np.nan),
         texts=[
             [_cell_texts(*cell) for cell in zip(*row, strict=True)] for row in zip(values, times, strict=True)
@@ -118,13 +119,6 @@ def _heatmap_title(fleet: Fleet) -> str:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
     return f"{state.short}; within an iteration the slowest rank takes {apart} the fastest one's own time"
-
-
-def _wrapped_name(fleet: Fleet, path: str) -> list[str]:
-    """Split a path below that of the iterations into lines, innermost last."""
-    inner = path.removeprefix(f"{fleet.iteration_path}/")
-    parts = inner.split("/")[-3:]
-    return [one_line(part, 18) for part in parts]
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:

@@ -24,7 +24,7 @@ from nsysprof.core.text import plural
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.inputs import ReportFile, local_copy, record_path
 from nsysprof.fleet.range_iterations import Choice
-from nsysprof.fleet.rank_part import Causes, rank_part
+from nsysprof.fleet.rank_part import rank_part
 from nsysprof.formats.rank_answer import FORMAT, RankPart, ReportAnswer, read_answer, write_answer
 from nsysprof.formats.run_record import rank_in_record
 from nsysprof.kernels.classify import classify, load_rules
@@ -118,8 +118,8 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
     families = classify(rules, trace.op_names).family
     communication = np.array([family == "communication" for family in families], bool)
     facts = wait_facts(trace, communication)
-    why = Causes(facts, lacking(reader.dependencies(trace), facts.activity))
-    parts = [rank_part(attribution, communication, process, why, task.choice) for process in processes]
+    lacks = lacking(reader.dependencies(trace), facts.activity)
+    parts = [rank_part(attribution, communication, each, facts, lacks, task.choice) for each in processes]
     return tuple(sorted(parts, key=lambda part: (part.gpu_ids, part.pid))), trace.warnings
 
 

@@ -39,20 +39,20 @@ FAR_LONGER = 3  # times the median iteration: such a one is none of the usual on
 _IN_QUEUE = (LATENCY, AWAITED_COMMUNICATION, COPY, OTHERS)
 
 
-@dataclass(frozen=True)
-class Causes:
-    """What says why the GPU waits, and what the trace ``lacks`` for that."""
-
-    facts: WaitFacts
-    lacks: tuple[str, ...]
-
-
 def rank_part(
-    attribution: Attribution, communication: NDArray[np.bool_], process: int, why: Causes, choice: Choice
+    attribution: Attribution,
+    communication: NDArray[np.bool_],
+    process: int,
+    facts: WaitFacts,
+    lacks: tuple[str, ...],
+    choice: Choice,
 ) -> RankPart:
-    """Make the `RankPart` of a process with GPU work; ``communication``: which op names are such kernels."""
+    """Make the `RankPart` of a process with GPU work; ``communication``: which op names are such kernels.
+
+    ``facts`` say why the GPU waits; ``lacks`` is what the trace lacks for that.
+    """
     trace = attribution.launched.trace  # what the GPU waited for depends on the real launches
-    activity = _gpu_activity(attribution, communication, process, why)
+    activity = _gpu_activity(attribution, communication, process, facts, known=not lacks)
     busy = sum(each.busy_ns for each in activity.values())
     rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
     rows = rows[np.argsort(trace.ranges.start[rows], kind="stable")]
@@ -99,7 +99,7 @@ def rank_part(
         blocking_of=blocking_of[:MAX_BLOCKING],
         blocking_start=pieces[0][:MAX_BLOCKING],
         blocking_end=pieces[1][:MAX_BLOCKING],
-        lacks=why.lacks,
+        lacks=lacks,
         timeline_ns=timeline,
         compute_bins=bins[COMPUTE],
         exposed_bins=bins[EXPOSED],
@@ -254,11 +254,11 @@ class GpuActivity:
 
 
 def _gpu_activity(
-    attribution: Attribution, communication: NDArray[np.bool_], process: int, why: Causes
+    attribution: Attribution, communication: NDArray[np.bool_], process: int, facts: WaitFacts, *, known: bool
 ) -> dict[int, GpuActivity]:
     """Find the `GpuActivity` of each GPU, by its number, that a process ran ops on.
 
-    Ops of other processes on the same GPU count as nothing.
+    Ops of other processes on the same GPU count as nothing. ``known``: whether what blocks compute can be known.
     """
     trace = attribution.launched.trace
     ops = trace.ops
@@ -270,8 +270,8 @@ def _gpu_activity(
         lines = gpu_lines(trace, communication, gpu, process)
         kernels = union(lines.compute, lines.communication)
         *blocking, blocking_op = (
-            blocking_communication(trace, why.facts.reasons, communication, gpu, process)
-            if len(lines.communication[0]) and not why.lacks
+            blocking_communication(trace, facts.reasons, communication, gpu, process)
+            if len(lines.communication[0]) and known
             else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
         )
         activity[gpu] = GpuActivity(
@@ -279,7 +279,7 @@ def _gpu_activity(
             communication=lines.communication,
             kernels=kernels,
             busy=union(kernels, lines.copies),
-            gaps=_gaps(attribution, rows, why.facts),
+            gaps=_gaps(attribution, rows, facts),
             blocking=(blocking[0], blocking[1]),
             blocking_op=blocking_op,
         )

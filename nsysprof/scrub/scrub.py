@@ -82,10 +82,11 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     scrubbed yet. Raises `NsysprofError` where the report cannot be read, the copy not be written, or there is nothing
     of a name to keep.
     """
+    taken = NsysprofError(
+        f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
+    )
     if os.path.lexists(out):
-        raise NsysprofError(
-            f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
-        )
+        raise taken
     try:
         with tempfile.TemporaryDirectory(prefix=".nsysprof-", dir=out.parent) as folder:
             part = Path(folder, "scrubbed.sqlite")
@@ -96,7 +97,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
             _check_kept(work)
             give_final_name(part, out)
     except FileExistsError:
-        raise NsysprofError(f"{out}: exists already, not overwritten", "name another file") from None
+        raise taken from None
     except (sqlite3.Error, UnicodeError) as error:  # the latter: names of tables that are no text
         raise _explained(source, out, error) from None
     except OSError as error:

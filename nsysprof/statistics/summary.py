@@ -55,11 +55,6 @@ class Summary:
     drift: Drift
     warnings: tuple[str, ...]
 
-    @property
-    def iqr(self) -> float:
-        """Return the distance between the first and the third quartile."""
-        return self.p75 - self.p25
-
 
 def summarize(
     values: ArrayLike,

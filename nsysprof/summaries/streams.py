@@ -64,7 +64,7 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
             "gpu": Texts(place, [gpus[number] for number in trace.stream_gpu[used].tolist()]),
             "pid": pid_of(trace.processes)[trace.stream_process[used]],
             "stream": Texts(place, ids),
-            "thread": Texts(_launchers(trace, order, first), [*thread_labels(trace), ""]),
+            "thread": Texts(_launchers(trace, order, first, end - start), [*thread_labels(trace), ""]),
             "ops": kinds.sum(axis=1),
             "kernels": kinds[:, KERNEL],
             "memops": kinds[:, MEMCPY] + kinds[:, MEMSET],
@@ -123,14 +123,15 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     np.add.at(alone, name[single], np.diff(times[cut])[single])
 
 
-def _launchers(trace: Trace, order: NDArray[np.intp], first: NDArray[np.intp]) -> NDArray[np.intp]:
+def _launchers(trace: Trace, order: NDArray[np.intp], first: NDArray[np.intp], length: Ints) -> Ints:
     """The thread that launched the most time of each stream, -1: none; ``first``: where its ops begin in ``order``."""
+    threads = len(trace.threads)
+    of_op = np.append(trace.launches.thread, threads).astype(np.int32)[trace.ops.launch[order]]
+    work = np.maximum(length, 0) + 1
     out = []
-    for a, b in zip(first.tolist(), first[1:].tolist(), strict=False):
-        rows = order[a:b][trace.ops.launch[order[a:b]] >= 0]
-        length = np.maximum(trace.ops.end[rows] - trace.ops.start[rows], 0) + 1
-        work = np.bincount(trace.launches.thread[trace.ops.launch[rows]], length)
-        out.append(int(work.argmax()) if len(work) else -1)
+    for part in map(slice, first[:-1].tolist(), first[1:].tolist()):
+        each = np.bincount(of_op[part], work[part])[:threads]
+        out.append(int(each.argmax()) if each.any() else -1)
     return np.array(out)
 
 

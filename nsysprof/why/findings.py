@@ -16,7 +16,7 @@ MIN_NS = 20_000  # per window
 _MOST_OF_IT = 0.6  # of a culprit's time that one call exposes
 LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launching costs anyway
 EXPOSED_STEP_NS = 100_000  # the same of what a call exposes: the call is what is to be mended
-SHORT_NS = 25_000  # from wait to wait: where kernels are longer, latency between them is nothing to mend
+SHORT_NS = 30_000  # from wait to wait: where kernels are longer, latency between them is nothing to mend
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
 LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
@@ -238,7 +238,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
     (
         "host",
         "sem_wait sem_clockwait sem_timedwait futex pthread_ poll select epoll_wait",
-        "another thread or process is late: see what it does (more loader workers, a shorter lock)",
+        "another thread or process is late or holds a lock, Python's GIL too: see what it does (more loader workers)",
     ),
     ("host", "sleep", "the program sleeps: take that out of the loop"),
     ("host", "read write open fsync", "move input and output to another thread, ahead of need"),
