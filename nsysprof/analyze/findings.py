@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.highlights import preparing
 from nsysprof.core.text import one_line
-from nsysprof.waits.windows import Windows
-from nsysprof.why.account import account_of
-from nsysprof.why.findings import Finding, findings
-from nsysprof.why.ranges import choose_windows
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
+    from nsysprof.waits.windows import Windows
+    from nsysprof.why.findings import Finding
 
 MOST = 2
 # What a walk has to read whole, whatever it samples: GPU ops, and bytes of the file. More is left to `nsysprof why`.
@@ -67,6 +65,10 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     file = trace.report.file
     if not 0 < len(trace.ops) <= MAX_OPS or (file.is_file() and file.stat().st_size > MAX_BYTES):
         return None
+    from nsysprof.why.account import account_of  # noqa: PLC0415 (slow to import)
+    from nsysprof.why.findings import findings  # noqa: PLC0415
+    from nsysprof.why.ranges import choose_windows  # noqa: PLC0415
+
     windows, texts, _ = choose_windows(attribution.launched, None, merge)
     windows = windows.take(np.flatnonzero(_wanted(breakdown, windows, texts)))
     ops = _ops_of(breakdown, windows)

@@ -14,7 +14,7 @@ from nsysprof.attribution.split import Part
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
-from nsysprof.statistics.distributions import quartiles_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import quartile_of_sorted, sorted_in_groups
 from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, op_slices
 
 # ---- what paths own, by op name
@@ -39,13 +39,6 @@ def kernel_tables(
     key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     called, queued = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     real = attribution.recorded or trace  # as launched, whatever was captured where
-    lasted, returned = (trace.arena.empty(len(real.launches) + 1, np.int64) for _ in range(2))
-    np.maximum(real.launches.end - real.launches.start, 0, out=lasted[:-1])
-    returned[:-1], returned[-1], lasted[-1] = (
-        real.launches.end,
-        0,
-        -1,
-    )  # the last is of ops without a launch: -1
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
     sizes, moved = trace.copy_sizes(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
@@ -57,10 +50,13 @@ def kernel_tables(
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
         place = slice(stop, stop + len(path))
         key[place] = path * names + trace.ops.name[ops][own]
-        start, launch = trace.ops.start[ops][own], real.ops.launch[ops][own]
+        start, launch = trace.ops.start[ops][own], real.ops.launch[ops][own].astype(np.intp)
         length[place] = trace.ops.end[ops][own] - start
-        called[place] = lasted[launch]
-        queued[place] = np.maximum(start - returned[launch], 0)
+        called[place] = -1
+        if len(real.launches):
+            returned = real.launches.end[launch]
+            queued[place] = np.maximum(start - returned, 0)
+            called[place] = np.where(launch < 0, -1, np.maximum(returned - real.launches.start[launch], 0))
         copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
         moved.append((key[place][copies], np.maximum(sizes[ops][own][copies], 0)))
         stop = place.stop
@@ -95,7 +91,7 @@ def _by_name(key: Ints, length: Ints, names: int, moved: Ints, size: Ints) -> tu
     keys, length = sorted_in_groups(key, length)
     first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
     count = np.diff(np.append(first, len(keys)))
-    spread = quartiles_of_sorted(length, count)
+    low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
     path, name = np.divmod(keys[first], names)
     size_bytes = np.zeros(len(first), np.int64)
     np.add.at(size_bytes, np.searchsorted(keys[first], moved), size)
@@ -104,9 +100,9 @@ def _by_name(key: Ints, length: Ints, names: int, moved: Ints, size: Ints) -> tu
         "name": name.astype(np.int32),
         "count": count,
         "sum_ns": np.add.reduceat(length, first) if len(first) else count,
-        "median_ns": spread.median,
-        "min_ns": spread.low,
-        "max_ns": spread.high,
+        "median_ns": median,
+        "min_ns": low,
+        "max_ns": high,
         "size_bytes": size_bytes,
     }
     return ColumnTable(columns), length
@@ -126,7 +122,7 @@ def _launch_medians(table: ColumnTable, key: Ints, called: Ints, queued: Ints, n
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
     size = np.zeros(len(keys), np.int64)
     size[np.searchsorted(keys, ordered[first])] = np.diff(np.append(first, len(ordered)))
-    medians = (quartiles_of_sorted(each, size).median for each in (called, sorted_in_groups(key, queued)[1]))
+    medians = (quartile_of_sorted(each, size) for each in (called, sorted_in_groups(key, queued)[1]))
     named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
     return {name: np.where(size > 0, median, -1) for name, median in named}
 

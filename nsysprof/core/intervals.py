@@ -32,6 +32,8 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         start, end = start[keep], end[keep]
     if len(start) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    if (start[1:] > end[:-1]).all():
+        return start, end
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
@@ -353,3 +355,12 @@ def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
         np.add.at(cover, (group[long], last), -1)
         out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
     return out.reshape(groups, columns)
+
+
+def busy_columns(
+    start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
+) -> tuple[Ints, NDArray[np.uint8]]:
+    """Return for each column the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
+    busy: Ints = np.diff(cover_before(*merge(start, end), edges))
+    longest = time_per_group(start, end, group, edges).argmax(axis=0)
+    return busy, np.where(busy > 0, longest, NOTHING).astype(np.uint8)

@@ -34,28 +34,29 @@ class Quartiles:
 
 def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], count: int) -> Quartiles:
     """Compute the `Quartiles` of ``values`` in ``count`` groups; ``group`` holds a code below ``count`` per value."""
-    return quartiles_of_sorted(sorted_in_groups(group, values)[1], np.bincount(group, minlength=count))
+    ordered, size = sorted_in_groups(group, values)[1], np.bincount(group, minlength=count)
+    return Quartiles(*(quartile_of_sorted(ordered, size, number) for number in range(5)))
 
 
-def quartiles_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64]) -> Quartiles:
-    """Compute the `Quartiles` of groups of these sizes that follow one another, each sorted."""
+def quartile_of_sorted(
+    ordered: NDArray[np.int64], size: NDArray[np.int64], number: int = 2
+) -> NDArray[np.int64]:
+    """Compute one of the fields of `Quartiles`, by its number, of groups that follow one another, each sorted."""
     first = np.cumsum(size) - size
     some = size > 0
     if len(ordered) == 0:  # empty groups need one value to point at
         ordered = np.zeros(1, np.int64)
-
-    def at(numerator: int) -> NDArray[np.int64]:
-        place = numerator * np.maximum(size - 1, 0)  # in quarters
-        whole, part = place >> 2, place & 3
-        low = ordered[np.where(some, first + whole, -1)]
-        high = ordered[np.where(some, first + np.minimum(whole + 1, size - 1), -1)]
-        quarter = (high - low) * part  # to the nearest unit, halves to even
-        step = quarter >> 2
-        rest = quarter & 3
-        step += (rest == 3) | ((rest == 2) & ((low + step) & 1 == 1))
-        return np.where(some, low + step, 0)
-
-    return Quartiles(at(0), at(1), at(2), at(3), at(4))
+    place = number * np.maximum(size - 1, 0)  # in quarters
+    whole, part = place >> 2, place & 3
+    low = ordered[np.where(some, first + whole, -1)]
+    if number in (0, 4):
+        return np.where(some, low, 0)
+    high = ordered[np.where(some, first + np.minimum(whole + 1, size - 1), -1)]
+    quarter = (high - low) * part  # to the nearest unit, halves to even
+    step = quarter >> 2
+    rest = quarter & 3
+    step += (rest == 3) | ((rest == 2) & ((low + step) & 1 == 1))
+    return np.where(some, low + step, 0)
 
 
 def sorted_in_groups(

@@ -14,11 +14,10 @@ from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.intervals import Ints, covered_by, union, union_length
-from nsysprof.core.text import one_line, plural
+from nsysprof.core.text import one_line, plural, read_list
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, table
-from nsysprof.statistics.distributions import grouped_quartiles, quartiles_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import grouped_quartiles, quartile_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary, mostly
 from nsysprof.trace.details import CALL_KINDS, CUDA_CALL, HostCalls
 from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, PROCESS_OF_THREAD, Trace, pid_of, tid_of
@@ -77,14 +76,7 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 def read_kinds(text: str) -> tuple[str, ...]:
     """The kinds of calls that ``--calls cuda,mpi,os`` names, none for ``none``. `NsysprofError` for anything else."""
-    names = [name.strip() for name in text.split(",")] if text != "none" else []
-    for name in names:
-        if name not in CALL_KINDS:
-            raise NsysprofError(
-                f"unknown calls: {name!r}",
-                f"--calls none, or some of {','.join(CALL_KINDS)}, comma separated",
-            )
-    return tuple(names)
+    return tuple(read_list(text, "calls", CALL_KINDS, "none") or ())
 
 
 @dataclass(frozen=True)
@@ -226,7 +218,8 @@ def _added_up(
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     keys: Ints = ordered[first].astype(np.int64)
     count, sum_ns = np.diff(np.append(first, len(ordered))), np.add.reduceat(length, first)
-    each, name = quartiles_of_sorted(length, count), keys // per_name
+    low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
+    name = keys // per_name
     failed, waits = (np.searchsorted(keys, key[rows]) for rows in (found.failed, found.waits))
     return keys, {
         "kind": Texts(found.kind[name], CALL_KINDS),
@@ -234,9 +227,9 @@ def _added_up(
         "what": Texts(found.what[name], WHAT),
         "count": count,
         "sum_ns": sum_ns,
-        "median_ns": each.median,
-        "min_ns": each.low,
-        "max_ns": each.high,
+        "median_ns": median,
+        "min_ns": low,
+        "max_ns": high,
         "share": np.round(sum_ns / recording, 6) if recording else np.full(len(keys), np.nan),
         "failed": np.where(found.kind[name] == CUDA_CALL, np.bincount(failed, minlength=len(keys)), np.nan),
         "waits": np.bincount(waits, minlength=len(keys)),

@@ -18,19 +18,17 @@ STREAMS = table(
     "streams.csv",
     "a row per stream that runs GPU ops, the busiest first",
     {
-        "gpu": Column("gpu", "GPU of the stream", head="GPU"),
+        "gpu": Column("", "GPU of the stream", "GPU"),
         "pid": "process",
         "stream": "number of the stream in its process; empty where none is recorded",
         "thread": "name and number of the thread that launched most of its time; empty where no launch is known",
-        "ops": Column("ops", "GPU ops, CUDA graphs traced whole among them", head="GPU ops"),
+        "ops": Column("", "GPU ops, CUDA graphs traced whole among them", "GPU ops"),
         "kernels": "of these, kernels",
-        "memops": Column("memops", "of these, copies and memsets", head="copies"),
-        "sum_ns": Column("sum_ns", "added durations", head="sum"),
-        "busy_ns": Column("busy_ns", "time in which it runs something", head="busy"),
-        "span_share": Column("span_share", "busy as a part of the span of the report", head="of span"),
-        "overlap_ns": Column(
-            "overlap_ns", "the part of busy beside other streams of the GPU", head="overlap"
-        ),
+        "memops": Column("", "of these, copies and memsets", "copies"),
+        "sum_ns": Column("", "added durations", "sum"),
+        "busy_ns": Column("", "time in which it runs something", "busy"),
+        "span_share": Column("", "busy as a part of the span of the report", "of span"),
+        "overlap_ns": Column("", "the part of busy beside other streams of the GPU", "overlap"),
     },
 )
 _PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
@@ -60,13 +58,13 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
     busy = np.array([int((stop - begin).sum()) for begin, stop in busy_of])
     alone = _alone(trace, used, busy, busy_of)
     gpus, place = device_labels(trace), np.arange(len(used))
-    ids = [trace.streams[each].id for each in used.tolist()]
+    ids = ["" if (number := trace.streams[each].id) is None else str(number) for each in used.tolist()]
     rows = ColumnTable(
         {
             "gpu": Texts(place, [gpus[number] for number in trace.stream_gpu[used].tolist()]),
             "pid": pid_of(trace.processes)[trace.stream_process[used]],
-            "stream": Texts(place, ["" if number is None else str(number) for number in ids]),
-            "thread": Texts(_launchers(trace, order, first), [*thread_labels(trace), ""]),
+            "stream": Texts(place, ids),
+            "thread": Texts(_launchers(trace, order, first, end - start), [*thread_labels(trace), ""]),
             "ops": kinds.sum(axis=1),
             "kernels": kinds[:, KERNEL],
             "memops": kinds[:, MEMCPY] + kinds[:, MEMSET],
@@ -121,20 +119,19 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     cut = np.argsort(times, kind="stable")
     sign = np.where(cut < len(who), 1, -1)
     running, name = np.cumsum(sign), np.cumsum(sign * np.append(who, who)[cut])
-    single = np.flatnonzero(
-        running[:-1] == 1
-    )  # where the sum of the names of those that run is that of the one
+    single = np.flatnonzero(running[:-1] == 1)  # there the sum of the names is that of the one that runs
     np.add.at(alone, name[single], np.diff(times[cut])[single])
 
 
-def _launchers(trace: Trace, order: NDArray[np.intp], first: NDArray[np.intp]) -> NDArray[np.intp]:
+def _launchers(trace: Trace, order: NDArray[np.intp], first: NDArray[np.intp], length: Ints) -> Ints:
     """The thread that launched the most time of each stream, -1: none; ``first``: where its ops begin in ``order``."""
+    threads = len(trace.threads)
+    of_op = np.append(trace.launches.thread, threads).astype(np.int32)[trace.ops.launch[order]]
+    work = np.maximum(length, 0) + 1
     out = []
-    for a, b in zip(first.tolist(), first[1:].tolist(), strict=False):
-        rows = order[a:b][trace.ops.launch[order[a:b]] >= 0]
-        length = np.maximum(trace.ops.end[rows] - trace.ops.start[rows], 0) + 1
-        work = np.bincount(trace.launches.thread[trace.ops.launch[rows]], length)
-        out.append(int(work.argmax()) if len(work) else -1)
+    for part in map(slice, first[:-1].tolist(), first[1:].tolist()):
+        each = np.bincount(of_op[part], work[part])[:threads]
+        out.append(int(each.argmax()) if each.any() else -1)
     return np.array(out)
 
 
