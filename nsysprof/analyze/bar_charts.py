@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
@@ -44,10 +42,9 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
         marks=(_LAUNCHES, launches) if known else None,
         whole=True,
     )
+    notes = _count_notes(breakdown, rows, repeated)
     return Bars(
-        heading=Heading(
-            counts_title(rows), subtitle(breakdown), legend, _count_notes(breakdown, rows, repeated)
-        ),
+        heading=Heading(counts_title(rows), subtitle(breakdown), legend, notes),
         labels=rows.labels,
         rest=rows.rest,
         panels=[panel],
@@ -58,10 +55,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
     """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
     if rows.of == "kernels":
-        return [
-            Column("count", [format_count(count) for count in rows.ops.sum(axis=1).tolist()]),
-            *_each(rows),
-        ]
+        return [Column("count", list(map(format_count, rows.ops.sum(axis=1).tolist()))), *_each(rows)]
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
     for heading, families in (("copies, sets", ("memcpy", "memset")), ("graphs", ("graph",))):
         values = rows.ops[:, [rows.groups.place(family) for family in families]].sum(axis=1) / rows.calls
@@ -99,13 +93,11 @@ def counts_title(rows: ChartRows) -> str:
     """State the finding: which range runs the most kernels per instance, and which the fewest."""
     named = rows.named
     if rows.of == "kernels":
-        count = rows.ops.sum(axis=1)
-        first, most = int(named[np.argmax(count[named])]), int(count[named].max())
-        ties = int((count[named] == most).sum())
-        times = plural(most, "time")
-        if ties > 1:
-            return f"{ties} kernels run {times} each, more often than any other"
-        return f"{rows.names[first]} runs {times}, more often than any other"
+        count = rows.ops[named].sum(axis=1)
+        first, times = int(named[np.argmax(count)]), plural(int(count.max()), "time")
+        ties = int((count == count.max()).sum())
+        lead = f"{ties} kernels run {times} each" if ties > 1 else f"{rows.names[first]} runs {times}"
+        return f"{lead}, more often than any other"
     per = f" per {rows.unit.split()[0]}" if (rows.calls[named] > 1).any() else ""
     kernels = rows.kernels[named] / rows.calls[named]
     what = "kernel"
@@ -137,10 +129,9 @@ def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
     panels = [_totals(rows, by_family)]
     if rows.of == "ranges":
         panels.append(_shares(rows, by_family))
+    notes = _time_notes(breakdown, rows, scaled)
     return Bars(
-        heading=Heading(
-            breakdown_title(rows), subtitle(breakdown), legend, _time_notes(breakdown, rows, scaled)
-        ),
+        heading=Heading(breakdown_title(rows), subtitle(breakdown), legend, notes),
         labels=rows.labels,
         rest=rows.rest,
         panels=panels,
@@ -153,7 +144,7 @@ def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
     and says so: the bars of single ranges stay readable.
     """
     divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
-    parts, ends = stack(by_family, rows.groups, divisor)
+    parts, ends = stack(by_family / divisor, rows.groups)
     longest = float(ends[rows.named].max())
     cut = rows.rest is not None and bool(ends[rows.rest] > _LONGEST_CUT * longest > 0)
     return BarPanel(
@@ -170,13 +161,20 @@ def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
     whole = np.maximum(rows.busy_ns + idle, 1)
     shares = by_family / whole[:, None]
     parts, ends = stack(shares, rows.groups)
-    parts += add_part(ends, np.where(idle > 0, 1.0, ends), IDLE, "idle")
+    some = np.flatnonzero(idle)
+    if len(some):
+        parts.append(Part("idle", IDLE, "#b0b0b0", some, ends[some], np.ones(len(some))))
+    middle, colours = np.cumsum(shares, axis=1) - shares / 2, group_colours(rows.groups)
+    written = zip(*(at.tolist() for at in np.nonzero(shares >= _MIN_SHARE_FOR_TEXT)), strict=True)
     return BarPanel(
         label=f"share of the range's own {'span' if idle.any() else 'busy time'}",
         share=0.55,
         end=1,
         parts=parts,
-        inside=texts_inside(shares, rows.groups, format_share, _MIN_SHARE_FOR_TEXT),
+        inside=[
+            (float(middle[row, part]), row, format_share(shares[row, part]), text_on(colours[part]))
+            for row, part in written
+        ],
         percent=True,
     )
 
@@ -195,10 +193,10 @@ def _time_columns(rows: ChartRows) -> list[Column]:
         counts = [format_count(count) for count in rows.ops.sum(axis=1).tolist()]
         return [*out, Column("share", list(map(format_share, shares))), Column("count", counts), *_each(rows)]
     if rows.idle_ns.any():
-        texts = [format_ns(ns) if span else "" for ns, span in _pairs(rows.idle_ns, rows.span_ns)]
-        out.append(Column("idle", texts))
+        pairs = zip(rows.idle_ns.tolist(), rows.span_ns.tolist(), strict=True)
+        out.append(Column("idle", [format_ns(ns) if span else "" for ns, span in pairs]))
     if (rows.calls[rows.named] > 1).any():
-        pairs = _pairs(rows.calls, rows.call_ns)
+        pairs = zip(rows.calls.tolist(), rows.call_ns.tolist(), strict=True)
         texts = [f"{count:,} × {format_ns(ns)}" if ns else "" for count, ns in pairs]
         out.append(Column(f"{rows.unit.split()[0]}s × median busy", texts))
     return out
@@ -208,10 +206,6 @@ def _each(rows: ChartRows) -> list[Column]:
     """Make the column of the median duration of kernels, where it is known."""
     texts = [format_ns(ns) if ns else "" for ns in rows.call_ns.tolist()]
     return [Column("median", texts)] if any(texts) else []
-
-
-def _pairs(one: Ints, other: Ints) -> list[tuple[int, int]]:
-    return list(zip(one.tolist(), other.tolist(), strict=True))
 
 
 def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
@@ -241,11 +235,8 @@ def breakdown_title(rows: ChartRows) -> str:
     total = int(rows.sum_ns[first].sum())
     share = format_share(total / rows.owned_ns if rows.owned_ns > 0 else float("nan"))
     if rows.owned_ns <= 0 or not rows.busy_ns.any():
-        return (
-            f"None of the {len(named)} {rows.of} takes any time"
-            if len(named) > 1
-            else "The GPU work takes no time"
-        )
+        none = f"None of the {len(named)} {rows.of} takes any time"
+        return none if len(named) > 1 else "The GPU work takes no time"
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
         return f"{ties} kernels lead with {share} of op time each" if ties > 1 else text
@@ -275,13 +266,10 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 # ---- stacked bars: a part per group of ops, in its colour
 
 
-def stack(values: Numbers, groups: OpGroups, scale: float = 1.0) -> tuple[list[Part], Numbers]:
-    """Stack the parts of a bar per row; with where each bar ends.
-
-    ``values`` has a row per bar and a column per group; ``scale`` turns it into the unit of the axis.
-    """
-    right = np.cumsum(values, axis=1) / scale
-    left = right - values / scale
+def stack(values: Numbers, groups: OpGroups) -> tuple[list[Part], Numbers]:
+    """Stack the parts of a bar per row of ``values``, which has a column per group; with where each bar ends."""
+    right = np.cumsum(values, axis=1)
+    left = right - values
     parts = []
     for number, (label, colour) in enumerate(zip(groups.labels, group_colours(groups), strict=True)):
         some = np.flatnonzero(values[:, number] > 0)
@@ -289,26 +277,3 @@ def stack(values: Numbers, groups: OpGroups, scale: float = 1.0) -> tuple[list[P
             parts.append(Part(label, colour, "white", some, left[some, number], right[some, number]))
     ends: Numbers = right[:, -1] if len(values) else np.empty(0)
     return parts, ends
-
-
-def add_part(left: Numbers, right: Numbers, colour: str, label: str) -> list[Part]:
-    """Add one more part behind the bars of all rows where it has a length."""
-    some = np.flatnonzero(right > left)
-    return [Part(label, colour, "#b0b0b0", some, left[some], right[some])] if len(some) else []
-
-
-def texts_inside(
-    values: Numbers, groups: OpGroups, text: Callable[[float], str], least: float
-) -> list[tuple[float, int, str, str]]:
-    """Write a text into each part that takes at least ``least`` of an axis that ends at 1: (x, row, text, colour)."""
-    left = np.cumsum(values, axis=1) - values
-    colours = group_colours(groups)
-    return [
-        (
-            float(left[row, number] + values[row, number] / 2),
-            int(row),
-            text(values[row, number]),
-            text_on(colours[number]),
-        )
-        for row, number in zip(*np.nonzero(values >= least), strict=True)
-    ]

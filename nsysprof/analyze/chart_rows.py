@@ -122,17 +122,10 @@ def by_range(merged: ColumnTable) -> bool:
 
 def _one_row(**values: Any) -> ColumnTable:
     """Make a row that has no calls of its own, with the columns of `ChartRows` and those that rows are chosen by."""
-    also = {"order": 0, "span_ns": 0, "call_ns": 0, "call_name": "", "prepares": False}
-    row = {name: values.get(name, also.get(name)) for name in _COLUMNS}
+    row = {"order": 0, "span_ns": 0, "call_ns": 0, "call_name": "", "prepares": False, **values}
     return ColumnTable(
         {name: np.array([value], object if isinstance(value, str) else None) for name, value in row.items()}
     )
-
-
-_COLUMNS = (
-    *("text", "order", "calls", "launches", "kernels", "ops", "sum_ns", "busy_ns", "span_ns", "call_ns"),
-    *("call_name", "prepares"),
-)
 
 
 def _together(rows: ColumnTable, kind: str) -> ColumnTable:

@@ -32,6 +32,7 @@ from nsysprof.charts.marks import (
     Message,
     Plan,
     Stream,
+    fill_levels,
 )
 from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
@@ -64,13 +65,11 @@ def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple
 
     Captions are those for ``breakdown``, if given. Where there is no GPU work they show CPU time, or give the reason.
     """
-    counts, breakdowns, times = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
+    counts, times, timelines = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
     return (
         Chart("kernel_counts.png", counts, partial(_rows, plan_kernel_counts, plan_cpu_medians, top)),
-        Chart(
-            "kernel_breakdown.png", breakdowns, partial(_rows, plan_kernel_breakdown, plan_cpu_totals, top)
-        ),
-        Chart("timeline.png", times, _timeline),
+        Chart("kernel_breakdown.png", times, partial(_rows, plan_kernel_breakdown, plan_cpu_totals, top)),
+        Chart("timeline.png", timelines, _timeline),
     )
 
 
@@ -131,7 +130,6 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     """Make the lanes process by process: the host's ranges, the same on the GPU, streams."""
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
-    length = np.maximum(np.diff(answer.edges), 1)
     lanes: list[HostLane | StreamLane | RangeLane | MemoryLane]
     lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.memory]
     order = [*order, -1]  # -1: of no process with GPU work
@@ -142,24 +140,19 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
             level = np.ceil(lane.live / max(lane.peak, 1) * STREAM_LEVELS).astype(np.uint8)
             out.append(Stream(label, lane.process, level, np.zeros(len(level), np.uint8), [MEMORY]))
             continue
-        if not isinstance(lane, RangeLane):
-            level = np.maximum(np.rint(lane.busy_ns / length * STREAM_LEVELS), 3)
-            level = np.where(lane.busy_ns > 0, level, 0).astype(np.uint8)
         if isinstance(lane, StreamLane):
+            level = fill_levels(lane.busy_ns, answer.edges)
             out.append(Stream(label, lane.process, level, lane.group, colours))
         elif isinstance(lane, HostLane) and len(lane.start) <= MAX_BOXES:  # few enough to name them
             out.append(lane.marks(origin, answer.end_ns, lane.process))
         elif isinstance(lane, HostLane):
-            out.append(
-                Stream(label, lane.process, level, lane.longest, [colour for _, colour in KINDS], RANGE)
-            )
+            level, kinds = fill_levels(lane.busy_ns, answer.edges), [colour for _, colour in KINDS]
+            out.append(Stream(label, lane.process, level, lane.longest, kinds, RANGE))
         else:
             start, end = lane.start - origin, lane.end - origin
             marks = _range_marks(breakdown, tints, label, start, end, lane.path)
-            names = [
-                name if count == 1 else f"{count:,} ranges"
-                for name, count in zip(marks.names, lane.count.tolist(), strict=True)
-            ]
+            counted = zip(marks.names, lane.count.tolist(), strict=True)
+            names = [name if count == 1 else f"{count:,} ranges" for name, count in counted]
             out.append(replace(marks, names=names, process=lane.process))
     return out
 
@@ -183,10 +176,8 @@ def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
     gaps = (zoom.gaps[0] - zoom.start_ns, zoom.gaps[1] - zoom.start_ns) if len(zoom.gaps[0]) else None
     length, begin = zoom.end_ns - zoom.start_ns, format_ns(zoom.start_ns - answer.start_ns)
     label = "time from {} of the axis at the top"
-    if not zoom.ahead_ns:
+    if not zoom.ahead_ns or not host:
         return [LanePanel([*host, *streams], length, what, label.format(begin), gaps)]
-    if not host:
-        return [LanePanel(streams, length, what, label.format(begin), gaps)]
     which = "later" if zoom.ahead_ns > 0 else "earlier"
     later = f"The same on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}"
     called = label.format(format_ns(zoom.host_start_ns - answer.start_ns))
@@ -211,11 +202,12 @@ def _notes(answer: Timeline) -> list[str]:
     notes = [*answer.notes, *group_notes(answer.breakdown.groups)]
     if answer.streams:
         lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
-        notes.insert(
-            0, f"a column is as high as its {lane} is busy, in the colour of what runs longest in it"
-        )
+        notes = [
+            f"a column is as high as its {lane} is busy, in the colour of what runs longest in it",
+            *notes,
+        ]
     if answer.hosts:
-        notes.insert(0, "calls: of threads on the host; white is code between them")
+        notes = ["calls: of threads on the host; white is code between them", *notes]
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
@@ -296,7 +288,7 @@ def _zoom_title(zoom: Zoom) -> str:
 def timeline_title(answer: Timeline) -> str:
     """State the finding: for how much of the time the GPUs had something to do, and the longest wait."""
     totals = answer.breakdown.totals
-    span, gpus = totals["span_ns"], answer.gpus
+    span, gpus = totals["span_ns"], answer.breakdown.gpu_count
     if not answer.streams:
         count = totals["ranges"]
         return f"{plural(count, 'range') if count else 'CUDA calls'} on the host and no GPU work at all"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.charts.marks import RANGE, Marks
-from nsysprof.core.intervals import NOTHING, Ints, cover_before, merge, time_per_group
+from nsysprof.core.intervals import Ints, busy_columns
 from nsysprof.core.text import shorten
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
 from nsysprof.trace.trace import PROCESS_OF_THREAD, Trace, tid_of
@@ -81,20 +81,13 @@ def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostL
     for code in np.sort(ranked[cuda[ranked] > 0]).tolist():
         tid = int(calls.threads[code])
         mine = calls.of_thread(tid)
-        start, end, kind = (
-            calls.start[mine],
-            np.maximum(calls.end[mine], calls.start[mine]),
-            activity.kind[mine],
-        )
+        start, kind = calls.start[mine], activity.kind[mine]
+        end = np.maximum(calls.end[mine], start)
         reach = np.maximum.accumulate(np.where(kind <= CUDA, end, np.iinfo(np.int64).min))
         inside = (end > edges[0]) & (start < edges[-1]) & ((kind != PROFILER) | (end > reach))
-        start, end, kind = (
-            np.maximum(start[inside], edges[0]),
-            np.minimum(end[inside], edges[-1]),
-            kind[inside],
-        )
-        busy = np.diff(cover_before(*merge(start, end), edges))
-        longest = np.where(busy > 0, time_per_group(start, end, kind, edges).argmax(axis=0), NOTHING)
+        start, kind = np.maximum(start[inside], edges[0]), kind[inside]
+        end = np.minimum(end[inside], edges[-1])
+        busy, longest = busy_columns(start, end, kind, edges)
         process = np.flatnonzero(trace.processes == tid & PROCESS_OF_THREAD)
         lanes.append(
             HostLane(
@@ -106,7 +99,7 @@ def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostL
                 name=calls.name[mine][inside],
                 names=calls.names,
                 busy_ns=busy,
-                longest=longest.astype(np.uint8),
+                longest=longest,
             )
         )
     return tuple(lanes)

@@ -21,6 +21,12 @@ _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
 _FAMILY_WIDTH, TABLE_WIDTH = 24, 125
+
+
+def _known_ns(ns: int) -> str:
+    return format_ns(ns) if ns >= 0 else ""
+
+
 _WHOLE = (
     Column("kernel", "its name", head="GPU op"),
     Column("kind", "family, unit and cause", head="family"),
@@ -30,22 +36,11 @@ _WHOLE = (
     Column("median_ns", "of the durations", head="median"),
     Column("min_ns", "of the durations", head="min"),
     Column("max_ns", "of the durations", head="max"),
-    Column(
-        "api_median_ns", "of the calls that launched them", "launch", lambda ns: format_ns(ns) * (ns >= 0)
-    ),
-    Column(
-        "queue_median_ns",
-        "from the return of these to the start",
-        "queue",
-        lambda ns: format_ns(ns) * (ns >= 0),
-    ),
+    Column("api_median_ns", "of the calls that launched them", "launch", _known_ns),
+    Column("queue_median_ns", "from the return of these to the start", "queue", _known_ns),
 )
 _LAUNCHES = (
     "launch, queue: medians of the host call that launched it, and of the time from its return to the start."
-)
-_KINDS = (
-    Column("kind", "family, unit and cause", head="family"),
-    *_WHOLE[2:5],
 )
 
 
@@ -71,29 +66,23 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
         rows, total = parts[label], sums[label]
         part = _part(breakdown, label) if breakdown.by else ""
         known_calls = bool((rows["api_median_ns"] >= 0).any())
+        cells = [_cells(row, total, 100) for row in rows.take(slice(top)).records()]
         text = show_columns(
-            _WHOLE if known_calls else _WHOLE[:-2],
-            [_cells(row, total, 100) for row in rows.take(slice(top)).records()],
+            _WHOLE if known_calls else _WHOLE[:-2], cells, note=_LAUNCHES if known_calls else ""
         )
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
-        notes = [_LAUNCHES] * known_calls
-        yield [
-            f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}",
-            *text.lines(width=TABLE_WIDTH),
-            *notes,
-            *more,
-        ]
+        head = f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}"
+        yield [head, *text.lines(width=TABLE_WIDTH), *more]
         kinds = rows.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
         kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
         known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]
         if any(known) and len(kinds) < len(rows):
-            yield show_columns(
-                _KINDS, [_cells(row, total) for row in kinds.take(slice(top)).records()]
-            ).lines()
+            cells = [_cells(row, total) for row in kinds.take(slice(top)).records()]
+            yield show_columns(_WHOLE[1:5], cells).lines()
 
 
 def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
-    """A row of `_WHOLE` or `_KINDS`."""
+    """A row of `_WHOLE`, without a ``width`` one of kinds."""
     unit = "" if row["math_unit"] == "unknown" else f", {row['math_unit']}"
     cause = "" if row["cause"] == row["family"] else f": {row['cause']}"
     unit = unit if not cause or not width else ""  # where there is room for one, the cause

@@ -18,8 +18,8 @@ from nsysprof.core.intervals import Index, Ints, column_edges
 from nsysprof.core.nesting import depths, stack
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
-from nsysprof.kernels.classify import FAMILIES, short_name
-from nsysprof.page.packing import PageRow, busy_shares, pack
+from nsysprof.kernels.classify import FAMILIES
+from nsysprof.page.packing import PageRow, busy_shares, clip, longest, op_leads, op_names, pack
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.trace import START_END, pid_of, recorded_as
 
@@ -64,28 +64,13 @@ class _Rows:
         self.trace = breakdown.attribution.trace
         self.notes: list[str] = []
         self.hidden = 0
-        self._tint: dict[str, int] = {}
 
     def texts(self) -> dict[str, Any]:
         """List the names of GPU ops with their kinds, and the tree of paths that ranges and owners are in."""
         kinds, paths = self.breakdown.kinds, self.breakdown.paths
-        names = [
-            [shorten(short_name(name, _NAME), _NAME), FAMILIES.index(family), unit, cause, group]
-            for name, family, unit, cause, group in zip(
-                self.trace.op_names,
-                kinds.family,
-                kinds.math_unit,
-                kinds.cause,
-                self.breakdown.groups.of.tolist(),
-                strict=True,
-            )
-        ]
-        merged = self.breakdown.merged_texts
-        tint = [
-            self._tint.setdefault(merged[path], len(self._tint)) % len(TINTS) for path in range(len(paths))
-        ]
+        tint = (self.breakdown.merged_paths.of % len(TINTS)).tolist()
         return {
-            "names": names,
+            "names": op_names(self.trace.op_names, kinds, self.breakdown.groups.of),
             "pathNames": [shorten(name, _NAME) for name in paths.names],
             "paths": [paths.parent.tolist(), paths.name.tolist(), tint],
         }
@@ -134,8 +119,9 @@ class _Rows:
         """Choose those that the page holds one by one: the longest, with a note where these are not all."""
         kept = np.ones(len(start), bool) if among is None else among.copy()
         rows = np.flatnonzero(kept)
-        if len(rows) > most:
-            kept[rows[np.argpartition((start - end)[rows], most)[most:]]] = False
+        some = longest(start[rows], end[rows], most)
+        if some is not None:
+            kept[rows] = some
             also = ", all of them as columns" if what == "ops" else ""
             self.notes.append(
                 f"of {format_count(len(rows))} {what} the longest {format_count(most)} are drawn one by one{also}"
@@ -143,15 +129,14 @@ class _Rows:
         return kept
 
     def _stream_row(self, stream: int, group: str, label: str, kept: NDArray[np.bool_]) -> PageRow:
-        ops, launches, paths = self.trace.ops, self.trace.launches, self.breakdown.paths
+        ops, paths = self.trace.ops, self.breakdown.paths
         rows = np.flatnonzero(ops.stream == stream)
         rows = rows[np.argsort(ops.start[rows], kind="stable")]
         start = ops.start[rows]
-        launch = ops.launch[rows]
         path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[rows]]
-        lead = start - launches.start[launch] + 1 if len(launches) else np.zeros(len(rows), np.int64)
-        lead = np.where(launch >= 0, np.maximum(lead, 0), 0)  # 0: no launch, or by its clock a later one
-        columns, graphs = [ops.name[rows], path + 1, lead], self.breakdown.graphs
+        lead = op_leads(self.trace, rows)
+        columns: list[NDArray[np.integer[Any]]] = [ops.name[rows], path + 1, lead]
+        graphs = self.breakdown.graphs
         if graphs:
             columns.append(np.append(paths.of, np.int32(-1))[graphs.owner[rows]] + 1)
             if self.breakdown.attribution.replay is not None:
@@ -182,8 +167,7 @@ class _Rows:
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Clip times to the timeline, counted from its beginning."""
-        first = np.clip(start - self.origin, 0, self.length)
-        return first, np.clip(end - self.origin, first, self.length)
+        return clip(start, end, self.origin, self.origin + self.length)
 
     # ---- what the host did
 

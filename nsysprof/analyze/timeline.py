@@ -20,7 +20,7 @@ from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.intervals import Ints, busy_columns, column, column_edges, merge
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
 from nsysprof.summaries.memory import gpu_memory, most_live
@@ -44,16 +44,13 @@ class StreamLane:
     """One stream, or all that a process has on a GPU, a value per column of the timeline.
 
     ``busy_ns`` int64, the time in which at least one op ran; ``group`` uint8, which of the `OpGroups` ran longest,
-    `NOTHING` where nothing did; ``process`` an index into ``trace.processes``; ``ops`` and ``total_ns`` (busy time)
-    are those of the whole lane, which has ``streams``.
+    `NOTHING` where nothing did; ``process`` an index into ``trace.processes``; ``streams`` are as many as share it.
     """
 
     label: str
     process: int
     busy_ns: Ints
     group: NDArray[np.uint8]
-    ops: int
-    total_ns: int
     streams: int
 
 
@@ -99,7 +96,6 @@ class Timeline:
     memory: tuple[MemoryLane, ...]
     ranges: tuple[RangeLane, ...]
     zoom: Zoom | None
-    gpus: int
     wait_ns: int
     notes: tuple[str, ...]
     hosts: tuple[HostLane, ...] = ()
@@ -134,7 +130,6 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         memory=tuple(_memory_lanes(trace, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
-        gpus=breakdown.gpu_count if len(trace.ops) else 0,
         wait_ns=_longest_wait(trace),
         notes=(*notes, *more),
         hosts=host_lanes(trace, activity, edges) if activity else (),
@@ -279,21 +274,11 @@ def _stream_lanes(
         rows = np.flatnonzero(lane == number)
         start = ops.start[rows]
         end = np.maximum(ops.end[rows], start)
-        first, last = merge(start, end)
-        busy = np.diff(cover_before(first, last, edges))
-        longest = time_per_group(start, end, groups.of[ops.name[rows]], edges).argmax(axis=0)
+        busy, longest = busy_columns(start, end, groups.of[ops.name[rows]], edges)
         label = labels[streams[0]]
         if len(streams) > 1:
             label = f"{label.rsplit(' · ', 1)[0]} · {len(streams)} streams"
-        yield StreamLane(
-            label=label,
-            process=int(trace.stream_process[streams[0]]),
-            busy_ns=busy,
-            group=np.where(busy > 0, longest, NOTHING).astype(np.uint8),
-            ops=len(rows),
-            total_ns=int((last - first).sum()),
-            streams=len(streams),
-        )
+        yield StreamLane(label, int(trace.stream_process[streams[0]]), busy, longest, len(streams))
 
 
 def _memory_lanes(trace: Trace, edges: Ints) -> Iterator[MemoryLane]:

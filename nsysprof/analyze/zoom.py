@@ -45,8 +45,8 @@ _MAX_LEVELS = 3
 class Zoom:
     """A stretch of time, op by op; times are int64 ns.
 
-    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``instances`` how many it stands for, ``of``
-    how many ops it has, of which some may be shown. ``ops``: ``start, end, name, stream`` (a code of
+    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``of`` how many ops it has, of which some may
+    be shown. ``ops``: ``start, end, name, stream`` (a code of
     ``trace.streams``) and ``own`` (False for what others launched), sorted by start; ``left_out`` are more ops of
     others. ``launches``: start and end of the host calls. ``gaps``: where between the first and the last op of the
     range none of its ops ran. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and those inside.
@@ -54,7 +54,6 @@ class Zoom:
     """
 
     what: str
-    instances: int
     of: int
     start_ns: int
     end_ns: int
@@ -82,7 +81,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
     row, instances = chosen
     attribution = breakdown.attribution
     trace = attribution.trace
-    inner = ancestors_or_self(attribution.parent, np.arange(len(trace.ranges)) == row)
+    inner = _inside(attribution.parent, row)
     launches = np.append(inner, False)[attribution.owner]
     if np.count_nonzero(launches) != attribution.inclusive.launches[row]:
         # ranges that cross it own the others, or those in it do not own what is in a start/end range
@@ -90,7 +89,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
     rows = np.flatnonzero(trace.arena.take(np.append(launches, False), trace.ops.launch))
     text = breakdown.path_texts[int(breakdown.paths.of[row])]
     what = f"{text}, the median of {instances:,} by span" if instances > 1 else text
-    return _stretch(breakdown, what, rows, row, instances)
+    return _stretch(breakdown, what, rows, row)
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
@@ -101,12 +100,8 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
         return None
     instances, texts = merged["instances"], merged.texts("merged_path").tolist()
     ops = (merged["kernels"] + merged["memops"] + merged["graph_launches"]) / np.maximum(instances, 1)
-    whole = (
-        busy.max()
-        if breakdown.options["select"] is not None
-        else max(breakdown.totals["busy_ns"], busy.max())
-    )
-    worth = busy >= _MIN_SHARE_OF_BUSY * whole
+    whole = breakdown.totals["busy_ns"] if breakdown.options["select"] is None else 0
+    worth = busy >= _MIN_SHARE_OF_BUSY * max(whole, busy.max())
     first = preparing(merged) | np.array([_SETTING_UP.search(text) is not None for text in texts])
     main, several = worth & ~first, instances > 1
     choices = (main & several, main, worth)
@@ -125,15 +120,13 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     best = int(nearly[np.argmax(depth[nearly])])
     wanted = np.array([one == texts[best] for one in breakdown.merged_texts], bool)
     inclusive = breakdown.attribution.inclusive
-    counted = wanted[paths.of] & (inclusive.launches > 0)
-    counted &= breakdown.kept
-    rows = np.flatnonzero(counted)
+    rows = np.flatnonzero(wanted[paths.of] & (inclusive.launches > 0) & breakdown.kept)
     by_span = rows[np.argsort(inclusive.span_ns[rows], kind="stable")]
     return int(by_span[(len(by_span) - 1) // 2]), len(by_span)
 
 
 def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
-    """Mark the rows of ``merged`` that lie in one of them, itself included."""
+    """Mark the ranges, or rows of ``merged``, that lie in one of them, itself included."""
     return ancestors_or_self(parent, np.arange(len(parent)) == row)
 
 
@@ -146,7 +139,7 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
     rows = np.flatnonzero(trace.ops.stream == int(np.argmax(total)))
     part = _together(trace, rows)
     part = _typical(trace, part, min(max(len(part) // _PART_SHOWN, _MIN_OPS), READABLE_OPS))
-    return replace(_stretch(breakdown, "the busiest stream", part, None, 1), of=len(rows))
+    return replace(_stretch(breakdown, "the busiest stream", part, None), of=len(rows))
 
 
 def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -202,9 +195,7 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
     return rows[first : first + most]
 
 
-def _stretch(
-    breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None, instances: int
-) -> Zoom:
+def _stretch(breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None) -> Zoom:
     """Make the stretch of the ops ``rows``, or of typical ones if they are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
@@ -236,7 +227,6 @@ def _stretch(
     }
     return Zoom(
         what=what,
-        instances=instances,
         of=of,
         start_ns=begin,
         end_ns=end,

@@ -35,7 +35,13 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
 
     Of ranges inside one another that match, the outermost counts. Raises `NsysprofError` with near names for none.
     """
-    matches = _outermost(merged, dict(_by_path(texts, glob)) or dict(_by_name(merged, texts, glob)))
+    match_all = _compiled(glob).fullmatch
+    found = {
+        code: Match(code, text, match.groups())
+        for code, text in enumerate(texts)
+        if (match := match_all(text))
+    }
+    matches = _outermost(merged, found or dict(_by_name(merged, texts, glob)))
     if not matches:
         near = near_names(texts, glob)
         known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
@@ -43,13 +49,6 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
             f"no range of {file} matches {glob!r}{known}", f"nsysprof analyze {file} --no-charts"
         )
     return matches
-
-
-def _by_path(texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:
-    pattern = _compiled(glob)
-    for code, text in enumerate(texts):
-        if match := pattern.fullmatch(text):
-            yield code, Match(code, text, match.groups())
 
 
 def _by_name(merged: Paths, texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:

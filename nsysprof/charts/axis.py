@@ -6,10 +6,10 @@ matplotlib's own ticks are made for panning and zooming, and would take half of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.marks import DPI, Axis
@@ -39,13 +39,8 @@ def draw_axis(
         (1.0, 0.0, RULE, 0.5, 0.5),
         (0.0, -_TICK * point, FAINT, 0.8, 2.0),
     ):
-        lines = np.stack([np.stack([x, x], -1), np.broadcast_to([bottom, top], (len(x), 2))], -1)
-        axes.add_collection(
-            LineCollection(
-                list(lines), colors=colour, linewidths=width, zorder=height, transform=where, clip_on=False
-            ),
-            autolim=False,
-        )
+        look: dict[str, Any] = {"linewidth": width, "zorder": height, "clip_on": False}
+        axes.vlines(x, bottom, top, colour, transform=where, **look)
     below = -(_TICK + _PAD) * point
     for tick in x.tolist():
         write(axes, tick, below, text(tick), va="top", at=where)

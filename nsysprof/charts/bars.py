@@ -85,20 +85,13 @@ def _prepare(axes: Axes, panel: BarPanel) -> None:
 
 def _write_labels(axes: Axes, plan: Bars, width: float) -> None:
     """Write row labels as plain texts: tick labels take three times as long to draw."""
-    where = axes.get_yaxis_transform()
+    x, where = -0.07 / width, axes.get_yaxis_transform()
     for row in shown_rows(len(plan.labels), plan.row, plan.strong):
-        colour, weight = FAINT if row == plan.rest else INK, "bold" if row in plan.strong else "normal"
-        write(
-            axes,
-            -0.07 / width,
-            row,
-            plan.labels[row],
-            "right",
-            size=TEXT,
-            at=where,
-            color=colour,
-            weight=weight,
-        )
+        look = {
+            "color": FAINT if row == plan.rest else INK,
+            "weight": "bold" if row in plan.strong else "normal",
+        }
+        write(axes, x, row, plan.labels[row], "right", size=TEXT, at=where, **look)
 
 
 def _write_column(axes: Axes, column: Column, x: float) -> None:
@@ -113,9 +106,8 @@ def _write_column(axes: Axes, column: Column, x: float) -> None:
 def _fill(axes: Axes, panel: BarPanel, thick: float) -> None:
     """Draw the bars, an artist per part (labelled with it), and what stands on them."""
     for part in panel.parts:
-        low, high = part.rows - thick / 2, part.rows + thick / 2
-        place = part.left, part.right, low, high
-        boxes(axes, *place, colours=part.colour, label=part.label, edge=part.edge, line=0.4)
+        place = part.left, part.right, part.rows - thick / 2, part.rows + thick / 2
+        boxes(axes, *place, part.colour, label=part.label, edgecolors=part.edge, linewidths=0.4)
     if panel.marks:
         label, x = panel.marks
         y = np.arange(len(x))

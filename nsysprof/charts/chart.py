@@ -62,20 +62,14 @@ def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
     return {chart.file: _picture()(chart.plan(answer)) for chart in charts}
 
 
-def save_charts(
-    charts: Sequence[Chart[_A]], answer: _A, folder: Path, *, overwrite: bool = True
-) -> list[Path]:
+def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[Path]:
     """Draw charts into a folder, which is made if need be, each whole or not at all, and return their paths.
 
-    Raises `NsysprofError` when a file cannot be written, and before anything is drawn when one exists and
-    ``overwrite`` is False.
+    Raises `NsysprofError` when a file cannot be written.
     """
     from nsysprof.core.files import whole_file  # noqa: PLC0415 (the other process must not wait for it)
 
     paths = [Path(folder, name) for name in files_of(charts)]
-    existing = [path for path in paths if path.exists()]
-    if existing and not overwrite:
-        raise NsysprofError(f"{existing[0]} exists already", "choose another folder, or allow overwriting")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for path, picture in zip(paths, pictures_of(charts, answer).values(), strict=True):

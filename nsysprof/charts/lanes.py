@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -35,17 +35,19 @@ from nsysprof.charts.style import (
     SMALL,
     TEXT,
     WIDTH,
+    Edges,
     boxes,
     fitting,
     panel_column,
     shown_rows,
+    size_of,
     text_width,
     write,
 )
 
 _MAX_TALL, _FLAT = 14, 0.75  # with more lanes they are flatter
 _INNER = 0.86  # of a lane
-_MAX_NAMES = 100  # written into boxes, per panel
+_MAX_NAMES = 40  # written into the boxes of a lane
 _MIN_LETTERS, _MIN_ALOFT = 12, 8  # of a shortened name, in a box and on a pole
 _LEFT = 2.56  # inches of labels
 _GAP_FROM = 0.12  # ribbons of so many inches have a gap between them
@@ -84,7 +86,6 @@ def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
     """Draw the lanes of a panel from top to bottom, with a line between processes."""
     tops = _tops(panel)
     _prepare(axes, panel, tops)
-    names: list[_Name] = []
     process = None
     for lane, top, low in zip(panel.lanes, tops, tops[1:], strict=False):
         if process not in (None, lane.process):
@@ -95,17 +96,14 @@ def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
         elif isinstance(lane, Ribbons):
             _draw_ribbons(axes, lane, panel.length, top)
         else:
-            names += _draw_marks(axes, lane, (top, low), panel.length)
-    for name in sorted(names, key=lambda name: name.rank)[:_MAX_NAMES]:
-        write(axes, name.x, name.y, name.text, color=name.colour, zorder=3)
+            _draw_marks(axes, lane, (top, low), panel.length)
     if panel.title:
         axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=5)
     draw_time_axis(axes, panel.length, panel.label)
     if panel.gaps:
         top = next(top for lane, top in zip(panel.lanes, tops, strict=False) if lane.height == STREAM)
         left, right = panel.gaps
-        shade = boxes(axes, left, right, np.array(top), np.array(tops[-1]), colours=IDLE, label="gaps")
-        shade.set_zorder(0.5)
+        boxes(axes, left, right, top, tops[-1], IDLE, label="gaps", zorder=0.5)
     if panel.framed:
         _draw_frame(axes, *panel.framed)
 
@@ -131,16 +129,9 @@ def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) 
     picture = np.where(filled[:, :, None], palette[lane.group], np.uint8(0))
     pad = (low - top) * (1 - _INNER) / 2
     limits = axes.get_xlim(), axes.get_ylim()
-    artist = axes.imshow(
-        picture,
-        extent=(0, length, low - pad, top + pad),
-        aspect="auto",
-        interpolation="nearest",
-        origin="upper",
-    )
-    artist.set(label=lane.label, zorder=2)
-    axes.set_xlim(limits[0])
-    axes.set_ylim(limits[1])
+    extent = 0, length, low - pad, top + pad
+    axes.imshow(picture, extent=extent, aspect="auto", interpolation="nearest", label=lane.label, zorder=2)
+    axes.set(xlim=limits[0], ylim=limits[1])
     axes.axhline(low - pad, color=RULE, linewidth=0.6, zorder=1)
 
 
@@ -160,43 +151,30 @@ def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
             axes.axhline(top + lane.height * at, color="white", linewidth=gap, zorder=2)
 
 
-class _Name(NamedTuple):
-    """A name in the middle of its box, the ``rank``-th longest of its lane."""
-
-    rank: int
-    x: float
-    y: float
-    text: str
-    colour: str
-
-
-def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> list[_Name]:
-    """Draw a lane of boxes; returns the names that fit into them, the longest boxes first.
+def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> None:
+    """Draw a lane of boxes, and the names that fit into the longest of them.
 
     Boxes that overlap, as ranges that were on several streams at a time, have no names.
     """
     if not len(lane.start):
-        return []
+        return
     top, low = place
     pad, length = (low - top) * (1 - _INNER) / 2, max(length, 1)
     pixel = length / (PLOT * DPI)
-    edges = np.array(top + pad), np.array(low - pad)
-    left, right = lane.start, _draw_boxes(axes, lane, pixel, *edges)
+    left, right = lane.start, _draw_boxes(axes, lane, pixel, top + pad, low - pad)
     if lane.beside:
         _write_beside(axes, lane, left, right, (top + low) / 2, length)
-        return []
+        return
     meets = lane.start[1:] < np.maximum.accumulate(lane.end)[:-1]
     alone = ~(np.append(False, meets) | np.append(meets, False))
-    names: list[_Name] = []
     for box in np.argsort(left - right, kind="stable")[:_MAX_NAMES].tolist():
         room = float(right[box] - left[box]) / length * PLOT - 0.06
         if room < 0.12:
             break
         text = fitting(lane.names[box], SMALL, room, _MIN_LETTERS) if alone[box] else ""
         if text:
-            middle = float(left[box] + right[box]) / 2
-            names.append(_Name(len(names), middle, (top + low) / 2, text, text_on(lane.colours[box])))
-    return names
+            middle, colour = float(left[box] + right[box]) / 2, text_on(lane.colours[box])
+            write(axes, middle, (top + low) / 2, text, color=colour, zorder=3)
 
 
 def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: float, length: int) -> None:
@@ -205,7 +183,7 @@ def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: flo
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     for begin, end, name, colour in zip(left.tolist(), right.tolist(), lane.names, lane.colours, strict=True):
         behind = length - end >= begin
-        text = fitting(name, SMALL, max(length - end, begin) / inch - 0.1, _MIN_LETTERS, spare=0.05, tries=2)
+        text = fitting(name, SMALL, max(length - end, begin) / inch - 0.15, _MIN_LETTERS)
         if text:
             x = end + 0.06 * inch if behind else begin - 0.06 * inch
             write(axes, x, y, text, "left" if behind else "right", zorder=3, bbox=box)
@@ -213,14 +191,12 @@ def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: flo
             write(axes, (begin + end) / 2, y, text, color=text_on(colour), zorder=3)
 
 
-def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Numbers, low: Numbers) -> Numbers:
+def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Edges, low: Edges) -> Numbers:
     """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
     right: Numbers = np.maximum(lane.end, lane.start + pixel)
     line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
-    marks = boxes(
-        axes, lane.start, right, top, low, colours=lane.colours, label=lane.label, edge="white", line=line
-    )
-    marks.set_zorder(2)
+    look: dict[str, Any] = {"label": lane.label, "edgecolors": "white", "linewidths": line, "zorder": 2}
+    boxes(axes, lane.start, right, top, low, lane.colours, **look)
     return right
 
 
@@ -233,10 +209,7 @@ def _draw_frame(axes: Axes, start: int, end: int) -> None:
     frame = axes.axvspan(middle - half, middle + half, fill=False, edgecolor=INK, linewidth=1.0, zorder=5)
     frame.set_clip_on(False)
     frame.set_label("zoom")
-    axes.annotate(
-        "zoom", (middle, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
-        ha="center", va="bottom", fontsize=SMALL, annotation_clip=False,
-    )  # fmt: skip
+    write(axes, middle, 1 + 2 / 72 / size_of(axes)[1], "zoom", va="bottom", at=axes.get_xaxis_transform())
 
 
 # ---- calls
@@ -340,7 +313,7 @@ def _pole(flag: Flag, length: int) -> _Pole:
     wide = flag.count > 1 and (flag.end - flag.start) * inch >= _MIN_BRACKET
     left, right = (flag.start, flag.end) if wide else (flag.inner, flag.outer)
     x = (left + right) / 2 * inch
-    text = fitting(flag.aloft, SMALL, WIDTH - _CALL_LEFT - x - 0.1, _MIN_ALOFT, spare=0.05, tries=2)
+    text = fitting(flag.aloft, SMALL, WIDTH - _CALL_LEFT - x - 0.15, _MIN_ALOFT)
     bracket = (left * inch, right * inch) if wide else None
     return _Pole(x, 0, text, bracket)
 
@@ -376,15 +349,12 @@ def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, e
     pixel = inch / DPI
     middle = (laid.top + laid.low) / 2
     if lane.flags or ending:
-        back = boxes(
-            axes, np.array(0.0), np.array(max(block.length, pixel)), np.array(laid.top), np.array(laid.low),
-            colours=IDLE, label="call",
-        )  # fmt: skip
-        back.set_zorder(1)
+        end = max(block.length, pixel)
+        boxes(axes, 0.0, end, laid.top, laid.low, IDLE, label="call", zorder=1)
     write(axes, -0.1 * inch, middle, lane.label, "right")
     if len(lane.start):
-        level = np.array(1.0) if lane.level is None else lane.level
-        _draw_boxes(axes, lane, pixel, laid.low - (laid.low - laid.top) * level, np.array(laid.low))
+        level = 1.0 if lane.level is None else lane.level
+        _draw_boxes(axes, lane, pixel, laid.low - (laid.low - laid.top) * level, laid.low)
     for flag in laid.inside:
         colour = text_on(flag.colour) if flag.colour != IDLE else FAINT
         x = (flag.inner + flag.outer) / 2

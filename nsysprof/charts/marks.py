@@ -129,6 +129,12 @@ class Stream:
     height: float = STREAM
 
 
+def fill_levels(busy: Ints, edges: Ints) -> NDArray[np.uint8]:
+    """The ``level`` of a `Stream` whose columns, between ``edges``, are busy for so long; those of little stand out."""
+    level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
+    return np.where(busy > 0, level, 0).astype(np.uint8)
+
+
 @dataclass(frozen=True)
 class Marks:
     """One lane of boxes from ``start`` to ``end`` (int64 ns after the start of the panel), ``height`` in inches.

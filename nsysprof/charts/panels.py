@@ -95,9 +95,8 @@ def _write_ends(axes: Axes, panel: LinePanel) -> list[Box]:
     for line in panel.lines:
         if line.end:
             across, up = inches(axes, line.x[-1], line.y[-1])
-            by_end.setdefault(wide if line.x[-1] == last else across + 0.06, []).append(
-                (up, line.end, line.colour)
-            )
+            place = wide if line.x[-1] == last else across + 0.06
+            by_end.setdefault(place, []).append((up, line.end, line.colour))
     for level, text, _ in panel.levels:
         if text:
             by_end.setdefault(wide, []).append((inches(axes, last, level)[1], text, INK))

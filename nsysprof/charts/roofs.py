@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from nsysprof.charts.axis import draw_axis, draw_plane
 from nsysprof.charts.marks import Axis, Bubble, Line, Roofs
@@ -170,13 +171,8 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
     end = max(most, plan.flat_end[0] if plan.flat_end else 0.0) * 1.09 or 1.0
     axes.set_xlim(0, end)
     axes.set_ylim(0, len(rows))
-    step = next(
-        step
-        for power in range(-3, 12)
-        for step in (10.0**power, 2 * 10.0**power, 5 * 10.0**power)
-        if end / step <= 10
-    )
-    draw_axis(axes, np.arange(0, end, step).tolist(), lambda tick: f"{tick:,.6g}", plan.labels[2], gap=2)
+    ticks = MaxNLocator(10, steps=[1, 2, 5, 10]).tick_values(0, end)
+    draw_axis(axes, ticks, lambda tick: f"{tick:,.6g}", plan.labels[2], gap=2)
     axes.spines["left"].set_visible(False)
     where = axes.transAxes
     write(

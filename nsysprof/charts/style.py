@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -27,46 +27,35 @@ MARGIN = 0.25
 WRITTEN = 0.17  # inches that a row with text in it takes
 TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
 BOLD = 1.16  # times as wide
+Edges: TypeAlias = Numbers | float
 _SIZE = 100  # pixels: of the fonts that are measured
 
+# Beside matplotlib's own defaults, which are not those of a user's settings.
 _STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": TEXT,
     "text.parse_math": False,
-    "text.usetex": False,
     "text.hinting": "none",
-    "text.antialiased": True,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
-    "axes.facecolor": "white",
-    "axes.linewidth": 0.8,
-    "axes.grid": False,
     "axes.xmargin": 0.0,
     "axes.ymargin": 0.0,
-    "axes.formatter.use_mathtext": False,
-    "figure.facecolor": "white",
-    "figure.autolayout": False,
-    "figure.constrained_layout.use": False,
-    "hatch.linewidth": 0.6,
-    "savefig.bbox": None,
     "xtick.color": FAINT,
     "xtick.labelcolor": INK,
     "xtick.labelsize": SMALL,
-    "xtick.direction": "out",
-    "xtick.minor.visible": False,
     "ytick.color": FAINT,
     "ytick.labelcolor": INK,
     "ytick.labelsize": TEXT,
-    "ytick.minor.visible": False,
-    "path.sketch": None,
 }
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """The look of all charts, whatever the user's own matplotlib settings; nothing stays changed."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
         yield
 
 
@@ -120,20 +109,14 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
     return lines
 
 
-def fitting(text: str, size: float, width: float, least: int, *, spare: float = 0.0, tries: int = 1) -> str:
-    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters would stay.
-
-    ``spare`` inches are kept free; it is shortened up to ``tries`` times, as letters are not equally wide.
-    """
-    for left in range(tries, -1, -1):
-        wide = text_width(text, size) + spare
-        if wide <= width:
-            return text
+def fitting(text: str, size: float, width: float, least: int) -> str:
+    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters stay."""
+    while (wide := text_width(text, size)) > width:  # more than once, as letters are not equally wide
         most = int(len(text) * width / wide) - 1
-        if most < least or not left:
+        if most < least:
             return ""
         text = shorten(text, most)
-    return ""
+    return text
 
 
 def write(
@@ -291,23 +274,19 @@ def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
 
 def boxes(
     axes: Axes,
-    left: Numbers,
-    right: Numbers,
-    bottom: Numbers,
-    top: Numbers,
-    *,
+    left: Edges,
+    right: Edges,
+    bottom: Edges,
+    top: Edges,
     colours: str | Sequence[str],
-    label: str = "",
-    edge: str = "none",
-    line: float | Numbers = 0.0,
-) -> PolyCollection:
-    """Draw many rectangles as one artist."""
+    **look: Any,
+) -> None:
+    """Draw many rectangles as one artist, without edges where ``look`` says nothing else."""
     corners = _corners(left, right, bottom, top)
-    artist = PolyCollection(corners, facecolors=colours, edgecolors=edge, linewidths=line, label=label)
-    axes.add_collection(artist, autolim=False)
-    return artist
+    look = {"edgecolors": "none", "linewidths": 0.0, **look}
+    axes.add_collection(PolyCollection(corners, facecolors=colours, **look), autolim=False)
 
 
-def _corners(left: Numbers, right: Numbers, bottom: Numbers, top: Numbers) -> list[Numbers]:
+def _corners(left: Edges, right: Edges, bottom: Edges, top: Edges) -> list[Numbers]:
     left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
     return list(np.stack([left, bottom, right, bottom, right, top, left, top], axis=-1).reshape(-1, 4, 2))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -91,11 +90,8 @@ def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
         own.set_visible(False)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     where = axes.get_yaxis_transform()
-    lines = [[(0.0, tick), (1.0, tick)] for tick in ticks]
     colours = [INK if tick == 0 else RULE for tick in ticks]
-    axes.add_collection(
-        LineCollection(lines, colors=colours, linewidths=0.6, zorder=0.5, transform=where), autolim=False
-    )
+    axes.hlines(ticks, 0, 1, colors=colours, linewidth=0.6, zorder=0.5, transform=where)
     for tick in ticks:
         write(axes, -0.006, tick, f"{tick:,.6g}", "right", at=where, color=FAINT)
     left = -(_LEFT - MARGIN) / (WIDTH - _LEFT - _RIGHT)
@@ -107,13 +103,10 @@ def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> No
     x = np.array([0.0, columns - 1.0])
     busy = np.array([part for part, _ in panel.totals])
     whole = np.array([sum(total) for total in panel.totals])
-    zero = np.zeros(2)
     thin = np.maximum(whole, _MIN_STEP * pixel)
-    boxes(axes, x - _BAR / 2, x + _BAR / 2, zero, thin, colours=OTHERS, label="idle")
-    boxes(
-        axes, x - _BAR / 2, x + _BAR / 2, zero, np.where(busy > 0, thin - whole + busy, 0),
-        colours=WHOLE, label="busy",
-    )  # fmt: skip
+    top = np.where(busy > 0, thin - whole + busy, 0)
+    boxes(axes, x - _BAR / 2, x + _BAR / 2, 0.0, thin, OTHERS, label="idle")
+    boxes(axes, x - _BAR / 2, x + _BAR / 2, 0.0, top, WHOLE, label="busy")
 
 
 def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
@@ -129,17 +122,14 @@ def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
         if steps.any():
             left = x[steps] - _BAR / 2
             edges = (middle - half)[steps], (middle + half)[steps]
-            boxes(axes, left, left + _BAR, *edges, colours=colour, label=label)
+            boxes(axes, left, left + _BAR, *edges, colour, label=label)
 
 
 def _connect(axes: Axes, levels: Numbers, empty: Numbers) -> None:
     """Draw lines from bar to bar at the level reached, through columns in which nothing changes."""
-    lines: list[list[tuple[float, float]]] = []
-    for x, level in enumerate(levels.tolist()):
-        begin = x - _BAR / 2 if x and empty[x - 1] else x + _BAR / 2
-        lines.append([(begin, level), (x + 1 - _BAR / 2, level)])
-    drawn = LineCollection(lines, colors=FAINT, linewidths=0.8, zorder=1.5, label="connectors")
-    axes.add_collection(drawn, autolim=False)
+    x = np.arange(len(levels))
+    begin = np.where(np.append(False, empty), x - _BAR / 2, x + _BAR / 2)
+    axes.hlines(levels, begin, x + 1 - _BAR / 2, FAINT, linewidth=0.8, zorder=1.5, label="connectors")
 
 
 def _written(panel: Waterfall, ends: Numbers) -> Iterator[tuple[float, float, list[tuple[str, str]]]]:

@@ -90,14 +90,8 @@ def _check_options(
     """Refuse an analysis whose calls were chosen or merged in another way than the budget's."""
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
-    wanted = {
-        "threads": "follow",
-        **reading,
-        "by": None,
-        "skip": budget.skip,
-        "merge": merge,
-        "instances": instances,
-    }
+    wanted: dict[str, Any] = {"threads": "follow", **reading, "by": None}
+    wanted |= {"skip": budget.skip, "merge": merge, "instances": instances}
     for name, value in wanted.items():
         if options.get(name) != value:
             flags = [f"--skip {budget.skip}"] * (budget.skip > 0)

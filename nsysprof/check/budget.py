@@ -1,33 +1,4 @@
-"""Budgets: limits that every report of a program must keep, read from TOML.
-
-    # All limits are per call: per instance of the range. Counts and times include inner ranges.
-    stat = "median"              # of calls that a limit is on: median (default), p95 or max
-    skip = 1                     # leave out the first calls of what repeats, as `analyze --skip` does (default 0)
-    merge = ["iter*", "step*"]   # names that make one range, as `analyze --merge` does (this is the default)
-
-    [[range]]
-    path = "RUN::flash::*/iter*"      # a glob on merged paths and names, as of `analyze --range`; must match something
-    max_kernels = 2                   # also max_launches, max_memops, max_graph_launches
-    max_span = "300 us"               # or max_span_ns = 300_000; also max_busy and max_cpu; ns, us, ms, s
-    max_idle = "20 %"                 # of the span in which the GPUs run none of the range's GPU ops; or 0.2
-    max_launch_bound_share = "10 %"   # of the GPU window, in which the GPU waits for a host that launches
-    max_exposed_communication = "1 ms"  # or max_exposed_communication_ns; of the GPU window, in which nothing computes
-    max_syncs = 1                     # host calls that wait for the GPU
-    forbid = ["memcpy", "softmax"]    # families of GPU ops, as `analyze` names them
-    forbid_causes = ["cast*"]         # causes, finer than families; globs
-    forbid_kernels = ['^void cunn_']  # regular expressions, searched in full kernel names
-    backend = "flash"                 # the attention backend that must be seen by its kernels
-    max_growth = { span = "5 %" }     # against --baseline: of the median of span, busy or cpu
-
-    [[range]]
-    path = "RUN::math::*"
-    stat = "p95"                      # for this range
-    optional = true                   # no failure where nothing matches or nothing ran
-    min_instances = 10                # at least so many calls
-    math_unit = { family = "gemm", unit = "tensor core", min_share = "95 %" }  # of the time of that family; or a list
-
-Of ranges inside one another that a glob matches, the outermost count. All tables that match a range apply to it.
-"""
+"""Budgets: limits that every report of a program must keep, read from TOML. docs/check.md lists the keys."""
 
 from __future__ import annotations
 
@@ -46,7 +17,6 @@ from nsysprof.core.document import Text, Texts, format_value, parse_as, read_tom
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
-STATS = ("median", "p95", "max")
 TIMES = ("span", "busy", "cpu")
 _BEGIN = "a budget to begin with: nsysprof check --init REPORT"
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
@@ -218,7 +188,7 @@ class _Top(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_budget(path: Path) -> Budget:
-    """The budget in a TOML file, whose keys the docstring of this module shows.
+    """The budget in a TOML file, whose keys docs/check.md lists.
 
     Raises `NsysprofError` with file, table and reason where it cannot be read or a value means nothing.
     """

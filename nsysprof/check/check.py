@@ -91,9 +91,8 @@ class BudgetCheck:
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as JSON can hold them: ``ok`` and ``found`` are None where they are not known."""
-        ok = [None if value is pd.NA else bool(value) for value in self.rows["ok"]]
-        rows = self.rows.assign(ok=pd.Series(ok, dtype=object)).to_dict("records")
-        return [{str(name): value for name, value in row.items()} for row in rows]
+        rows = self.rows.astype(object).to_dict("records")
+        return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
 
 def check(
@@ -126,11 +125,9 @@ def check(
             attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
         )
 
-    before = (
-        _baseline(Path(baseline), asked, nsys, {"graphs": graphs, "ranges": ranges}, measured)
-        if baseline is not None
-        else None
-    )
+    before, reading = None, {"graphs": graphs, "ranges": ranges}
+    if baseline is not None:
+        before = _baseline(Path(baseline), asked, nsys, reading, measured)
     with nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys) as opened:
         return _checked(measured(opened), asked, before, known)
 
@@ -197,13 +194,8 @@ def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, ru
 
 
 def _frame(outcomes: list[Outcome]) -> pd.DataFrame:
-    columns: dict[str, list[Any]] = dict(
-        zip(Outcome._fields, map(list, zip(*outcomes, strict=True)), strict=True)
-    )
-    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
-    return frame.assign(
-        ok=pd.array(columns["ok"], dtype="boolean"), instances=pd.array(columns["instances"], dtype="int64")
-    )
+    frame = pd.DataFrame(outcomes, columns=list(Outcome._fields), dtype=object)
+    return frame.astype({"ok": "boolean", "instances": "int64"})
 
 
 def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: bool) -> Outcome:
@@ -231,16 +223,12 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
             f'nsysprof check --init {report}, for limits on path = "{WHOLE_TRACE}"; or {hint}',
         )
     cpu_only = all(
-        set(each.caps) <= {"cpu"} and set(each.growth) <= {"cpu"} and not _asks_of_ops(each)
+        {*each.caps, *each.growth} <= {"cpu"} and not (each.forbidden or each.backend or each.units)
         for each in budget.ranges
     )
     if not breakdown.totals["ops"] and not cpu_only:
         why = breakdown.attribution.trace.no_work
         raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
-
-
-def _asks_of_ops(asked: RangeBudget) -> bool:
-    return bool(asked.forbidden or asked.backend or asked.units)
 
 
 def _check_words(budget: Budget, rules: Rules) -> None:

@@ -226,7 +226,8 @@ class _LimitedRange:
         else:
             found = _plain(spread[stat], unit)
             ok = found <= allowed
-            notes = [] if ok else [_extent(spread["min"], spread["max"], unit)]
+            least, most = (_shown(spread[each], unit) for each in ("min", "max"))
+            notes = [] if ok else [f"all {least}" if least == most else f"{least} to {most}"]
             if count < self.calls:
                 why = "without a GPU window" if measure in OF_WINDOWS else "without a span"
                 why = "never closed" if measure == "cpu" else why
@@ -291,7 +292,9 @@ class _LimitedRange:
     def growth(self, measure: str, allowed: float) -> Outcome:
         """Not slower than the baseline by more than so much, and not by chance either."""
         growth = self.facts.growths[self.row, measure]
-        ok, evidence = _is_within(growth, allowed), growth.why
+        ok, evidence = None, growth.why
+        if growth.by is not None:
+            ok = growth.by <= allowed or (None if growth.slower is None else not growth.slower)
         if growth.by is not None and measure in OF_GPU_WORK and not self.facts.works[self.row]:
             ok, evidence = self.unjudged, "no GPU work in it any more"
         rule = f"max_growth {measure}"
@@ -305,11 +308,6 @@ def _plain(value: float, unit: str) -> float:
     return value
 
 
-def _extent(low: float, high: float, unit: str) -> str:
-    least, most = _shown(low, unit), _shown(high, unit)
-    return f"all {least}" if least == most else f"{least} to {most}"
-
-
 def _shown(value: float, unit: str) -> str:
     if unit == UNIT_NS:
         return format_ns(_plain(value, unit))
@@ -318,9 +316,3 @@ def _shown(value: float, unit: str) -> str:
 
 def _parts(backends: str) -> set[str]:
     return {backend.strip().casefold() for backend in backends.split("+")}
-
-
-def _is_within(growth: Growth, allowed: float) -> bool | None:
-    if growth.by is None:
-        return None
-    return True if growth.by <= allowed else None if growth.slower is None else not growth.slower

@@ -108,12 +108,8 @@ class CallSamples:
         by_row = pd.DataFrame(dict(self.columns)).groupby(self.row)
         parts = {"n": by_row.count(), "min": by_row.min(), "max": by_row.max()}
         parts |= {"median": by_row.quantile(0.5), "p95": by_row.quantile(0.95)}
-        return {
-            measure: {
-                name: part[measure].reindex(range(self.count)).to_numpy() for name, part in parts.items()
-            }
-            for measure in self.columns
-        }
+        parts = {name: part.reindex(range(self.count)) for name, part in parts.items()}
+        return {each: {name: part[each].to_numpy() for name, part in parts.items()} for each in self.columns}
 
 
 def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None) -> CallSamples:
@@ -227,14 +223,8 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
     start, tid = activity.calls.start[waiting], activity.calls.threads[activity.calls.thread[waiting]]
     out = np.full(len(ranges), np.nan if len(activity.calls) == 0 else 0.0)
     pushed = ranges.kind != START_END
-    for rows, of, lane in (
-        (np.flatnonzero(pushed), trace.threads[ranges.thread], tid),
-        (
-            np.flatnonzero(~pushed),
-            (trace.threads & PROCESS_OF_THREAD)[ranges.thread],
-            tid & PROCESS_OF_THREAD,
-        ),
-    ):
+    for rows, mask in ((np.flatnonzero(pushed), -1), (np.flatnonzero(~pushed), PROCESS_OF_THREAD)):
+        of, lane = (trace.threads & mask)[ranges.thread], tid & mask
         for each in np.unique(lane).tolist():
             mine, times = rows[of[rows] == each], np.sort(start[lane == each])
             out[mine] = np.searchsorted(times, ranges.end[mine]) - np.searchsorted(times, ranges.start[mine])

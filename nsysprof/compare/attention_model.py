@@ -130,11 +130,8 @@ def unlike_shapes(base: Selection, new: Selection) -> str:
 def _known_shape(side: Selection) -> dict[str, Any]:
     """The shape of a side by its run record and, taking precedence, by the names in its path."""
     run = side.loaded.runs.get(side.name)
-    known = {
-        field: value
-        for field, value in (msgspec.structs.asdict(run) if run else {}).items()
-        if value is not None
-    }
+    recorded = msgspec.structs.asdict(run) if run else {}
+    known = {field: value for field, value in recorded.items() if value is not None}
     known |= _sizes(re.split(r"::|[/\s,;|]+", side.text))
     for part in _NAMED_SIZE.finditer(side.text):
         known["batch" if part[1] else "seq"] = int(part[3])

@@ -125,11 +125,8 @@ def plan_calls(comparison: Comparison) -> Calls:
         _block(one, calls[at], labels[at], max(reach), named=not (closer and at == short))
         for at, one in enumerate(names)
     ]
-    panels = [
-        CallPanel(
-            blocks, max(reach), f"time since the first GPU op{'' if difference.whole else ' of the call'}"
-        )
-    ]
+    label = f"time since the first GPU op{'' if difference.whole else ' of the call'}"
+    panels = [CallPanel(blocks, max(reach), label)]
     zoomed = None
     if closer:
         title = f"{names[short]}, {format_ratio(max(reach) / reach[short])} closer"
@@ -187,9 +184,7 @@ def _columns(
     column = np.minimum(np.searchsorted(edges, start, side="right") - 1, len(edges) - 2)
     order = np.lexsort((start - end, column))
     leads = np.append(True, np.diff(column[order]) > 0)
-    longest = (
-        np.searchsorted(start, edges[:-1], side="right") - 1
-    )  # where none begins, the one that still runs
+    longest = np.searchsorted(start, edges[:-1], side="right") - 1  # still runs where none begins
     longest[column[order[leads]]] = order[leads]
     some = np.flatnonzero(busy)
     level: Numbers = busy[some] / np.diff(edges)[some]
@@ -309,13 +304,10 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     base, new = (call.of for call in calls)
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     chosen = f"the median by span of n = {of} calls" if max(base, new) > 1 else "the only call of each"
+    what = [chosen, "a call lasts until the first GPU op of the next one"]
     if comparison.differences[comparison.largest].whole:
-        return " · ".join(
-            [*compared_reports(comparison), "n = 1, from the first GPU op to the end of the last"]
-        )
-    return " · ".join(
-        [*compared_reports(comparison), chosen, "a call lasts until the first GPU op of the next one"]
-    )
+        what = ["n = 1, from the first GPU op to the end of the last"]
+    return " · ".join([*compared_reports(comparison), *what])
 
 
 def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
@@ -329,12 +321,9 @@ def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
 
 
 def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
-    notes = []
-    pairs = len(comparison.pairs)
+    notes, pairs = [], len(comparison.pairs)
     if pairs > 1:
-        notes.append(
-            f"of {pairs:,} pairs the one with the largest difference: {printable(comparison.largest)}"
-        )
+        notes += [f"of {pairs:,} pairs the one with the largest difference: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
             f"of more than {MAX_BOXES:,} kernels there are columns, as high as they are busy, in the colour of the"

@@ -270,14 +270,13 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
 
 # ---- all charts
 
-GAP_CHARTS: tuple[Chart[Comparison], ...] = (
+CHARTS: tuple[Chart[Comparison], ...] = (
     Chart("gap.png", "How the time of one side becomes that of the other, cause by cause", plan_gap),
     Chart("compare.png", "The median call of either side, kernel by kernel", plan_calls),
+    Chart("roofline.png", "The kernels below what the GPU can do, by hardware counters", plan_roofline),
 )
-ROOFLINE = Chart("roofline.png", "The kernels below what the GPU can do, by hardware counters", plan_roofline)
-CHARTS = (*GAP_CHARTS, ROOFLINE)
 
 
 def comparison_charts(comparison: Comparison) -> tuple[Chart[Comparison], ...]:
-    """The charts that have something to show: `ROOFLINE` only where there are counters."""
-    return CHARTS if comparison.measured else GAP_CHARTS
+    """The charts that have something to show: the roofline only where there are counters."""
+    return CHARTS if comparison.measured else CHARTS[:-1]

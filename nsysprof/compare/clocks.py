@@ -55,13 +55,10 @@ def clock_rows(
         for pair, _, base, new in pairs
         for clock in CLOCKS
     ]
-    warnings = [
-        text
-        for (_, clock), verdict in verdicts.items()
-        if clock == SPAN and verdict.verdict != TOO_FEW_SAMPLES
-        for text in verdict.warnings
+    spans = [
+        each for (_, clock), each in verdicts.items() if clock == SPAN and each.verdict != TOO_FEW_SAMPLES
     ]
-    return pd.DataFrame(rows), list(dict.fromkeys(warnings))
+    return pd.DataFrame(rows), list(dict.fromkeys(text for each in spans for text in each.warnings))
 
 
 def _contrast(names: tuple[str, str], base: Ints, new: Ints, resamples: int) -> Contrast | None:

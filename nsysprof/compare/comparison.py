@@ -110,24 +110,13 @@ class Comparison:
     def differences(self) -> dict[str, Difference]:
         """Each pair with its part of every frame, in the order of `ranked`."""
         rows = {row["pair"]: row for row in row_dicts(self.pairs)}
-        pairs = {pair.name: pair for pair in self.sides}
-
-        def part(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-            return frame[frame["pair"] == name]
-
-        return {
-            name: Difference(
-                pairs[name],
-                rows[name],
-                gaps=part(self.gaps, name),
-                clocks=part(self.clocks, name),
-                evidence=part(self.evidence, name),
-                traffic=part(self.traffic, name),
-                models=self.models[name],
-                measured=self.measured.get(name, (None, None)),
-            )
-            for name in self.ranked
-        }
+        pairs, out = {pair.name: pair for pair in self.sides}, {}
+        for name in self.ranked:
+            every = (self.gaps, self.clocks, self.evidence, self.traffic)
+            gaps, clocks, evidence, traffic = (frame[frame["pair"] == name] for frame in every)
+            rest = self.models[name], self.measured.get(name, (None, None))
+            out[name] = Difference(pairs[name], rows[name], gaps, clocks, evidence, traffic, *rest)
+        return out
 
     @property
     def findings(self) -> dict[str, tuple[str, ...]]:
@@ -196,7 +185,12 @@ def compare(
         [max(side.loaded.trace.clock_step for side in pair.sides) for pair in pairs],
     )
     gaps = pd.concat([_gaps(pair, measured.get(pair.name)) for pair in pairs], ignore_index=True)
+    by_pair = {pair.name: gaps[gaps["pair"] == pair.name] for pair in pairs}
+    traffic = [traffic_rows(*models[name], rows).assign(pair=name) for name, rows in by_pair.items()]
     options: dict[str, Any] = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
+    left_out = [f"left out: the first {skip:,} of what repeats (--skip {skip})"] if skip else []
+    if wanted[0] and len(instances) == 1:
+        left_out.append(f"left out of each range: all but {instances_text(wanted[0])} (--instance)")
     options |= {"skip": skip} if skip else {}
     options |= {"instances": list(instances)} if instances else {}
     options |= {"merge": list(merge) if merge is not None else None} if merge != DEFAULT_MERGE else {}
@@ -212,25 +206,14 @@ def compare(
             *without_work,
             *pair_warnings(pairs),
             *shape_warnings(given, [side for pair in pairs for side in pair.sides]),
-            *([f"left out: the first {skip:,} of what repeats (--skip {skip})"] if skip else []),
-            *(
-                [f"left out of each range: all but {instances_text(wanted[0])} (--instance)"]
-                if wanted[0] and len(instances) == 1
-                else []
-            ),
+            *left_out,
             *counter_warnings,
             *unmeasured,
             *doubts,
         ),
         options=options,
         models=models,
-        traffic=pd.concat(
-            [
-                traffic_rows(*models[pair.name], gaps[gaps["pair"] == pair.name]).assign(pair=pair.name)
-                for pair in pairs
-            ],
-            ignore_index=True,
-        ),
+        traffic=pd.concat(traffic, ignore_index=True),
         sides=tuple(pairs),
         measured=measured,
         records=tuple(records),

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.paths import DEFAULT_MERGE, merged_names, split_path
@@ -131,13 +132,12 @@ def _codes(side: Selection, counters: CounterFile) -> tuple[NDArray[np.int64], N
     name = trace.ops.name[work.op]
     used = np.unique(name)
     of_name = np.zeros(len(trace.op_names), np.int64)
-    of_name[used] = [
-        numbers.setdefault(plain_name(trace.op_names[code]), len(numbers)) for code in used.tolist()
-    ]
-    theirs = np.array(
-        [numbers.setdefault(plain_name(kernel), len(numbers)) for kernel in counters.kernels], np.int64
-    )[counters.kernel]
-    ours = of_name[name]
+
+    def coded(kernels: Iterable[str]) -> list[int]:
+        return [numbers.setdefault(plain_name(kernel), len(numbers)) for kernel in kernels]
+
+    of_name[used] = coded(trace.op_names[code] for code in used.tolist())
+    ours, theirs = of_name[name], np.array(coded(counters.kernels), np.int64)[counters.kernel]
     is_kernel = trace.ops.kind[work.op] == KERNEL
     if not len(side.loaded.grids):
         return ours, theirs
@@ -209,9 +209,4 @@ def _only_place(whole: NDArray[np.int64], part: NDArray[np.int64]) -> int | None
 
 def _medians(values: Floats, rows: NDArray[np.intp]) -> Floats:
     """The median for each place over the calls that have a value there; NaN where none has."""
-    each = np.where(rows >= 0, np.append(values, np.nan)[rows], np.nan)
-    known = ~np.isnan(each).all(axis=0)
-    out = np.full(rows.shape[1], np.nan)
-    if known.any():
-        out[known] = np.nanmedian(each[:, known], axis=0)
-    return out
+    return pd.DataFrame(np.where(rows >= 0, np.append(values, np.nan)[rows], np.nan)).median().to_numpy()

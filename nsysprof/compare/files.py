@@ -67,26 +67,15 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
 def gap_document(comparison: Comparison) -> dict[str, Any]:
     """The whole comparison as JSON can hold it: reports, options, warnings, and the pairs with their parts."""
     about = [describe_report(loaded.report) for loaded in comparison.reports]
+    frames = ("clocks", "gaps", "evidence", "traffic")
     pairs = []
     for row in records(comparison.pairs):
         difference = comparison.differences[str(row["pair"])]
-        base, new = (_model(model) for model in difference.models)
-        frames = {
-            "clocks": difference.clocks,
-            "gaps": difference.gaps,
-            "evidence": difference.evidence,
-            "traffic": difference.traffic,
-        }
-        pairs.append(
-            {
-                **row,
-                "findings": list(difference.findings),
-                "base_model": base,
-                "new_model": new,
-                **{name: records(frame.drop(columns="pair")) for name, frame in frames.items()},
-                **(_counters(difference.measured) if comparison.measured else {}),
-            }
-        )
+        row |= {"findings": list(difference.findings)}
+        row |= {f"{side}_model": _model(of) for side, of in zip(SIDES, difference.models, strict=True)}
+        row |= {name: records(getattr(difference, name).drop(columns="pair")) for name in frames}
+        pairs.append(row | (_counters(difference.measured) if comparison.measured else {}))
+    totals = {name: records(each) for name, each in comparison.totals.items()}
     return {
         "schema": GAP_SCHEMA,
         "report": about[0],
@@ -94,11 +83,7 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         "nsysprof": __version__,
         "options": comparison.options,
         "warnings": list(comparison.warnings),
-        **(
-            {"totals": {name: records(each) for name, each in comparison.totals.items()}}
-            if comparison.totals
-            else {}
-        ),
+        **({"totals": totals} if totals else {}),
         "pairs": pairs,
     }
 

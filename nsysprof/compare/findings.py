@@ -194,10 +194,8 @@ def _causes(difference: Difference) -> Iterator[str]:
     causes = [_IN_WORDS.get(cause, cause) for cause in most["cause"].tolist()]
     shares = [format_share(share) for share in most["share"].tolist()]
     if causes:
-        first = f"{shares[0]} of the difference is {causes[0]}"
-        yield join_words(
-            [first, *(f"{share} {cause}" for share, cause in zip(shares[1:], causes[1:], strict=True))]
-        )
+        more = [f"{share} {cause}" for share, cause in zip(shares[1:], causes[1:], strict=True)]
+        yield join_words([f"{shares[0]} of the difference is {causes[0]}", *more])
 
 
 def _kernels(difference: Difference) -> Iterator[str]:
@@ -248,9 +246,7 @@ def _recorded(difference: Difference) -> Iterator[str]:
     recorded = [side.loaded.report.about.duration_ns or 0 for side in difference.pair.sides]
     if all(recorded):
         busy = [difference.row[f"{side}_busy_ns"] / ns for side, ns in zip(SIDES, recorded, strict=True)]
-        lengths, shares = (
-            " and ".join(map(show, of)) for show, of in ((format_ns, recorded), (format_share, busy))
-        )
+        lengths, shares = " and ".join(map(format_ns, recorded)), " and ".join(map(format_share, busy))
         yield f"the recordings take {lengths}; GPUs are busy for {shares} of them"
 
 

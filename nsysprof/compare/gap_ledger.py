@@ -207,23 +207,17 @@ def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork, *, whole: bo
 
     ``whole``: the side is a whole trace, without calls.
     """
-    kernels: dict[str, list[tuple[str, str, str, int]]] = {}
-    columns = (rows[name].tolist() for name in ("cause", "kernel", "math_unit", "grid", "count"))
-    for cause, *row in zip(*columns, strict=True):
-        kernels.setdefault(cause, []).append(tuple(row))
     out = {}
-    for cause, named_rows in kernels.items():
-        named = [_kernel_text(*row, work.calls) for row in named_rows[:MAX_NAMES]]
-        more = [f"and {len(named_rows) - MAX_NAMES:,} more"] if len(named_rows) > MAX_NAMES else []
-        out[cause] = ", ".join([*named, *more])
+    for cause, of_cause in rows.groupby("cause", sort=False):
+        named = []
+        for row in of_cause.head(MAX_NAMES).to_dict("records"):
+            facts = [] if row["math_unit"] == "unknown" else [row["math_unit"]]
+            facts += [f"grid {row['grid']}"] if row["grid"] else []
+            known = f" ({', '.join(facts)})" if facts else ""
+            named.append(f"{_short(row['kernel'])} x {per_call_text(row['count'], work.calls)}{known}")
+        more = len(of_cause) - MAX_NAMES
+        out[str(cause)] = ", ".join([*named, *([f"and {more:,} more"] if more > 0 else [])])
     return {**out, **dict(_gap_texts(gaps, work.calls, whole=whole))}
-
-
-def _kernel_text(kernel: str, math_unit: str, grid: str, count: int, calls: int) -> str:
-    facts = [math_unit] if math_unit != "unknown" else []
-    facts += [f"grid {grid}"] if grid else []
-    known = f" ({', '.join(facts)})" if facts else ""
-    return f"{_short(kernel)} x {per_call_text(count, calls)}{known}"
 
 
 _short = lru_cache(maxsize=10_000)(short_name)

@@ -19,12 +19,11 @@ from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import Selection
 from nsysprof.compare.text import clock_table, gap_table, pair_table, totals_tables, traffic_tables
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import drop_repeats, one_line, shorten, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import FAMILIES, short_name
-from nsysprof.page.environment import Facts, report_facts
-from nsysprof.page.packing import PageRow, pack
+from nsysprof.page.environment import report_facts
+from nsysprof.page.packing import PageRow, clip, longest, pack
 from nsysprof.page.template import figures, fill
 from nsysprof.waits.causes import WAITING_FOR
 
@@ -41,6 +40,11 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
     differences = [*comparison.differences.values()]
     largest, left_out = differences[0], max(len(differences) - MAX_PAGE_PAIRS, 0)
     headline, *findings = largest.findings
+    names = SIDES if len(comparison.reports) > 1 else ("",)
+    environments = [
+        (name, report_facts(loaded.report, loaded.attribution.threads, record))
+        for name, loaded, record in zip(names, comparison.reports, comparison.records, strict=True)
+    ]
     return fill(
         "comparison.html",
         title=visible(" against ".join(largest.pair.names)),
@@ -53,16 +57,8 @@ def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> s
         pairs=[_pair(each, opened=each is largest) for each in differences[:MAX_PAGE_PAIRS]],
         left_out=left_out,
         totals=[table.html() for table in totals_tables(comparison, MAX_CAUSES)],
-        environments=_environments(comparison),
+        environments=environments,
     )
-
-
-def _environments(comparison: Comparison) -> list[tuple[str, Facts]]:
-    names = SIDES if len(comparison.reports) > 1 else ("",)
-    return [
-        (name, report_facts(loaded.report, loaded.attribution.threads, record))
-        for name, loaded, record in zip(names, comparison.reports, comparison.records, strict=True)
-    ]
 
 
 def _pair(difference: Difference, *, opened: bool) -> dict[str, Any]:
@@ -185,26 +181,22 @@ def _rows(side: Selection, call: MedianCall, group: str, length: int, names: _Na
     labels = stream_labels(side.loaded.trace)
     for stream, code in enumerate(call.streams):
         ops = np.flatnonzero(call.stream == stream)
-        kept = None
-        if len(ops) > MAX_CALL_OPS:
-            kept = np.zeros(len(ops), bool)
-            kept[np.argpartition((call.start - call.end)[ops], MAX_CALL_OPS)[:MAX_CALL_OPS]] = True
         empty = np.zeros(len(ops), np.int64)
         yield PageRow(
             group,
             shorten(labels[code], _LABEL),
             "ops",
-            *_inside(call.start[ops], call.end[ops], length),
+            *clip(call.start[ops], call.end[ops], 0, length),
             columns=(_codes(side, call, ops, names), empty, empty),
             family=call.family[ops],
-            kept=kept,
+            kept=longest(call.start[ops], call.end[ops], MAX_CALL_OPS),
         )
     if len(call.gap_start):
-        gaps = _inside(call.gap_start, call.gap_end, length)
+        gaps = clip(call.gap_start, call.gap_end, 0, length)
         yield PageRow(group, "idle", "gaps", *gaps, columns=(call.gap_kind,))
     late = np.flatnonzero((call.launch_end > 0) & (call.launch_start < length))
     if len(late):
-        start, end = _inside(call.launch_start[late], call.launch_end[late], length)
+        start, end = clip(call.launch_start[late], call.launch_end[late], 0, length)
         order = np.argsort(start, kind="stable")
         nothing = np.zeros(len(late), np.int64)
         yield PageRow(group, "launches", "calls", start[order], end[order], columns=(nothing,))
@@ -224,8 +216,3 @@ def _codes(side: Selection, call: MedianCall, ops: NDArray[np.intp], names: _Nam
         names.setdefault(key, (text, family, kinds.math_unit[op], cause, family))
     number = {key: at for at, key in enumerate(names)}
     return np.array([number[key] for key in keys], np.int64)[place]
-
-
-def _inside(start: Ints, end: Ints, length: int) -> tuple[Ints, Ints]:
-    first = np.clip(start, 0, length)
-    return first, np.clip(end, first, length)

@@ -24,9 +24,7 @@ from nsysprof.trace.trace import FOUND, START_END
 
 SIDES = ("base", "new")
 MAX_PAIRS = 200
-MIN_ALIKE = (
-    0.5  # of their time that loops of one name spend in kernels of one name, or they are likely others
-)
+MIN_ALIKE = 0.5  # of the time of loops of one name in kernels of one name; with less they are likely others
 Matched = list[tuple[Match, Match]]
 Wanted = tuple[Instances | None, Instances | None]
 _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())

@@ -141,9 +141,8 @@ def _possible(
         of = f"of {row['cause']} ({row['side']})"
         try:
             share_of_peak(row["bytes_per_s"], bandwidth or np.inf, what=f"bytes {of}", suspects=SUSPECTS)
-            share_of_peak(
-                row["flops_per_s"], highest, what=f"FLOPs {of}", suspects=["the counters", "the clock"]
-            )
+            suspects = ["the counters", "the clock"]
+            share_of_peak(row["flops_per_s"], highest, what=f"FLOPs {of}", suspects=suspects)
         except NsysprofError as error:
             refused[row["cause"]] = error.message
             kept.append(False)
@@ -166,11 +165,11 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
     largest = float(points["sum_ns"].max())
     slope = roofs.bytes_per_s
     bubbles = [_point(row, edge, largest) for row in row_dicts(points[~flat])]
+    notes = _notes(comparison, roofs, bubbles)
+    heading = Heading(_title(roofs), _subtitle(comparison, roofs), _legend(roofs), notes)
     all_known = (roofs.points["flops"] >= 0).all()
     return Roofs(
-        heading=Heading(
-            _title(roofs), _subtitle(comparison, roofs), _legend(roofs), _notes(comparison, roofs, bubbles)
-        ),
+        heading=heading,
         bubbles=bubbles,
         slopes=[(slope / 1e12, f"DRAM {format_bandwidth(slope)}")] if slope else [],
         ceilings=[
@@ -291,10 +290,8 @@ def _why_none(roofs: Roofline | None) -> list[str]:
     """Why there is no roofline, and what to do."""
     if roofs is None or roofs.points.empty:
         refused = [f"{text}." for text in (roofs.refused.values() if roofs else ())]
-        return [
-            "No kernel of the pair with the largest difference has counters of its memory traffic.",
-            *refused,
-        ]
+        nothing = "No kernel of the pair with the largest difference has counters of its memory traffic."
+        return [nothing, *refused]
     return ["The counters hold no FLOPs.", "Measure them with:  nsysprof counters, without --quick"]
 
 

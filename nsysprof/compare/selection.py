@@ -181,12 +181,10 @@ def select_calls(
     inside = ancestors_or_self(merged.parent, inside)
     inside[code] = False
     if per is None:
-        hits = np.array(
-            [name.endswith("*") and names_step(name) for name in merged_names(merged.names)], bool
-        )
+        hits = [name.endswith("*") and names_step(name) for name in merged_names(merged.names)]
     else:
-        hits = np.array([fnmatchcase(name, per) for name in merged.names], bool)
-    codes = np.flatnonzero(outermost(merged.parent, inside & hits[merged.name])).tolist()
+        hits = [fnmatchcase(name, per) for name in merged.names]
+    codes = np.flatnonzero(outermost(merged.parent, inside & np.array(hits, bool)[merged.name])).tolist()
     windows = loaded.instances([code])
     name = merged.names[merged.name[code]]
     if not codes and per is not None and not fnmatchcase(name, per):
@@ -370,9 +368,8 @@ def _causes(loaded: LoadedReport, work: RangeWork, *, by_name: bool) -> Causes:
     )
     of = np.empty(len(order), np.int32)
     of[order] = causes.of
-    return (
-        _named(replace(causes, of=of), loaded, trace.ops.name[work.op]) if by_name else replace(causes, of=of)
-    )
+    causes = replace(causes, of=of)
+    return _named(causes, loaded, trace.ops.name[work.op]) if by_name else causes
 
 
 def _named(causes: Causes, loaded: LoadedReport, name: NDArray[np.int32]) -> Causes:

@@ -85,25 +85,14 @@ def pair_table(comparison: Comparison) -> TextTable:
         if difference.largest_cause:
             cause, share = difference.largest_cause
             largest = f"{one_line(cause, 30)} {format_share(share)}"
-        rows.append(
-            [
-                one_line(label, _NAME_WIDTH),
-                format_ns(row["base_median_ns"]),
-                format_ns(row["new_median_ns"]),
-                _ratio(row["base_median_ns"], row["new_median_ns"]),
-                _ratio(row["base_busy_median_ns"], row["new_busy_median_ns"]),
-                row["verdict"],
-                largest,
-            ]
-        )
+        medians = [format_ns(row[f"{side}_median_ns"]) for side in SIDES]
+        both = [(row[f"base_{each}_ns"], row[f"new_{each}_ns"]) for each in ("median", "busy_median")]
+        ratios = [format_ratio(base / new) if new else "-" for base, new in both]
+        rows.append([one_line(label, _NAME_WIDTH), *medians, *ratios, row["verdict"], largest])
     heads = shorten_both(*names[0], _SIDE_WIDTH, one_line) if alike else SIDES
     label = "at" if alike else "pair"
     head = [label, *heads, "by span", "by busy", f"{heads[1]} is", "most of the difference"]
     return TextTable(head, rows, "lrrrrll", f"median call by span, and {heads[0]}/{heads[1]}")
-
-
-def _ratio(base: float, new: float) -> str:
-    return format_ratio(base / new) if new else "-"
 
 
 def _difference(difference: Difference, top: int, markdown: bool) -> Iterator[list[str]]:

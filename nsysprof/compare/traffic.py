@@ -124,7 +124,7 @@ def _cause_rows(
     for name in AMOUNTS:  # a row without figures counts nothing; too many of them, and the cause has none
         each[name] = (kernels[name] * kernels["count"]).mask(kernels["matched"] == 0, 0.0)
     grouped = each.groupby("cause", sort=False)
-    frame = grouped[list(AMOUNTS)].agg(_whole_sum) / calls
+    frame = grouped[list(AMOUNTS)].agg(pd.Series.sum, skipna=False) / calls
     time = grouped["sum_ns"].sum()
     frame[grouped["matched_ns"].sum() < MIN_MATCHED_OF_CAUSE * time] = np.nan
     frame["dram_bytes"] = frame["dram_read_bytes"] + frame["dram_write_bytes"]
@@ -136,11 +136,6 @@ def _cause_rows(
     frame.loc[[*beyond], ["dram_bytes_per_s", "dram_share"]] = np.nan
     frame["expected_bytes"] = frame.index.map(expected_bytes).astype(float)
     return frame[list(COLUMNS)], list(_refused(beyond))
-
-
-def _whole_sum(values: pd.Series[float]) -> float:
-    """The sum; NaN where a part is not known."""
-    return float(values.sum(skipna=False))
 
 
 def _refused(beyond: Mapping[str, float]) -> Iterator[str]:

@@ -355,3 +355,12 @@ def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
         np.add.at(cover, (group[long], last), -1)
         out += (np.cumsum(cover[:, :-1], axis=1) * np.diff(edges)).ravel()
     return out.reshape(groups, columns)
+
+
+def busy_columns(
+    start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
+) -> tuple[Ints, NDArray[np.uint8]]:
+    """Return for each column the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
+    busy: Ints = np.diff(cover_before(*merge(start, end), edges))
+    longest = time_per_group(start, end, group, edges).argmax(axis=0)
+    return busy, np.where(busy > 0, longest, NOTHING).astype(np.uint8)

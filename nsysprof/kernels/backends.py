@@ -56,9 +56,8 @@ class BackendVerdict:
 
     def records(self) -> list[dict[str, Any]]:
         """The rows of ``ranges`` as JSON can hold them: ``agrees`` is None where that is not known."""
-        agrees = [None if value is pd.NA else bool(value) for value in self.ranges["agrees"]]
-        rows = self.ranges.assign(agrees=pd.Series(agrees, dtype=object)).to_dict("records")
-        return [{str(name): value for name, value in row.items()} for row in rows]
+        rows = self.ranges.astype(object).to_dict("records")
+        return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
 
 @dataclass(frozen=True)
@@ -247,14 +246,12 @@ def _evidence(kernels: pd.DataFrame, rows: int) -> list[str]:
 
 def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) -> Iterator[str]:
     unknown = ranges.index[ranges["observed"] == UNKNOWN]
-    whole = [row for row in unknown if row in seen.graphs]
-    if whole:
+    if whole := [row for row in unknown if row in seen.graphs]:
         yield (
             f"the backend of {_listed(ranges['range'][whole].tolist())} is unknown: CUDA graphs were traced whole;"
             " capture with --cuda-graph-trace=node"
         )
-    strange = [row for row in unknown if row not in seen.graphs]
-    if strange:
+    if strange := [row for row in unknown if row not in seen.graphs]:
         kernels = seen.kernels[seen.kernels["row"].isin(strange)]
         by_name = kernels.groupby("kernel")["sum_ns"].sum().sort_values(ascending=False, kind="stable")
         names = [short_name(name) for name in by_name.index.tolist()]

@@ -66,15 +66,22 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
     for word in needs:
         starts.setdefault(word[:2], []).append(word)
     known: dict[str, frozenset[int]] = {}
-    kinds = Kinds([], [], [], [], [])
+    found = []
     for name in names:
         candidates = set(always)
         for word in set(_WORDS(name.lower())):
             if word not in known:
                 known[word] = frozenset(number for need in _inside(word, starts) for number in needs[need])
             candidates |= known[word]
-        _append(kinds, *_first_match(rules, candidates, name))
-    return kinds
+        found.append(_first_match(rules, candidates, name))
+    rules_, causes = [rule for rule, _ in found], [_cause(*each) for each in found]
+    return Kinds(
+        [rule.family if rule else OTHER for rule in rules_],
+        [rule.math_unit if rule else "unknown" for rule in rules_],
+        [rule.attention_backend or None if rule else None for rule in rules_],
+        causes,
+        [rule.name if rule else UNMATCHED for rule in rules_],
+    )
 
 
 _WORDS = re.compile(r"[a-z]{2,}").findall
@@ -104,28 +111,15 @@ def _first_match(
         match = _compiled(pattern).search(text[rule.where])
         if match is not None and (
             isinstance(rule.only, msgspec.UnsetType)
-            or is_plausible(text["function"], text["words"], _word_set(rule.only))
+            or is_plausible(text["function"], text["words"], rule.only.split())
         ):
             return rule, match
     return None, None
 
 
-def _append(kinds: Kinds, rule: Rule | None, match: re.Match[str] | None) -> None:
+def _cause(rule: Rule | None, match: re.Match[str] | None) -> str:
     if rule is None or match is None:
-        kinds.family.append("other")
-        kinds.math_unit.append("unknown")
-        kinds.attention_backend.append(None)
-        kinds.cause.append("other")
-        kinds.rule.append(UNMATCHED)
-        return
-    kinds.family.append(rule.family)
-    kinds.math_unit.append(rule.math_unit)
-    kinds.attention_backend.append(rule.attention_backend or None)
-    kinds.cause.append(_cause(rule, match))
-    kinds.rule.append(rule.name)
-
-
-def _cause(rule: Rule, match: re.Match[str]) -> str:
+        return OTHER
     cause = rule.causes[0]
     if "{" in cause:
         groups = {key: text for key, text in match.groupdict().items() if text}
@@ -139,11 +133,6 @@ def _cause(rule: Rule, match: re.Match[str]) -> str:
 _BACKWARD = re.compile(
     r"[Bb]ackward|(?<![a-z])bwd|Bwd|bprop|(?<![a-z])bw_|(?<![a-z])[dw]?grad(?!ual)|Grad|cutlassB_|dot_do_o|convert_dq"
 ).search
-
-
-@cache
-def _word_set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\bunnamed>::")
 _PLAIN = re.compile(r"(?:(?:void|static|const) )*([\w:~$.\-]+)(?=[<(\[]|$)")
@@ -87,27 +88,17 @@ _BOILERPLATE = re.compile(
     r"_execute(?:_\w+?)?_kernel__5x_\w+|_kernel__5x_\w+|_aligna\d+|_alignc\d+|_stage\d+|_warpsize\w+?x\dx\d|_cga\dx\dx\d"
     r"|_kernel\d_\d|tilesize(?=\d)"
 )
+# The types that names of kernels have, C++'s and in the mangled form -> one word for each.
 _DTYPES = {
-    "f": "float",
-    "d": "double",
-    "i": "int",
-    "j": "uint32",
-    "l": "long",
-    "m": "uint64",
-    "s": "short",
-    "b": "bool",
-    "h": "uint8",
-    "a": "int8",
-    "float16": "half",
-    "float32": "float",
-    "Half": "half",
-    "half_t": "half",
-    "__half": "half",
-    "BFloat16": "bfloat16",
-    "__nv_bfloat16": "bfloat16",
-    "bfloat16_t": "bfloat16",
-    "4HalfE": "half",
-    "8BFloat16E": "bfloat16",
+    written: word
+    for word, several in {
+        "float": "f float32",
+        "half": "float16 Half half_t __half 4HalfE",
+        "bfloat16": "BFloat16 __nv_bfloat16 bfloat16_t 8BFloat16E",
+        **{"double": "d", "int": "i", "uint32": "j", "long": "l", "uint64": "m", "short": "s"},
+        **{"bool": "b", "uint8": "h", "int8": "a"},
+    }.items()
+    for written in several.split()
 }
 
 
@@ -156,7 +147,7 @@ def own_words(function: str) -> str:
     return " ".join([word for word in words if len(word) > 1]).lower()
 
 
-def is_plausible(function: str, words: str, only: frozenset[str]) -> bool:
+def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
     """Whether a function can be taken at its word: a library's, or one with no words but ``only`` and neutral ones.
 
     `vectorAdd` is an addition; of `explicit_euler_step` no word alone says what it does.

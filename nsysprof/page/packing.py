@@ -11,22 +11,23 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.text import shorten
+from nsysprof.kernels.classify import FAMILIES, Kinds, short_name
+from nsysprof.trace.trace import Trace
 
-COARSEST, STEP, FINEST = (
-    1024,
-    4,
-    65_536,
-)  # columns of the levels, each with `STEP` times as many as the one above
+# Columns of the levels, each with `STEP` times as many as the one above.
+COARSEST, STEP, FINEST = 1024, 4, 65_536
 _OPS_PER_COLUMN = 8  # of the finest level that a row needs
 _MIN_OPS = 500  # ops, that are always drawn one by one
 _FULL = 255
+_NAME = 160  # characters of a GPU op
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class PageRow:
     end: Ints
     columns: Sequence[NDArray[np.integer]] = ()
     family: NDArray[np.uint8] | None = None
-    kept: NDArray[np.bool_] | None = field(default=None)  # the marks that the page holds; None: all
+    kept: NDArray[np.bool_] | None = None  # the marks that the page holds; None: all
 
 
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
@@ -77,6 +78,35 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
     header = json.dumps({**head, "length": length, "rows": about}, ensure_ascii=True).encode()
     packed = zlib.compress(b"".join((len(header).to_bytes(4, "little"), header, *body)), 9)
     return base64.b64encode(packed).decode("ascii")
+
+
+def longest(start: Ints, end: Ints, most: int) -> NDArray[np.bool_] | None:
+    """Mark the ``most`` marks that take longest, which a page holds one by one; None where these are all."""
+    if len(start) <= most:
+        return None
+    kept = np.zeros(len(start), bool)
+    kept[np.argpartition(start - end, most)[:most]] = True
+    return kept
+
+
+def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
+    """Clip times to those of a timeline and count them from its beginning, as a `PageRow` has them."""
+    first = np.clip(start, begin, stop)
+    return first - begin, np.clip(end, first, stop) - begin
+
+
+def op_names(names: Sequence[str], kinds: Kinds, group: NDArray[np.uint8]) -> list[tuple[Any, ...]]:
+    """List what a page shows of each name of a GPU op: the name, its kind, and the number of its colour."""
+    texts = [shorten(short_name(name, _NAME), _NAME) for name in names]
+    families = [FAMILIES.index(family) for family in kinds.family]
+    return list(zip(texts, families, kinds.math_unit, kinds.cause, group.tolist(), strict=True))
+
+
+def op_leads(trace: Trace, rows: NDArray[np.intp]) -> Ints:
+    """Find how long before each GPU op its launch began, in ns, plus 1; 0: no launch, or by its clock a later one."""
+    launch = trace.ops.launch[rows]
+    lead = trace.ops.start[rows] - np.append(trace.launches.start, 0)[launch] + 1
+    return np.where(launch >= 0, np.maximum(lead, 0), 0)
 
 
 def varints(values: NDArray[np.integer]) -> bytes:

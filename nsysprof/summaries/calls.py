@@ -14,9 +14,8 @@ from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.intervals import Ints, covered_by, union, union_length
-from nsysprof.core.text import one_line, plural
+from nsysprof.core.text import one_line, plural, read_list
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, table
 from nsysprof.statistics.distributions import grouped_quartiles, quartile_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary, mostly
@@ -77,14 +76,7 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 def read_kinds(text: str) -> tuple[str, ...]:
     """The kinds of calls that ``--calls cuda,mpi,os`` names, none for ``none``. `NsysprofError` for anything else."""
-    names = [name.strip() for name in text.split(",")] if text != "none" else []
-    for name in names:
-        if name not in CALL_KINDS:
-            raise NsysprofError(
-                f"unknown calls: {name!r}",
-                f"--calls none, or some of {','.join(CALL_KINDS)}, comma separated",
-            )
-    return tuple(names)
+    return tuple(read_list(text, "calls", CALL_KINDS, "none") or ())
 
 
 @dataclass(frozen=True)

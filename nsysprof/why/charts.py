@@ -14,7 +14,6 @@ from nsysprof.charts.marks import (
     PLOT_COLUMNS,
     RANGE,
     STREAM,
-    STREAM_LEVELS,
     Heading,
     LanePanel,
     Lanes,
@@ -22,9 +21,10 @@ from nsysprof.charts.marks import (
     Message,
     Plan,
     Stream,
+    fill_levels,
 )
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
-from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.intervals import NOTHING, Ints, busy_columns, column_edges, merge
 from nsysprof.core.text import join_words, one_line, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -56,24 +56,15 @@ def plan_why(answer: Why) -> Plan:
     length = max(instance.end_ns - instance.start_ns, 1)
     ops = _ops(instance)
     streams, left_out = _streams(instance, ops)
-    sorted_panel = LanePanel(
-        [*_bars(_parts(instance, ops), length)],
-        length,
-        f"Where its {format_ns(length)} go: the bars add up to the window",
-        "time of the window, sorted by cause",
-    )
-    lanes = LanePanel(
-        [*_ranges(instance), *streams, _waits(instance)], length, "As it came", "time from its start"
-    )
-    return Lanes(
-        Heading(
-            title_of(answer, instance.path),
-            _subtitle(instance),
-            _legend(instance, streams),
-            left_out,
-        ),
-        [sorted_panel, lanes],
-    )
+    bars = [*_bars(_parts(instance, ops), length)]
+    parts = f"Where its {format_ns(length)} go: the bars add up to the window"
+    lanes: list[Stream | Marks] = [*_ranges(instance), *streams, _waits(instance)]
+    panels = [
+        LanePanel(bars, length, parts, "time of the window, sorted by cause"),
+        LanePanel(lanes, length, "As it came", "time from its start"),
+    ]
+    title = title_of(answer, instance.path)
+    return Lanes(Heading(title, _subtitle(instance), _legend(instance, streams), left_out), panels)
 
 
 CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window goes", plan_why),)
@@ -82,11 +73,9 @@ CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window g
 def title_of(answer: Why, path: str) -> str:
     """The largest finding on a path, or that there is none, as a sentence."""
     name, found = one_line(path, _PATH), answer.findings[path]
-    return (
-        f"In {name} {found[0].headline}"
-        if found
-        else f"{name}: nothing to gain, no wait takes 3 % of a window"
-    )
+    if not found:
+        return f"{name}: nothing to gain, no wait takes 3 % of a window"
+    return f"In {name} {found[0].headline}"
 
 
 def _subtitle(instance: Instance) -> str:
@@ -217,18 +206,9 @@ def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[st
     busiest = np.argsort(-np.bincount(of, weights=end - start), kind="stable")[:_MAX_STREAMS]
     for code in codes[np.sort(busiest)].tolist():
         mine = stream == code
-        line = merge(start[mine], end[mine])
-        busy = np.diff(cover_before(*line, edges))
-        longest = time_per_group(start[mine], end[mine], kind[mine], edges).argmax(axis=0)
-        level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
-        lane = Stream(
-            shorten(labels[code], _LABEL),
-            0,
-            np.where(busy > 0, level, 0).astype(np.uint8),
-            np.where(busy > 0, longest, NOTHING).astype(np.uint8),
-            [WAITS[name] for name in RUNS],
-        )
-        lanes.append(lane)
+        busy, longest = busy_columns(start[mine], end[mine], kind[mine], edges)
+        colours = [WAITS[name] for name in RUNS]
+        lanes.append(Stream(shorten(labels[code], _LABEL), 0, fill_levels(busy, edges), longest, colours))
     more = len(codes) - len(lanes)
     return lanes, [f"{more:,} more streams, which run less, are not drawn"] if more else []
 

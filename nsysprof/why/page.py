@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS, WAITS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line, shorten, visible
 from nsysprof.core.units import format_ns
-from nsysprof.kernels.classify import FAMILIES, short_name
+from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.environment import report_facts
-from nsysprof.page.packing import PageRow, pack
+from nsysprof.page.packing import PageRow, clip, longest, op_leads, op_names, pack
 from nsysprof.page.template import figures, fill
 from nsysprof.why.charts import CHARTS, RUNS, WORDS, kinds_of_names, title_of
 from nsysprof.why.findings import Finding
@@ -85,15 +84,9 @@ def _timeline(instance: Instance) -> dict[str, Any]:
     ranges = [*_range_rows(instance)]
     codes = list(dict.fromkeys(code for _, names in ranges for code in names))
     place = {code: at for at, code in enumerate(codes)}
-    rows = [
-        PageRow(
-            "critical path",
-            "what the GPU waits for",
-            "waits",
-            *_inside(instance, pieces.start, pieces.end),
-            columns=(pieces.group, pieces.text),
-        )
-    ]
+    place_of_waits = _inside(instance, pieces.start, pieces.end)
+    columns = pieces.group, pieces.text
+    rows = [PageRow("critical path", "what the GPU waits for", "waits", *place_of_waits, columns)]
     for row, names in ranges:
         own = np.array([place[code] for code in names], np.int64)
         rows.append(PageRow(row.group, row.label, "ranges", row.start, row.end, (own, *row.columns)))
@@ -105,23 +98,7 @@ def _timeline(instance: Instance) -> dict[str, Any]:
         "families": FAMILIES,
         "groups": [(WORDS.get(name, name), WAITS[name]) for name in RUNS],
         "tints": TINTS,
-        "names": [
-            [
-                shorten(short_name(name, _NAME), _NAME),
-                FAMILIES.index(family),
-                unit,
-                cause,
-                kind,
-            ]
-            for name, family, unit, cause, kind in zip(
-                trace.op_names,
-                answer.kinds.family,
-                answer.kinds.math_unit,
-                answer.kinds.cause,
-                kinds_of_names(instance).tolist(),
-                strict=True,
-            )
-        ],
+        "names": op_names(trace.op_names, answer.kinds, kinds_of_names(instance)),
         "pathNames": [shorten(trace.range_names[code].text, _NAME) for code in codes],
         "paths": [[-1] * len(codes), [*range(len(codes))], [at % len(TINTS) for at in range(len(codes))]],
         "waits": [[name, WAITS[name]] for name in pieces.groups],
@@ -135,8 +112,7 @@ def _timeline(instance: Instance) -> dict[str, Any]:
 
 
 def _inside(instance: Instance, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    first = np.clip(start, instance.start_ns, instance.end_ns)
-    return first - instance.start_ns, np.clip(end, first, instance.end_ns) - instance.start_ns
+    return clip(start, end, instance.start_ns, instance.end_ns)
 
 
 def _range_rows(instance: Instance) -> Iterator[tuple[PageRow, list[int]]]:
@@ -172,18 +148,12 @@ def _stream_rows(instance: Instance) -> Iterator[PageRow]:
         yield PageRow("host", "launches", "calls", *place, columns=(np.ones(len(launch), np.int64),))
     for code in np.unique(ops.stream[rows]).tolist():
         mine = rows[ops.stream[rows] == code]
-        kept: NDArray[np.bool_] | None = None
-        if len(mine) > MAX_OPS:
-            kept = np.zeros(len(mine), bool)
-            kept[np.argpartition((ops.start - ops.end)[mine], MAX_OPS)[:MAX_OPS]] = True
-        lead = ops.start[mine] - np.append(launches.start, 0)[ops.launch[mine]] + 1
-        lead = np.where(ops.launch[mine] >= 0, np.maximum(lead, 0), 0)
         yield PageRow(
             "GPU",
             shorten(labels[code], _LABEL),
             "ops",
             *_inside(instance, ops.start[mine], ops.end[mine]),
-            columns=(ops.name[mine], np.zeros(len(mine), np.int64), lead),
+            columns=(ops.name[mine], np.zeros(len(mine), np.int64), op_leads(trace, mine)),
             family=kind[ops.name[mine]],
-            kept=kept,
+            kept=longest(ops.start[mine], ops.end[mine], MAX_OPS),
         )

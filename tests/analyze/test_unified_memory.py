@@ -74,7 +74,7 @@ def test_migrations_have_a_lane_that_is_no_stream(faulting: Breakdown) -> None:
     """Not that of stream 0, though their rows say 0; and the zoom is on what was launched."""
     answer = timeline(faulting, columns=10)
     assert [lane.label for lane in answer.streams] == ["GPU 0 · stream 0", "GPU 0 · unified memory"]
-    assert [lane.ops for lane in answer.streams] == [3, 81]
+    assert int(answer.streams[0].busy_ns.sum()) == 1250
     assert answer.zoom is not None
     trace = faulting.attribution.trace
     shown = {stream_labels(trace)[stream] for stream in answer.zoom.ops["stream"].tolist()}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nsysprof.compare import call_chart
 from nsysprof.compare.call_chart import MAX_BOXES, MedianCall, median_call, plan_calls
-from nsysprof.compare.charts import GAP_CHARTS
+from nsysprof.compare.charts import CHARTS
 from nsysprof.compare.comparison import Comparison
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.trace.details import CODE, LAUNCHING
@@ -25,7 +25,7 @@ from tests.kit.calls import GEMM
 from tests.kit.figures import check_texts, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
-_, CALLS = GAP_CHARTS
+CALLS = CHARTS[1]
 SOFTMAX = "void softmax_warp_forward<float, float, float, (int)9>(float *)"
 
 
@@ -283,5 +283,5 @@ def test_long_and_ugly_names_stay_apart(trace: MakeTrace) -> None:
             )
         items.append(launch_kernel(name or "x", (6001, 6002), (6100, 6200), id=90))
         found = answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")
-        for chart in GAP_CHARTS:
+        for chart in CHARTS[:2]:
             check_texts(chart.figure(found))

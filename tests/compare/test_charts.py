@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
-from nsysprof.compare.charts import GAP_CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
+from nsysprof.compare.charts import CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison
 from tests.compare.conftest import NAMES, answer
 from tests.conftest import MakeTrace
@@ -20,7 +20,7 @@ from tests.kit.calls import run
 from tests.kit.figures import SIGHT, lab, texts, title_of
 from tests.kit.trace import Items, Range, launch_kernel
 
-GAP, _ = GAP_CHARTS
+GAP = CHARTS[0]
 
 
 def edges(axes: Axes, label: str) -> NDArray[np.float64]:

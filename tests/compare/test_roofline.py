@@ -15,7 +15,7 @@ from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.compare import roofline as roofline_module
-from nsysprof.compare.charts import ROOFLINE, comparison_charts
+from nsysprof.compare.charts import CHARTS, comparison_charts
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.roofline import Roofline, plan_roofline, roofline
 from tests.compare.conftest import answer
@@ -123,7 +123,7 @@ def test_a_gpu_that_the_report_does_not_describe_has_no_ceilings(trace: MakeTrac
     )
     found = points(compared(path, counted(*USUAL)))
     assert (found.ceilings, found.bytes_per_s, len(found.points)) == ((), None, 4)
-    figure = ROOFLINE.figure(compared(path, counted(*USUAL)))
+    figure = CHARTS[-1].figure(compared(path, counted(*USUAL)))
     assert "flash does 477 FLOP per byte of memory traffic at S=8" in title_of(figure)
     check_texts(figure)
 
@@ -153,7 +153,7 @@ def places(found: EllipseCollection) -> NDArray[np.float64]:
 def test_every_kernel_is_a_bubble(trace: MakeTrace) -> None:
     """At its FLOPs per byte and TFLOP/s, as large as its time, in the colour of its side; without FLOPs below."""
     found = found_in(trace, *USUAL)
-    figure = ROOFLINE.figure(found)
+    figure = CHARTS[-1].figure(found)
     above, below = bubbles(figure, 0), bubbles(figure, 1)
     assert places(above) == pytest.approx(
         np.array([(500 / 202, 500 / 300e-9 / 1e12), (3000 / 101, 0.015), (21_000 / 44, 0.14)])
@@ -174,7 +174,7 @@ def test_every_kernel_is_a_bubble(trace: MakeTrace) -> None:
 
 def test_roofs_are_where_they_belong(trace: MakeTrace) -> None:
     """The slope is the bandwidth, the ceilings begin where they meet it."""
-    axes = ROOFLINE.figure(found_in(trace, *USUAL)).axes[0]
+    axes = CHARTS[-1].figure(found_in(trace, *USUAL)).axes[0]
     lines = {str(line.get_label()): np.array(line.get_data()) for line in axes.lines}
     x, y = lines["DRAM 4.81 TB/s"]
     assert y / x == pytest.approx(MEMORY / 1e12)
@@ -186,16 +186,16 @@ def test_roofs_are_where_they_belong(trace: MakeTrace) -> None:
 def test_the_title_states_the_finding(trace: MakeTrace) -> None:
     """How much of the time of either side memory limits, and who uses tensor cores."""
     few = (500, 0), (500, 0), (0, 0), (1000, 20_000)
-    assert title_of(ROOFLINE.figure(found_in(trace, *few))) == (
+    assert title_of(CHARTS[-1].figure(found_in(trace, *few))) == (
         "All of math's kernel time and none of flash's at S=8 goes to kernels that move more than they compute; only"
         " flash uses tensor cores"
     )
-    assert title_of(ROOFLINE.figure(found_in(trace, *USUAL))).startswith(
+    assert title_of(CHARTS[-1].figure(found_in(trace, *USUAL))).startswith(
         "67 % of math's kernel time and none of"
     )
     little = (500, 0), (500, 0), (0, 0), (0, 44)
     assert "All of math's kernel time and all of flash's" in title_of(
-        ROOFLINE.figure(found_in(trace, *little))
+        CHARTS[-1].figure(found_in(trace, *little))
     )
 
 
@@ -266,7 +266,7 @@ def test_names_stay_inside_and_apart(kernels: int, trace: MakeTrace) -> None:
         for (name, _), flops in zip(names, chosen.lognormal(6, 2, kernels), strict=True)
     ]
     rows.append(Counted("b/iter0", FLASH, 40, 4, more={"tensor_flops": 20_000, "fp32_flops": 0}))
-    figure = ROOFLINE.figure(compared(path, rows, {"base": "a", "new": "b"}))
+    figure = CHARTS[-1].figure(compared(path, rows, {"base": "a", "new": "b"}))
     check_texts(figure)
     assert len(places(bubbles(figure, 0))) == kernels + 1
 
