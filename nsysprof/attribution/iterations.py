@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.loops import Chains, Loop, chains_of, fold_loops, inner_rounds, rounds
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural
-from nsysprof.trace.details import OtherRanges, no_ranges
+from nsysprof.trace.details import NO_RANGES, OtherRanges
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, RangeName, Trace, pid_of, tid_of
 
 MIN_ROUNDS = (16, 4, 3)  # of a kind of loop, whose rounds have one launch,
@@ -77,7 +77,7 @@ def find_iterations(trace: Trace) -> OtherRanges:
                 )
                 found |= {thread: loops} if loops else {}
         out += _leaders(trace, found, edges)
-    return _as_ranges(trace, out) if out else no_ranges()
+    return _as_ranges(trace, out) if out else NO_RANGES
 
 
 def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:

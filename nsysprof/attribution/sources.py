@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.attribution.iterations import find_iterations
-from nsysprof.errors import NsysprofError
+from nsysprof.core.text import read_list
 from nsysprof.trace.trace import PUSH_POP, START_END, Ranges, Trace, with_ranges
 
 AUTO = "auto"
@@ -17,16 +17,8 @@ _RECORDED = ("mpi", "openacc")
 
 def read_sources(text: str) -> frozenset[str] | None:
     """The sources that ``--ranges nvtx,found`` names; None for ``auto``. `NsysprofError` for anything else."""
-    if text == AUTO:
-        return None
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in SOURCES:
-            raise NsysprofError(
-                f"unknown ranges: {name!r}",
-                f"--ranges {AUTO}, or some of {','.join(SOURCES)}, comma separated",
-            )
-    return frozenset(names)
+    names = read_list(text, "ranges", SOURCES, AUTO)
+    return None if names is None else frozenset(names)
 
 
 def annotated(trace: Trace) -> bool:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,8 +23,8 @@ from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.outputs import Outputs
-    from nsysprof.counters.count import StagedCounters
     from nsysprof.counters.ncu_run import CountRequest
+    from nsysprof.formats.counters import CounterRow
     from nsysprof.kernels.rules import Rules
 
 
@@ -129,9 +129,11 @@ def counters(
         return
     with making(outputs, force=chosen.force, endings=counter_endings(request)) as folder:
         typed = ["nsysprof", *sys.argv[1:]]
-        staged = count_program(request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe)
-        give_names({path: outputs.path(ending) for ending, path in staged.files.items()}, force=chosen.force)
-    _report(staged, outputs, loaded)
+        files, rows, record = count_program(
+            request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe
+        )
+        give_names({path: outputs.path(ending) for ending, path in files.items()}, force=chosen.force)
+    _report(rows, record, outputs, loaded)
 
 
 def _outputs(output: str | None, default: str) -> Outputs:
@@ -143,19 +145,19 @@ def _outputs(output: str | None, default: str) -> Outputs:
     return Outputs(named.folder, f"{name}.counters")
 
 
-def _report(staged: StagedCounters, outputs: Outputs, rules: Rules) -> None:
+def _report(rows: list[CounterRow], record: dict[str, Any], outputs: Outputs, rules: Rules) -> None:
     from nsysprof.core.text import quote_path, visible
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify
 
-    names = list(dict.fromkeys(row.kernel for row in staged.rows))
+    names = list(dict.fromkeys(row.kernel for row in rows))
     families = dict(zip(names, classify(rules, names).family, strict=True))
-    print(counters_summary(staged.rows, staged.record, families), end="", flush=True)
-    for warning in staged.record["warnings"]:
+    print(counters_summary(rows, record, families), end="", flush=True)
+    for warning in record["warnings"]:
         print_message(f"warning: {warning}")
     table = outputs.path(".csv")
     report = table.with_name(f"{outputs.name.removesuffix('.counters')}.sqlite")
     if not report.exists():
         print_message(f"there is no {report} yet: nsysprof capture makes one of the same program")
     print_message("next:")
-    print(visible(compare_command(staged.rows, quote_path(report), quote_path(table))), flush=True)
+    print(visible(compare_command(rows, quote_path(report), quote_path(table))), flush=True)

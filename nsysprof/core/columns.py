@@ -72,7 +72,7 @@ def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArra
     return out
 
 
-def ranks(texts: Sequence[Any]) -> NDArray[np.int32]:
+def ranks(texts: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32]:
     """Return the place of each text, or other value, among the sorted ones; of equal ones the first comes first."""
     rank = np.empty(len(texts), np.int32)
     rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))

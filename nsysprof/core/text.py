@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from nsysprof.core.units import format_count
+from nsysprof.errors import NsysprofError
 
 _BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 
@@ -119,6 +120,19 @@ def drop_repeats(sentences: Sequence[str]) -> list[str]:
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)
     return [f"{first} ({len(rest)} more like it)" if rest else first for first, *rest in alike.values()]
+
+
+def read_list(text: str, option: str, known: Sequence[str], alone: str) -> list[str] | None:
+    """The words that an option lists, comma separated; None for the one that stands ``alone``.
+
+    Raises `NsysprofError` for a word that is not ``known``.
+    """
+    names = [name.strip() for name in text.split(",")] if text != alone else None
+    for name in names or ():
+        if name not in known:
+            hint = f"--{option} {alone}, or some of {','.join(known)}, comma separated"
+            raise NsysprofError(f"unknown {option}: {name!r}", hint)
+    return names
 
 
 def path_part(name: str) -> str:

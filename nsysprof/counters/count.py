@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
-from typing import Any
+from typing import Any, TypeAlias
 
 from nsysprof import __version__
 from nsysprof.capture.outputs import LOG, Outputs
@@ -41,13 +40,7 @@ _READING_S = 3600
 _NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counters are read in between, many run again"
 
 
-@dataclass(frozen=True)
-class StagedCounters:
-    """The results of a count before they get their final names: files by their endings, rows and record."""
-
-    files: Mapping[str, Path]
-    rows: list[CounterRow]
-    record: dict[str, Any]
+Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
 
 
 def counter_endings(request: CountRequest) -> list[str]:
@@ -75,10 +68,11 @@ def count_program(
     echo: Echo,
     *,
     spreadsheet_safe: bool = False,
-) -> StagedCounters:
+) -> Counted:
     """Run a program under ncu and make a table of what its kernels counted, all within ``folder``.
 
-    ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
+    ``command`` is what the user typed, for the record. Returns the files by their endings, which get their final names
+    later, the rows and the record. Raises `NsysprofError`, with the program's own exit code where
     it failed, and `Interrupt`; the log is then in ``folder``.
     """
     check_program(request.program[0], "ncu")
@@ -216,7 +210,7 @@ def _staged(
     rows: list[CounterRow],
     record: dict[str, Any],
     spreadsheet_safe: bool,
-) -> StagedCounters:
+) -> Counted:
     """Write table and record, without secrets of the machine and its user."""
     secrets = machine_secrets()
     rows = without_secrets(rows, secrets)
@@ -230,4 +224,4 @@ def _staged(
     record["csv"] = {"file": outputs.path(_TABLE).name, **file_facts(table)}
     write_record(written, record)
     kept = {f".{name}": folder / name for name in reports}
-    return StagedCounters({_TABLE: table, _RECORD: written, **kept}, rows, record)
+    return {_TABLE: table, _RECORD: written, **kept}, rows, record

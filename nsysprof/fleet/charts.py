@@ -28,7 +28,7 @@ _PART_COLOURS = {
 _FAST_AND_SLOW = COLOURS["norm"], COLOURS["softmax"]  # of fast and of slow: no colour of the parts
 _MAX_PATHS = 10
 _ROWS_INCHES, _MAX_ROW, _MIN_ROW = 6.6, 0.42, 0.03  # inches of all rows, and of one
-_DARKEST_RATIO = 1.5  # times the median rank: where the colours end
+DARKEST_RATIO = 1.5  # times the median rank: where the colours end
 _PATH_WIDTH, _MAX_WIDTH = 0.1, 0.6  # of the width: a column, and all of them
 
 
@@ -40,7 +40,7 @@ def plan_heatmap(fleet: Fleet) -> Bars:
     values, times = _cells(fleet, columns)
     marks = [rank_mark(row) for row in fleet.ranks.to_dict("records")]
     with np.errstate(divide="ignore", invalid="ignore"):
-        shades = np.clip(np.log(values) / math.log(_DARKEST_RATIO), -1, 1)
+        shades = np.clip(np.log(values) / math.log(DARKEST_RATIO), -1, 1)
     inner = [path.removeprefix(f"{fleet.iteration_path}/").split("/") for path in columns]
     wide = min(_PATH_WIDTH * len(columns), _MAX_WIDTH)
     heat = Heat(
@@ -52,9 +52,9 @@ def plan_heatmap(fleet: Fleet) -> Bars:
         ],
         colours=_FAST_AND_SLOW,
         scale=(
-            f"{1 / _DARKEST_RATIO:.2f}x or less",
+            f"{1 / DARKEST_RATIO:.2f}x or less",
             middle_rank(len(fleet.ranks)),
-            f"{_DARKEST_RATIO:.1f}x or more",
+            f"{DARKEST_RATIO:.1f}x or more",
         ),
     )
     gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])

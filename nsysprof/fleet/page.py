@@ -12,7 +12,7 @@ from nsysprof.charts.palette import COLOURS
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_ratio
 from nsysprof.fleet.answer import Fleet
-from nsysprof.fleet.charts import FLEET_CHARTS
+from nsysprof.fleet.charts import DARKEST_RATIO, FLEET_CHARTS
 from nsysprof.fleet.findings import middle_rank
 from nsysprof.fleet.text import describe_failure, iteration_paths, rank_table, subject
 from nsysprof.formats.rank_answer import WHOLE
@@ -22,7 +22,6 @@ from nsysprof.results.table import Column, show_columns
 
 MAX_RANGE_ROWS, MAX_RANK_COLUMNS, MAX_ITERATION_ROWS = 200, 12, 500
 _MAX_LISTED = 200  # warnings, and reports without an answer
-_DARKEST_RATIO = 1.5  # to the median rank: where the shades of cells end
 _MIN_SHADE = 0.05
 _NAME, _FILE, _PATH = 60, 80, 400
 
@@ -198,7 +197,7 @@ def _against_median(row: Row | None) -> Cell:
         return _number("", math.nan)
     ratio = row["relative"]
     own = row["own_ns"] if math.isnan(row["own_median_ns"]) else row["own_median_ns"]
-    strength = min(abs(math.log(ratio)) / math.log(_DARKEST_RATIO), 1) if ratio > 0 else 1
+    strength = min(abs(math.log(ratio)) / math.log(DARKEST_RATIO), 1) if ratio > 0 else 1
     colour = COLOURS["softmax" if ratio > 1 else "norm"]
     # transparent, as it has to do on light and on dark
     shade = f"{colour}{round(0x88 * strength):02x}" if strength >= _MIN_SHADE else ""

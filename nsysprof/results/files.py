@@ -44,9 +44,8 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
         for number, table in enumerate(_parts(tables)):
             if number == 0:
                 file.write(",".join(map(csv_field, table.columns)) + "\n")
-            pattern = ",".join(["%s"] * len(table.columns)) + "\n"
             for columns in _encoded(table, encode):
-                file.write("".join([pattern % row for row in zip(*columns, strict=True)]))
+                file.write("".join(_filled(columns, [""] * len(columns), ",", "%s\n")))
 
 
 def write_document(
@@ -114,10 +113,23 @@ def _parts(tables: Tables) -> Iterator[ColumnTable]:
 def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
     """Yield the rows as JSON objects, some at a time."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    keys = [encode(name).replace("%", "%%") for name in table.columns]
-    pattern = "{" + ", ".join(f"{key}: %s" for key in keys) + "}"
+    keys = [f"{encode(name)}: ".replace("%", "%%") for name in table.columns]
     for columns in _encoded(table, encode):
-        yield [pattern % row for row in zip(*columns, strict=True)]
+        yield _filled(columns, keys, ", ", "{%s}")
+
+
+def _filled(columns: list[list[Any]], heads: list[str], between: str, row: str) -> list[str]:
+    """Put encoded cells behind the heads of their columns, row by row; what all rows share is put in but once."""
+    varied, cells = [], []
+    for number, (head, column) in enumerate(zip(heads, columns, strict=True)):
+        one = column[0]
+        if number and one == column[-1] and column.count(one) == len(column):
+            cells.append(head + str(one).replace("%", "%%"))
+        else:
+            cells.append(head + "%s")
+            varied.append(column)
+    pattern = row % between.join(cells)
+    return [pattern % values for values in zip(*varied, strict=True)]
 
 
 def _encoded(table: ColumnTable, encode: Callable[[Any], str]) -> Iterator[list[list[Any]]]:

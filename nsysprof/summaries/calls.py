@@ -14,9 +14,8 @@ from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.intervals import Ints, covered_by, union, union_length
-from nsysprof.core.text import one_line, plural
+from nsysprof.core.text import one_line, plural, read_list
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, table
 from nsysprof.statistics.distributions import grouped_quartiles, quartile_of_sorted, sorted_in_groups
 from nsysprof.summaries.summary import Answer, Asked, Summary, mostly
@@ -77,14 +76,7 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 def read_kinds(text: str) -> tuple[str, ...]:
     """The kinds of calls that ``--calls cuda,mpi,os`` names, none for ``none``. `NsysprofError` for anything else."""
-    names = [name.strip() for name in text.split(",")] if text != "none" else []
-    for name in names:
-        if name not in CALL_KINDS:
-            raise NsysprofError(
-                f"unknown calls: {name!r}",
-                f"--calls none, or some of {','.join(CALL_KINDS)}, comma separated",
-            )
-    return tuple(names)
+    return tuple(read_list(text, "calls", CALL_KINDS, "none") or ())
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ class _Calls:
     ``what`` are the indexes in `CALL_KINDS` and `WHAT`.
     """
 
-    thread: NDArray[np.int32]
+    thread: NDArray[np.integer]
     start: Ints
     end: Ints
     name: NDArray[np.int32]
@@ -147,7 +139,8 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
     if not any(map(len, parts)):
         return None
     tids = np.unique(np.concatenate([part.threads for part in parts]))
-    thread = [np.searchsorted(tids, part.threads).astype(np.int32)[part.thread] for part in parts]
+    narrow = np.min_scalar_type(len(tids))  # numpy sorts 16 bits by radix
+    thread = [np.searchsorted(tids, part.threads).astype(narrow)[part.thread] for part in parts]
     once: dict[
         tuple[int, str], int
     ] = {}  # of kinds and texts; those that failed and those that did not are one

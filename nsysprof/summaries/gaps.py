@@ -6,7 +6,6 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints, cover_before
 from nsysprof.core.text import one_line, plural
@@ -17,19 +16,16 @@ from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.trace import Trace
 
 MIN_GAP_NS, PARTS, LOW = 500_000_000, 30, 0.5  # the limits of the rules gpu_gaps and gpu_time_util of nsys
-_GPU = Column("gpu", "the GPU", head="GPU")
+_GPU = Column("", "the GPU", "GPU")
 GAPS = table(
     "gaps.csv",
     "a row per gap of 500 ms or more between GPU ops in which a GPU runs nothing, the longest first",
     {
         "gpu": _GPU,
-        "start_ns": Column("start_ns", "where the last GPU op before it ends", head="from"),
-        "length_ns": Column("length_ns", "how long it is", head="length"),
+        "start_ns": Column("", "where the last GPU op before it ends", "from"),
+        "length_ns": Column("", "how long it is", "length"),
         "next": Column(
-            "next",
-            "the GPU op that ends it",
-            head="next GPU op",
-            cell=lambda name: one_line(short_name(name, 70), 70),
+            "", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)
         ),
     },
 )
@@ -62,13 +58,13 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
         long.append((np.full(len(behind), at), since, until - since, _next(trace, number, until)))
     if not parts:
         return None
+    labels = list(names.values())
     gpu, since, length, name = (np.concatenate(column) for column in zip(*long, strict=True))
-    values: list[Values] = [Texts(gpu, list(names.values())), since, length, Texts(name, trace.op_names)]
-    rows = ColumnTable(dict(zip(GAPS.names, values, strict=True)))
+    next_op = Texts(name, trace.op_names)
+    rows = ColumnTable({"gpu": Texts(gpu, labels), "start_ns": since, "length_ns": length, "next": next_op})
     rows = rows.take(np.lexsort((since, gpu, -length)))
     gpu, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    texts: list[Values] = [Texts(gpu, list(names.values())), *columns]
-    used = ColumnTable(dict(zip(UTILISATION.names, texts, strict=True)))
+    used = ColumnTable({"gpu": Texts(gpu, labels), **dict(zip(UTILISATION.names[1:], columns, strict=True))})
     low = int((columns[-1] < LOW).sum())
     finding = (
         f"Gaps: {len(length):,} of 500 ms or more in which a GPU runs nothing, {format_ns(int(length.sum()))} together;"

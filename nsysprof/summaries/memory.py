@@ -53,7 +53,7 @@ MEMORY = table(
         "kept_in": "in how many of its instances that was allocated",
         "growth_bytes": Column(
             "",
-            "by how much what is live at the end of an instance grows from one to the next, where it does so steadily",
+            "how much more is live at the end of each instance than of the one before, if steadily",
             "grows by",
         ),
     },

@@ -18,19 +18,17 @@ STREAMS = table(
     "streams.csv",
     "a row per stream that runs GPU ops, the busiest first",
     {
-        "gpu": Column("gpu", "GPU of the stream", head="GPU"),
+        "gpu": Column("", "GPU of the stream", "GPU"),
         "pid": "process",
         "stream": "number of the stream in its process; empty where none is recorded",
         "thread": "name and number of the thread that launched most of its time; empty where no launch is known",
-        "ops": Column("ops", "GPU ops, CUDA graphs traced whole among them", head="GPU ops"),
+        "ops": Column("", "GPU ops, CUDA graphs traced whole among them", "GPU ops"),
         "kernels": "of these, kernels",
-        "memops": Column("memops", "of these, copies and memsets", head="copies"),
-        "sum_ns": Column("sum_ns", "added durations", head="sum"),
-        "busy_ns": Column("busy_ns", "time in which it runs something", head="busy"),
-        "span_share": Column("span_share", "busy as a part of the span of the report", head="of span"),
-        "overlap_ns": Column(
-            "overlap_ns", "the part of busy beside other streams of the GPU", head="overlap"
-        ),
+        "memops": Column("", "of these, copies and memsets", "copies"),
+        "sum_ns": Column("", "added durations", "sum"),
+        "busy_ns": Column("", "time in which it runs something", "busy"),
+        "span_share": Column("", "busy as a part of the span of the report", "of span"),
+        "overlap_ns": Column("", "the part of busy beside other streams of the GPU", "overlap"),
     },
 )
 _PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
@@ -60,12 +58,12 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
     busy = np.array([int((stop - begin).sum()) for begin, stop in busy_of])
     alone = _alone(trace, used, busy, busy_of)
     gpus, place = device_labels(trace), np.arange(len(used))
-    ids = [trace.streams[each].id for each in used.tolist()]
+    ids = ["" if (number := trace.streams[each].id) is None else str(number) for each in used.tolist()]
     rows = ColumnTable(
         {
             "gpu": Texts(place, [gpus[number] for number in trace.stream_gpu[used].tolist()]),
             "pid": pid_of(trace.processes)[trace.stream_process[used]],
-            "stream": Texts(place, ["" if number is None else str(number) for number in ids]),
+            "stream": Texts(place, ids),
             "thread": Texts(_launchers(trace, order, first, end - start), [*thread_labels(trace), ""]),
             "ops": kinds.sum(axis=1),
             "kernels": kinds[:, KERNEL],
@@ -121,9 +119,7 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     cut = np.argsort(times, kind="stable")
     sign = np.where(cut < len(who), 1, -1)
     running, name = np.cumsum(sign), np.cumsum(sign * np.append(who, who)[cut])
-    single = np.flatnonzero(
-        running[:-1] == 1
-    )  # where the sum of the names of those that run is that of the one
+    single = np.flatnonzero(running[:-1] == 1)  # there the sum of the names is that of the one that runs
     np.add.at(alone, name[single], np.diff(times[cut])[single])
 
 

@@ -58,6 +58,7 @@ OLD_NAMES = {
     "cuda_gpu_mem_size_sum": "gpumemsizesum",
     "cuda_gpu_mem_time_sum": "gpumemtimesum",
     "cuda_gpu_trace": "gputrace",
+    "cuda_kern_exec_sum": "kernexecsum",
     "nvtx_gpu_proj_trace": "nvtxgpuproj",
     "nvtx_kern_sum": "nvtxkernsum",
     "nvtx_pushpop_sum": "nvtxppsum",

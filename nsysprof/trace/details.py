@@ -47,12 +47,6 @@ class OtherRanges:
     warnings: tuple[str, ...] = ()
 
 
-def no_ranges() -> OtherRanges:
-    """No ranges at all."""
-    times = np.empty(0, np.int64)
-    return OtherRanges(times, times, times, np.empty(0, np.uint8), np.empty(0, np.int32), [])
-
-
 @dataclass(frozen=True)
 class CallList:
     """Host calls, sorted by thread, start, and from the longest to the shortest.
@@ -86,32 +80,18 @@ class CallList:
     ) -> NDArray[np.int32]:
         """The row of the call of each globalTid, start and end; -1 where there is none."""
         out = np.full(len(start), -1, np.int32)
-        bounds = np.searchsorted(self.thread, np.arange(len(self.threads) + 1))
-        for code, tid in enumerate(self.threads.tolist()):
-            asked = np.flatnonzero(thread == tid)
-            first, last = bounds[code : code + 2].tolist()
-            out[asked] = _find(self.start[first:last], self.end[first:last], start[asked], end[asked], first)
+        for tid in self.threads.tolist():
+            mine, rows = self.of_thread(tid), np.flatnonzero(thread == tid)
+            at = mine.start + np.searchsorted(self.start[mine], start[rows])
+            while len(rows):  # once, but for calls that begin at the same time
+                inside = at < mine.stop
+                rows, at = rows[inside], at[inside]
+                same = self.start[at] == start[rows]
+                rows, at = rows[same], at[same]
+                hit = self.end[at] == end[rows]
+                out[rows[hit]] = at[hit]
+                rows, at = rows[~hit], at[~hit] + 1
         return out
-
-
-def _find(
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    wanted_start: NDArray[np.int64],
-    wanted_end: NDArray[np.int64],
-    first: int,
-) -> NDArray[np.int64]:
-    at = np.searchsorted(start, wanted_start)
-    rows: NDArray[np.int64] = np.full(len(at), -1)
-    todo = np.arange(len(at))
-    while len(todo):  # once, but for calls that begin at the same time
-        todo = todo[at[todo] < len(start)]
-        todo = todo[start[at[todo]] == wanted_start[todo]]
-        hit = end[at[todo]] == wanted_end[todo]
-        rows[todo[hit]] = at[todo[hit]] + first
-        todo = todo[~hit]
-        at[todo] += 1
-    return rows
 
 
 # Kinds of host calls: of CUDA, of MPI, of the operating system.
@@ -287,13 +267,13 @@ _NONE = np.empty(0, np.int64)
 _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
-_NO_FLAGS = np.empty(0, bool)
-NO_HOST_CALLS = HostCalls(
-    _NO_CODES, _NONE, _NONE, _NO_CODES, CallNames([], np.empty(0, np.uint8), _NO_FLAGS, _NO_FLAGS), _NONE
-)
+_NO_KINDS, _NO_FLAGS = np.empty(0, np.uint8), np.empty(0, bool)
+_NO_NAMES = CallNames([], _NO_KINDS, _NO_FLAGS, _NO_FLAGS)
+NO_HOST_CALLS = HostCalls(_NO_CODES, _NONE, _NONE, _NO_CODES, _NO_NAMES, _NONE)
+NO_RANGES = OtherRanges(_NONE, _NONE, _NONE, _NO_KINDS, _NO_CODES, [])
 NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
 NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
-NO_ACTIVITY = HostActivity(NO_CALLS, np.empty(0, np.uint8))
+NO_ACTIVITY = HostActivity(NO_CALLS, _NO_KINDS)
 
 
 def no_captures(ops: int) -> Captures:

@@ -21,6 +21,7 @@ from nsysprof.trace.details import (
     NO_FAULTS,
     NO_HOST_CALLS,
     NO_MEMORY,
+    NO_RANGES,
     CallList,
     Captures,
     Dependencies,
@@ -34,7 +35,6 @@ from nsysprof.trace.details import (
     no_captures,
     no_dependencies,
     no_op_details,
-    no_ranges,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Reader(ABC):
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
         """The ranges that are not NVTX's of these ``sources``, of ``mpi`` and ``openacc``."""
-        return no_ranges()
+        return NO_RANGES
 
     def op_details(self, trace: Trace) -> OpDetails:
         """Grids, sizes and the like of each GPU op."""

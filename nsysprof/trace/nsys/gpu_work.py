@@ -185,18 +185,16 @@ _NUMBERS = {
 def read_op_details(source: Source) -> OpDetails:
     """The `OpDetails` of a report: a row for each row that `read_work` finds."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
+    others = ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
     for table in WORK:
-        if has_all(source, table, WORK_NEEDS):
-            for block in read_blocks(
-                source, table, WORK_NEEDS[:1], ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
-            ):
-                rows.add(
-                    block.rows,
-                    correlation=column(block, "correlationId"),
-                    grid=packed(*(column(block, name) for name in _GRID)),
-                    block=packed(*(column(block, name) for name in _BLOCK)),
-                    **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
-                )
+        for block in read_blocks(source, table, WORK_NEEDS, others):
+            rows.add(
+                block.rows,
+                correlation=column(block, "correlationId"),
+                grid=packed(*(column(block, name) for name in _GRID)),
+                block=packed(*(column(block, name) for name in _BLOCK)),
+                **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
+            )
     return OpDetails(**rows.take_rest())
 
 

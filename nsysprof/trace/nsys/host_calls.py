@@ -175,7 +175,9 @@ def read_calls(
     duplicates = len(columns["slot"]) - int(called.sum())
     if duplicates:
         length = columns["end"] - columns["start"]
-        chosen = _shortest(columns["slot"], length, columns["start"], threads.values[columns["thread"]])
+        tid, slot = threads.values[columns["thread"]], columns["slot"]
+        order = np.lexsort((tid, columns["start"], length, slot))
+        chosen = np.sort(order[np.append(True, np.diff(slot[order]) != 0)])
         given_up = np.ones(len(length), bool)
         given_up[chosen] = False
         rest.add(duplicates, **{name: columns[name][given_up] for name in _CALL})
@@ -214,7 +216,7 @@ def _host_calls(
     place = {name: code for code, name in enumerate(names)}
     narrow: type[np.integer] = np.int16 if len(names) < 1 << 15 else np.int32
     code = np.array([place[name] for name in called], narrow)
-    columns["thread"] = arena.take(_by_id(threads), columns["thread"])
+    columns["thread"] = arena.take(ranks(threads.values), columns["thread"])
     columns["name"] = arena.take(code, columns["name"])
     listed = CallNames(
         texts=[text for _, text, _ in names],
@@ -223,15 +225,6 @@ def _host_calls(
         failed=np.array([failed for *_, failed in names], bool),
     )
     return HostCalls(**columns, names=listed, threads=np.sort(threads.values)), code
-
-
-def _shortest(
-    slot: NDArray[np.integer], length: NDArray[np.int64], start: NDArray[np.int64], tid: NDArray[np.int64]
-) -> NDArray[np.intp]:
-    """The index of the shortest row of each slot, the first where equal, in the order of the rows."""
-    order = np.lexsort((tid, start, length, slot))
-    first = np.append(True, slot[order][1:] != slot[order][:-1])
-    return np.sort(order[first])
 
 
 def count_launches(calls: HostCalls) -> tuple[int, int]:
@@ -311,7 +304,7 @@ def _in_order(
     """Columns of calls by globalTid, start, and from the longest to the shortest; where the times are equal ``keys``
     decide, the last first, not the order of the file.
     """
-    columns["thread"] = thread = _by_id(threads)[columns["thread"]]
+    columns["thread"] = thread = ranks(threads.values)[columns["thread"]]
     group = thread.astype(np.uint16) if len(threads) <= 1 << 16 else thread  # sorted by radix
     order, _ = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
     equal = np.ones(max(len(order) - 1, 0), bool)
@@ -341,13 +334,6 @@ def _outermost(
             reach = np.maximum.accumulate(np.where(cuda, end[first:last], np.iinfo(np.int64).min))
             kept[first:last] &= ~(system & (reach >= end[first:last]))
     return kept
-
-
-def _by_id(threads: Coder) -> NDArray[np.int32]:
-    """The place of each globalTid, by its code, among the sorted ones."""
-    place = np.empty(len(threads), np.int32)
-    place[np.argsort(threads.values)] = np.arange(len(threads))
-    return place
 
 
 def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
