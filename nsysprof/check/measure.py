@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
-from nsysprof.attribution.projection import Totals
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
@@ -122,13 +121,17 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
     [(part, rows)] = breakdown.parts
     row = np.where(part.keep, rows[breakdown.merged_of], -1)
     ranges, inside = part.attribution.trace.ranges, part.attribution.inclusive
+    masks, which = np.unique(inside.devices, return_inverse=True)
+    gpus = np.array([max(int(mask).bit_count(), 1) for mask in masks.tolist()])[which.reshape(-1)]
+    room = inside.span_ns * gpus
+    idle = np.where(room > 0, 1 - inside.busy_ns / np.maximum(room, 1), np.nan)
     order = np.lexsort((ranges.start, row))
     order = order[np.searchsorted(row[order], 0) :]
     columns = {
         **{name: getattr(inside, name) for name in COUNTS},
         "span": inside.span_ns,
         "busy": inside.busy_ns,
-        "idle": _idle(inside),
+        "idle": idle,
         "cpu": np.where(ranges.unclosed, np.nan, ranges.end - ranges.start),
         **(more or {}),
     }
@@ -140,14 +143,6 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
         count=len(merged),
         columns={name: values[order].astype(np.float64) for name, values in columns.items()},
     )
-
-
-def _idle(inside: Totals) -> Floats:
-    masks, which = np.unique(inside.devices, return_inverse=True)
-    gpus = np.array([max(int(mask).bit_count(), 1) for mask in masks.tolist()])[which.reshape(-1)]
-    room = inside.span_ns * gpus
-    idle: Floats = np.where(room > 0, 1 - inside.busy_ns / np.maximum(room, 1), np.nan)
-    return idle
 
 
 def with_whole_trace(
