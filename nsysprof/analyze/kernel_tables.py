@@ -60,6 +60,7 @@ def kernel_tables(
         copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
         moved.append((key[place][copies], np.maximum(sizes[ops][own][copies], 0)))
         stop = place.stop
+    del sizes
     key, called, queued = key[:stop], called[:stop], queued[:stop]
     owned, length = _by_name(key, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
     if not whole:
@@ -118,11 +119,13 @@ def _launch_medians(table: ColumnTable, key: Ints, called: Ints, queued: Ints, n
     if not launched.all():
         key, called, queued = key[launched], called[launched], queued[launched]
     keys = (table["path"] + 1) * names + table["name"]
-    ordered, called = sorted_in_groups(key, called)
+    ordered, values = sorted_in_groups(key, called)
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
     size = np.zeros(len(keys), np.int64)
     size[np.searchsorted(keys, ordered[first])] = np.diff(np.append(first, len(ordered)))
-    medians = (quartile_of_sorted(each, size) for each in (called, sorted_in_groups(key, queued)[1]))
+    medians = [quartile_of_sorted(values, size)]
+    del ordered, values  # this is where memory peaks
+    medians.append(quartile_of_sorted(sorted_in_groups(key, queued)[1], size))
     named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
     return {name: np.where(size > 0, median, -1) for name, median in named}
 
