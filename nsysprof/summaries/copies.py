@@ -101,7 +101,9 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
         for values in (length, size, _beside_kernels(trace, ops), small, np.where(small, size, 0))
     )
     rate = _part(size_bytes * 1e9, sum_ns)
-    each = (size[timed] * 1e9 / length[timed]).astype(np.int64)
+    each = np.minimum(size[timed] * 1e9 / length[timed], 1e18).astype(
+        np.int64
+    )  # a spoiled size may be any number
     median = grouped_quartiles(row[timed], each, len(first)).median
     codes = {name: key.codes[first] for name, key in keys.items()}
     link = rate / _link(trace, codes["gpu"], codes["operation"])

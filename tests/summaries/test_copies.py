@@ -125,6 +125,12 @@ def test_sizes_below_zero_are_nothing(trace: MakeTrace) -> None:
     assert (row["operation"], row["count"], row["size_bytes"], row["sum_ns"]) == ("memset", 2, 8, 3)
 
 
+def test_a_size_beyond_all_numbers_has_a_rate(trace: MakeTrace) -> None:
+    """Of a damaged row with as many bytes as fit, in 1 ns."""
+    [row] = rows_of(trace(launch_memset((1, 2), (3, 4), id=1, bytes=(1 << 63) - 1)))
+    assert (row["size_bytes"], row["median_bytes_per_s"]) == ((1 << 63) - 1, 10**18)
+
+
 def test_replayed_copies_keep_their_call(trace: MakeTrace) -> None:
     """Also where graphs are read as captured: the launch of the graph made them."""
     launch = Launch(1, 2, 5, api="cudaGraphLaunch")
