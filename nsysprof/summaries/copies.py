@@ -156,8 +156,10 @@ def _beside_kernels(trace: Trace, ops: Index) -> Ints:
     """Find for how long kernels run beside each of these ops, on its GPU."""
     start, end, kind, gpu = trace.ops.start, trace.ops.end, trace.ops.kind, trace.op_gpu[ops]
     computes = np.where((kind == KERNEL) | (kind == GRAPH), trace.op_gpu, -1).astype(np.int16)
-    kernels = {number: np.flatnonzero(computes == number) for number in np.unique(gpu).tolist()}
-    lines = {number: merge(start[rows], end[rows]) for number, rows in kernels.items()}
+    order, lines = np.argsort(computes, kind="stable"), {}  # by radix
+    for number in np.unique(gpu).tolist():
+        rows = order[slice(*np.searchsorted(computes, (number, number + 1), sorter=order))]
+        lines[number] = merge(start[rows], end[rows])
     return covered_by(lines, gpu, start[ops], end[ops])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 from nsysprof.core.text import join_words, plural
@@ -259,6 +260,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+@cache
 def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> str:
     """What usually helps against a wait; empty where nothing is known."""
     code = activity == "code" and not culprit.startswith("launch-bound")  # no call in its text
