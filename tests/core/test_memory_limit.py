@@ -18,10 +18,11 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from nsysprof.analyze.breakdown import BY, Breakdown, break_down
+from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.analyze.files import write_tables
 from nsysprof.analyze.timeline import Timeline, timeline
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.split import BY
 from nsysprof.core import arena as arena_module
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, default_limit, parse_size
 from nsysprof.errors import NsysprofError

@@ -61,9 +61,9 @@ def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
     )
     found = details_of(path)
     with open_report(path) as report:
-        trace = read_tables(report)
-    assert trace.ops.kind.tolist() == [0, 1, 2, 3]
-    assert trace.copy_sizes().tolist() == [-1, 5, 77, -1]
+        read = read_tables(report)
+    assert read.ops.kind.tolist() == [0, 1, 2, 3]
+    assert read.copy_sizes().tolist() == [-1, 5, 77, -1]
     assert found.correlation.tolist() == [1, 0, 3, 4]
     assert [grid_text(grid) for grid in found.grid.tolist()] == ["3x2", "", "", ""]
     assert [side.tolist() for side in unpacked(found.block)] == [[64, 0, 0, 0], [4, 0, 0, 0], [1, 0, 0, 0]]
