@@ -56,7 +56,12 @@ def draw(plan: Plan) -> Figure:
 
 def picture(plan: Plan) -> bytes:
     """Draw a plan as a PNG picture; equal plans give equal bytes."""
-    canvas = draw(plan).canvas
+    return figure_png(draw(plan))
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A figure of this kit as a PNG picture; equal figures give equal bytes."""
+    canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
     with style():
         canvas.draw()  # type: ignore[no-untyped-call]
