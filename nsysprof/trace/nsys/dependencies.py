@@ -20,8 +20,6 @@ _NEVER_RECORDED = 0  # eventSyncId of a wait for an event that nobody recorded
 _BLOCKING, _NULL = 1, 3  # flags of a stream
 _PROCESS = ~0xFFFFFF
 
-_Keys = tuple[NDArray[np.int64], ...]
-
 
 def read_dependencies(source: Source, trace: Trace) -> Dependencies:
     """The `Dependencies` of the streams of a trace, empty where none were recorded."""
