@@ -82,7 +82,9 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     ops, size = trace.copy_ops[some], np.maximum(trace.copies.size_bytes[some], 0)
     length = trace.ops.end[ops] - trace.ops.start[ops]
     owner, labels = np.append(attribution.owner, -1)[trace.ops.launch[ops]], device_labels(trace)
-    call = np.append(recorded.launches.name, -1)[recorded.ops.launch[ops]]
+    once: dict[str, int] = {}  # a name may have two codes: of calls that failed, and of others
+    first_code = [*(once.setdefault(name, code) for code, name in enumerate(trace.call_names)), -1]
+    call = np.array(first_code)[np.append(recorded.launches.name, -1)[recorded.ops.launch[ops]]]
     source, destination = trace.copies.source[some], trace.copies.destination[some]
     keys = {
         "merged_path": Texts(np.append(asked.merged_of, -1)[owner], [*asked.merged, ""]),
@@ -174,7 +176,9 @@ def _by_direction(rows: ColumnTable) -> ColumnTable:
             np.where(waits, rows["size_bytes"], 0),
         )
     )
-    at_peak = np.bincount(group, rows["link_share"] * rows["sum_ns"], len(first))
+    at_peak = np.bincount(
+        group, np.where(rows["sum_ns"] > 0, rows["link_share"] * rows["sum_ns"], 0), len(first)
+    )
     path = rows.texts("merged_path")
     shown = ColumnTable(
         {

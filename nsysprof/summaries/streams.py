@@ -80,7 +80,7 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
 def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
     share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
-    several = np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
+    several = busy > 0 and np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
     finding = (
         f"Streams: {len(rows):,} with GPU work; two or more run at once for {share} of the time GPUs are busy"
     )

@@ -76,7 +76,7 @@ def _range_names(source: Source, rows: list[tuple[int, ...]]) -> list[RangeName]
     out = []
     for kind, name, file, function, line in rows:
         short = strings.get(file, "").rpartition("/")[2]
-        place = (strings[file] if alike[short] > 1 else short) or strings.get(function, "")
+        place = (strings.get(file, "") if alike[short] > 1 else short) or strings.get(function, "")
         at = f"@{place}" + f":{line}" * (line > 0) if place else ""
         out.append(RangeName(f"{strings.get(name) or f'{_DOMAINS[kind]} call'}{at}", _DOMAINS[kind]))
     return out
