@@ -71,7 +71,7 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
-        "findings": breakdown.waits.records() if breakdown.waits else [],
+        "findings": breakdown.waits.records() if breakdown.waits else None,
         "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),

@@ -33,7 +33,7 @@ DEFAULT_MERGE = ("iter*", "step*")
 # With both of these, other names of steps merge, too (`Iteration 7`, `train_step_12`, `ProfilerStep#3`), and words that
 # may also stand for sizes (`batch 4`) where their numbers follow one another.
 _STEP = re.compile(rf"((?:[^\W\d]|[ .-])*(?:iter|step|iteration)){_NUMBERED}", re.IGNORECASE)
-_COUNTED = re.compile(rf"((?:(?:micro|mini)[ _-]?)?batch|epoch|token|frame){_NUMBERED}", re.IGNORECASE)
+_COUNTED = re.compile(r"((?:(?:micro|mini)[ _-]?)?batch|epoch|token|frame)[ _:#=.\-]*\d{1,18}", re.IGNORECASE)
 _LEAST_COUNTED = 3
 # What stands for a path where all of a trace is meant.
 WHOLE_TRACE = "whole trace"

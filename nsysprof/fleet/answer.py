@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.core.text import join_first
+from nsysprof.core.text import join_first, plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportFailure
@@ -122,7 +122,7 @@ def fleet_answer(
     failures = [answer for answer in answers if isinstance(answer, ReportFailure)]
     if not good:
         first = failures[0]
-        more = f" (and {len(failures) - 1} reports more)" if len(failures) > 1 else ""
+        more = f" (and {plural(len(failures) - 1, 'report')} more)" if len(failures) > 1 else ""
         raise NsysprofError(f"{first.reason}{more}", first.hint)
     identity = identify_ranks(answers, rank_from)
     path = _iteration_path(identity.ranks, (options or {}).get("per"))

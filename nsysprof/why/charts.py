@@ -74,7 +74,7 @@ def title_of(answer: Why, path: str) -> str:
     """The largest finding on a path, or that there is none, as a sentence."""
     name, found = one_line(path, _PATH), answer.findings[path]
     if not found:
-        return f"{name}: nothing to gain, no wait takes 3 % of a window"
+        return f"{name}: nothing to gain, no wait that can be mended takes 3 % of a window"
     return f"In {name} {found[0].headline}"
 
 

@@ -192,7 +192,9 @@ def _finding(
     amount = f"{format_ns(ns)}{each}, {format_share(share)} of {of}"
     who = "a stream" if top["cause"] == "compute" else gpu
     where = "" if gpu == "the GPU" or text.startswith(gpu) else f" on {gpu}"
-    hint = hint_for(top["cause"], top["activity"], text.split(", exposed by ")[0], top["exposed_by"])
+    sent = top["activity"] == "code" and "(HtoD" in top["exposed_by"]  # a copy that code does not depend on
+    exposed_by = "" if sent else top["exposed_by"]
+    hint = hint_for(top["cause"], top["activity"], text.split(", exposed by ")[0], exposed_by)
     if (
         top["activity"] == "launch calls"
         and "Launch" in top["culprit"]
@@ -234,7 +236,11 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         _LOADING,
     ),
     ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
-    ("host", "DeviceSynchronize", "drop torch.cuda.synchronize(), or do it where the host is idle anyway"),
+    (
+        "host",
+        "DeviceSynchronize",
+        "drop the synchronization of the device (torch.cuda.synchronize()), or do it where the host is idle anyway",
+    ),
     ("host", "Synchronize", "drop the synchronization, or move it to where the host has nothing else to do"),
     (
         "host",

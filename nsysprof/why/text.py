@@ -138,7 +138,7 @@ _LABELS = {
 
 def _sentences(found: list[Finding]) -> Iterator[str]:
     if not found:
-        yield "Nothing to gain: no wait takes 3 % of a window."
+        yield "Nothing to gain: no wait that can be mended takes 3 % of a window."
     for number, finding in enumerate(found, 1):
         yield wrap(f"{number}. {finding.text}.", "", "   ")
         if finding.hint:

@@ -329,3 +329,4 @@ def test_words_that_may_be_sizes_merge_where_they_count() -> None:
     assert merged_names(steps) == ["batch*"] * 3 + ["micro-batch*"] * 3
     sizes = ["batch 16", "batch 32", "batch 64", "epoch 0", "epoch 1"]
     assert merged_names(sizes) == sizes
+    assert merged_names(["batch " + "1" * 5_000]) == ["batch " + "1" * 5_000]

@@ -320,7 +320,7 @@ def test_a_name_that_is_no_utf8_is_written_out(trace: MakeTrace, tmp_path: Path)
 
 def test_nothing_but_failures_is_an_error() -> None:
     """With the reason of the first."""
-    with pytest.raises(NsysprofError, match=r"a: empty file \(and 1 reports more\)"):
+    with pytest.raises(NsysprofError, match=r"a: empty file \(and 1 report more\)"):
         fleet_answer([ReportFailure("a", "a: empty file"), ReportFailure("b", "b: empty file")])
 
 

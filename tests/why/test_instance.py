@@ -122,7 +122,9 @@ def test_a_kernel_that_another_stream_waits_for_stands_apart(trace: MakeTrace) -
 def test_a_healthy_run_has_nothing_to_gain(trace: MakeTrace) -> None:
     """The title says so, and blames nobody."""
     answer = account(trace(*steps((0, 0, 0), 100_000_000)))
-    assert title_of(answer, "step") == "step: nothing to gain, no wait takes 3 % of a window"
+    assert (
+        title_of(answer, "step") == "step: nothing to gain, no wait that can be mended takes 3 % of a window"
+    )
 
 
 def test_the_picture_shows_the_wait_of_its_title(trace: MakeTrace) -> None:
