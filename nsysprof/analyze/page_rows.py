@@ -12,6 +12,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.subject import group_legend, group_notes
 from nsysprof.analyze.timeline import MAX_THREADS, choose_lanes, processes_by_gpu, ranked_threads, timeline
+from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
 from nsysprof.core.intervals import Index, Ints, column_edges
@@ -21,6 +22,7 @@ from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import PageRow, busy_shares, clip, longest, op_leads, op_names, pack
 from nsysprof.summaries.memory import gpu_memory, most_live
+from nsysprof.trace.details import NO_HOST_CALLS
 from nsysprof.trace.trace import START_END, pid_of, recorded_as
 
 # What a page holds one by one, the longest of each; ops that are more are in columns all the same.
@@ -29,6 +31,8 @@ _LANES = 2  # for ranges that cross
 # Threads drawn, and how many levels their ranges get: on the host, and on the GPU.
 _LEVELS = ((2, 6, 4), (4, 4, 2), (MAX_THREADS, 3, 1))
 _NAME, _LABEL = 160, 44
+# The first view is so many times as long as the representative stretch, unless that is nearly the whole time.
+_FIRST_SHOWN, _NEARLY_ALL = 5, 0.5
 
 
 def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
@@ -47,6 +51,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
     head = {
         "origin": origin,
         "views": views,
+        "first": _first_view(zoom, origin, length),
         "gpus": rows.gpus(),
         "families": FAMILIES,
         "groups": group_legend(breakdown.groups, [True] * len(breakdown.groups.labels)),
@@ -56,12 +61,24 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
     return pack(shown, length, head), timeline_title(answer), [*rows.notes, *group_notes(breakdown.groups)]
 
 
+def _first_view(zoom: Zoom | None, origin: int, length: int) -> tuple[int, int] | None:
+    """Choose what is shown first, in ns of the timeline: some instances around the representative one; None: all."""
+    if zoom is None:
+        return None
+    size = (zoom.end_ns - zoom.start_ns) * _FIRST_SHOWN
+    if size > length * _NEARLY_ALL:
+        return None
+    begin = min(max((zoom.start_ns + zoom.end_ns - size) // 2 - origin, 0), length - size)
+    return begin, begin + size
+
+
 class _Rows:
     """Makes the rows of one report, and keeps the texts that they use and notes on what is left out."""
 
     def __init__(self, breakdown: Breakdown, origin: int, length: int) -> None:
         self.breakdown, self.origin, self.length = breakdown, origin, length
         self.trace = breakdown.attribution.trace
+        self.calls = breakdown.attribution.launched.trace.other_calls or NO_HOST_CALLS
         self.notes: list[str] = []
         self.hidden = 0
 
@@ -73,6 +90,7 @@ class _Rows:
             "names": op_names(self.trace.op_names, kinds, self.breakdown.groups.of),
             "pathNames": [shorten(name, _NAME) for name in paths.names],
             "paths": [paths.parent.tolist(), paths.name.tolist(), tint],
+            "calls": [*zip(self.calls.names.texts, self.calls.names.waits.tolist(), strict=True)],
         }
 
     def gpus(self) -> list[dict[str, Any]]:
@@ -184,6 +202,7 @@ class _Rows:
             yield from self._range_rows(of_kind, start, end, group, f"{who} · {word}", self.levels[0])
             if not window:
                 yield from self._call_row(thread, group, f"{who} · launches")
+                yield from self._other_calls_row(thread, group, f"{who} · waits, other calls")
             working = of_kind[inside.launches[of_kind] > 0]
             start, end = inside.first_op_ns[working], inside.last_op_ns[working]
             yield from self._range_rows(
@@ -225,6 +244,18 @@ class _Rows:
         rows = rows[self.kept_calls[rows]]
         start, end = launches.start[rows], np.maximum(launches.end[rows], launches.start[rows])
         yield PageRow(group, label, "calls", *self._clipped(start, end), columns=(ops[rows],))
+
+    def _other_calls_row(self, thread: int, group: str, label: str) -> Iterator[PageRow]:
+        """Make the row of the host CUDA calls of a thread that launched nothing: synchronizations, allocations."""
+        calls = self.calls
+        code = np.searchsorted(calls.threads, self.trace.threads[thread])
+        if code == len(calls.threads) or calls.threads[code] != self.trace.threads[thread]:
+            return
+        rows = np.flatnonzero(calls.thread == code)
+        rows = rows[self._longest(calls.start[rows], calls.end[rows], MAX_CALLS, "other calls")]
+        rows = rows[np.argsort(calls.start[rows], kind="stable")]
+        start, end = self._clipped(calls.start[rows], np.maximum(calls.end[rows], calls.start[rows]))
+        yield PageRow(group, label, "others", start, end, columns=(calls.name[rows],))
 
 
 def range_extents(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:

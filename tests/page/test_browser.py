@@ -174,6 +174,12 @@ def view(driver: Driver) -> tuple[float, float]:
     return seen[0], seen[1]
 
 
+def all_shown(driver: Driver) -> tuple[float, float]:
+    """What the timeline shows after the button for all of it."""
+    driver.execute_script(f"({TIMELINE}).show(0, ({TIMELINE}).length)")
+    return view(driver)
+
+
 def picture(driver: Driver, name: str, width: int, height: int) -> np.ndarray[Any, Any]:
     """What is on the screen at that size; kept where `NSYSPROF_SCREENSHOTS` says."""
     from io import BytesIO
@@ -346,7 +352,89 @@ def test_a_chosen_range_shows_its_ops_and_its_time(page: Driver) -> None:
     assert len(shown(page, "#t-ops")) > 100
 
 
+def test_rows_are_copied_and_saved(page: Driver) -> None:
+    """The buttons of a table give the rows that can be seen, names in full and numbers as they are."""
+    page.execute_script(
+        "addEventListener('copy', event => window.copied = event.clipboardData.getData('text/plain'))"
+    )
+    search = found(page, "[data-for='t-ops'] [data-search]")[0]
+    search.send_keys("softmax flash")
+    found(page, "[data-for='t-ops'] button[title^='Copy']")[0].click()
+    assert page.execute_script("return window.copied").count("\n") == len(shown(page, "#t-ops"))
+    search.clear()
+    search.send_keys("softmax math::s4096")
+    found(page, "[data-for='t-ops'] button[title^='Copy']")[0].click()
+    head, *rows = page.execute_script("return window.copied").split("\n")
+    assert head.split("\t")[:2] == ["GPU op", "family"]
+    assert len(rows) == len(shown(page, "#t-ops")) > 0
+    sums = page.execute_script(
+        "return [...document.querySelectorAll('#t-ops tbody tr')].filter(r => !r.hidden).map(r => r.cells[5].dataset.v)"
+    )
+    assert [row.split("\t")[5] for row in rows] == sums
+    assert all(len(row.split("\t")[0]) > 60 for row in rows)
+
+
+def test_the_address_keeps_what_is_looked_at(browser: Driver, pages: Callable[..., Path]) -> None:
+    """Zoom, chosen range and searches stand in the address, and come back with it."""
+    folder = pages("analyze", str(RUN))
+    opened(browser, folder)
+    assert browser.execute_script("return location.hash") == ""
+    found(browser, "[data-for='t-ranges'] [data-search]")[0].send_keys("flash")
+    row = next(
+        r for r in found(browser, "#t-ranges tbody tr") if r.get_attribute("data-path") == "RUN::flash::S4096"
+    )
+    browser.execute_script("arguments[0].cells[0].click()", row)
+    browser.execute_script("arguments[0].click()", found(browser, ".controls button")[0])
+    before, ops, ranges = view(browser), shown(browser, "#t-ops"), shown(browser, "#t-ranges")
+    until(lambda: "range=" in browser.execute_script("return location.hash"))
+    address = browser.current_url
+    browser.get("about:blank")
+    browser.get(address)
+    until(lambda: browser.execute_script(f"return ({TIMELINE})?.draws > 0"))
+    assert view(browser) == pytest.approx(before, abs=1)
+    assert shown(browser, "#t-ops") == ops
+    assert shown(browser, "#t-ranges") == ranges
+
+
 # ---- the timeline
+
+
+def test_the_first_view_is_of_steady_work(page: Driver) -> None:
+    """What is shown first are a few instances of the range with most work, not the start of the program."""
+    low, high = view(page)
+    whole = page.execute_script(f"return ({TIMELINE}).length")
+    assert high - low < whole / 20
+    names = page.execute_script(f"""const t = {TIMELINE};
+        return t.rows.filter(row => row.kind === 'ranges').flatMap(row => {{
+          const [first, last] = t.visible(row);
+          return [...Array(last - first).keys()].map(i => t.title(row, first + i));
+        }})""")
+    assert {"RUN::math::S4096", "iter31"} <= set(names)
+
+
+def test_the_timeline_is_searched(page: Driver) -> None:
+    """Words find marks of every lane, and Enter goes from one to the next in the order of time."""
+    search = found(page, ".controls input")[0]
+    search.send_keys("RUN::flash")
+    until(lambda: "found" in found(page, ".controls .count")[0].text)
+    times = []
+    for _ in range(3):
+        search.send_keys("\n")
+        times.append(page.execute_script(f"return ({TIMELINE}).current.row.start[({TIMELINE}).current.at]"))
+    assert times == sorted(times)
+    assert "RUN::flash" in found(page, ".tip b")[0].text
+    search.clear()
+    search.send_keys("cudaDeviceSynchronize")
+    search.send_keys("\n")
+    assert "waits for the GPU" in found(page, ".tip")[0].text
+
+
+def test_empty_lanes_fold(page: Driver) -> None:
+    """A lane that has nothing in the view is a line once that has settled, and as high as ever when it has."""
+    heights = f"return ({TIMELINE}).rows.map(row => row.height)"
+    until(lambda: 4 in page.execute_script(heights))
+    all_shown(page)
+    until(lambda: 4 not in page.execute_script(heights))
 
 
 def test_the_timeline_zooms_and_pans(page: Driver) -> None:
@@ -355,7 +443,7 @@ def test_the_timeline_zooms_and_pans(page: Driver) -> None:
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
     from selenium.webdriver.common.keys import Keys
 
-    whole = view(page)
+    whole = all_shown(page)
     size = whole[1] - whole[0]
     found(page, ".controls button")[0].click()
     until(lambda: view(page)[1] - view(page)[0] == pytest.approx(size / 2))
@@ -438,7 +526,7 @@ def test_the_overview_selects_a_stretch(page: Driver) -> None:
     """Dragging over the busy curve shows that part below."""
     from selenium.webdriver.common.action_chains import ActionChains
 
-    whole = view(page)
+    whole = all_shown(page)
     over = found(page, ".u-over")[0]
     actions = ActionChains(page).move_to_element_with_offset(over, -100, 0).click_and_hold()
     actions.move_by_offset(200, 0).release().perform()

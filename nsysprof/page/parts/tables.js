@@ -2,11 +2,68 @@
 "use strict";
 document.documentElement.classList.add("ready");
 
+// What a reader looks at stands in the address (`#view=0-5000&range=step*`), so that it can be passed on.
+const pageState = (() => {
+  const state = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+  let waiting = 0;
+  addEventListener("hashchange", () => location.hash.includes("=") && location.reload());
+  return {
+    get: (name) => state.get(name) || "",
+    set: (name, value) => {
+      if (value) state.set(name, value);
+      else state.delete(name);
+      clearTimeout(waiting); // browsers allow a hundred changes in half a minute
+      waiting = setTimeout(() => history.replaceState(null, "", `#${state}`), 300);
+    },
+  };
+})();
+
 (() => {
   const FOLDED_FROM = 60; // rows of a tree that begins folded
   const names = document.getElementById("op-names");
   const fullName = (row) => (row.dataset.n ? names.children[Number(row.dataset.n)].textContent : "");
   const number = (cell) => (cell ? Number(cell.dataset.v ?? NaN) : NaN);
+
+  // Buttons that copy the rows shown, for a spreadsheet, or save them as CSV: numbers as they are, names in full.
+  function sharing(table) {
+    let tools = document.querySelector(`[data-for="${table.id}"]`);
+    if (!tools) {
+      tools = document.createElement("div");
+      tools.className = "tools share";
+      table.parentElement.before(tools);
+    }
+    const lines = () => [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell, at) => {
+      if (!at && row.dataset.path) return row.dataset.path;
+      return (!at && row.dataset.n && fullName(row)) || (cell.dataset.v ?? cell.textContent.trim());
+    }));
+    const quote = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const button = (label, title, action) => {
+      const made = document.createElement("button");
+      Object.assign(made, { type: "button", textContent: label, title });
+      made.addEventListener("click", () => {
+        action();
+        made.textContent = "Done";
+        setTimeout(() => (made.textContent = label), 1200);
+      });
+      tools.append(made);
+    };
+    button("Copy", "Copy these rows, for a spreadsheet", () => {
+      const text = lines().map((row) => row.map((cell) => cell.replace(/\s+/g, " ")).join("\t")).join("\n");
+      document.addEventListener("copy", (event) => {
+        event.clipboardData.setData("text/plain", text);
+        event.preventDefault();
+      }, { once: true });
+      document.execCommand("copy");
+    });
+    button("CSV", "Save these rows as a CSV file", () => {
+      const link = document.createElement("a");
+      const text = lines().map((row) => row.map(quote).join(",")).join("\n");
+      link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: "text/csv" }));
+      link.download = `${(table.caption?.textContent || table.id.replace(/^t-/, "") || "table").replace(/[^\w.-]+/g, "-")}.csv`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  }
 
   function grid(table) {
     const body = table.tBodies[0];
@@ -93,6 +150,7 @@ document.documentElement.classList.add("ready");
       for (const other of rows) other.classList.remove("chosen");
       if (!same) row.classList.add("chosen");
       if (!tree) return;
+      pageState.set("range", same ? "" : row.dataset.path);
       const inside = new Set();
       for (const other of rows) {
         for (let at = other; at; at = up(at)) if (at === row) inside.add(other.dataset.id);
@@ -125,7 +183,10 @@ document.documentElement.classList.add("ready");
       } else return;
       event.preventDefault();
     });
-    search.addEventListener("input", refresh);
+    search.addEventListener("input", () => {
+      pageState.set(table.id, search.value);
+      refresh();
+    });
     for (const [name, is] of [["expand", true], ["collapse", false]]) {
       const button = tools.querySelector(`[data-${name}]`);
       if (!button) continue;
@@ -143,14 +204,26 @@ document.documentElement.classList.add("ready");
       });
       reset.addEventListener("click", () => {
         document.querySelectorAll("tr.chosen").forEach((row) => row.classList.remove("chosen"));
+        pageState.set("range", "");
         document.dispatchEvent(new CustomEvent("nsysprof-range", { detail: null }));
       });
     }
     if (tree && all > FOLDED_FROM) rows.forEach((row) => setOpen(row, false));
+    search.value = pageState.get(table.id);
     refresh();
+    restored.push(() => {
+      const row = tree && rows.find((each) => each.dataset.path === pageState.get("range"));
+      if (!row) return;
+      for (let at = up(row); at; at = up(at)) setOpen(at, true);
+      refresh();
+      choose(row);
+    });
   }
 
+  const restored = []; // once all tables listen to each other
   document.querySelectorAll("table.grid").forEach(grid);
+  document.querySelectorAll("table.grid, .wide>table.plain").forEach(sharing);
+  for (const restore of restored) restore();
 
   document.getElementById("t-ops")?.addEventListener("pointerover", (event) => {
     const row = event.target.closest("tr[data-n]");

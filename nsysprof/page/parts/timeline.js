@@ -1,10 +1,12 @@
 // The timeline: lanes on a canvas, drawn at the level of detail that the pixels can show; the overview is uPlot's.
 "use strict";
 (() => {
-  const HEIGHT = { ops: 34, ranges: 20, calls: 14, gaps: 14, waits: 26, memory: 34 };
-  const [HEADING, AXIS, GAP, RIGHT] = [21, 24, 3, 10];
+  const HEIGHT = { ops: 34, ranges: 20, calls: 14, others: 14, gaps: 14, waits: 26, memory: 34 };
+  const [HEADING, AXIS, GAP, RIGHT, FOLDED] = [21, 24, 3, 10, 4];
+  const SETTLED = 350; // ms after which a view that no longer moves folds the lanes that are empty in it
   const FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif';
   const [INK, FAINT, RULE, IDLE, ACCENT, MEMORY] = ["#1a1a1a", "#595959", "#e2e2e2", "#d0d0d0", "#0127bb", "#8a8f99"];
+  const [WAITING, OTHER, FOUND] = ["#b03a0c", "#9aa0aa", "#d0006f"];
   const GPU_COLOURS = ["#0127bb", "#c44916", "#179c83", "#8055c1"];
   const NOTHING = 255;
   const { bytes, labelled, place, ticks, time, unpack } = timelineData;
@@ -26,7 +28,12 @@
   class Timeline {
     constructor(figure, head) {
       Object.assign(this, { figure, head, rows: head.rows, length: head.length });
-      this.view = { from: 0, to: head.length };
+      this.named = head.gpus.length > 0; // the only timeline of its page: the address keeps its view
+      const kept = this.named ? pageState.get("view").split("-").map(Number) : [];
+      const [from, to] = kept.length === 2 && kept[0] < kept[1] ? kept : head.first || [0, head.length];
+      this.view = { from, to };
+      this.folded = new Set();
+      this.found = null; // of what is searched: for each row the marks
       this.colours = head.groups.map(([, colour]) => colour);
       this.letters = this.colours.map((colour) => (dark(colour) ? "#fff" : "#000"));
       this.draws = 0;
@@ -43,7 +50,7 @@
         const made = element("button", "", label);
         made.type = "button";
         made.title = title;
-        made.setAttribute("aria-label", title);
+        if (label.length < 2) made.setAttribute("aria-label", title);
         made.addEventListener("click", action);
         controls.append(made);
       };
@@ -56,6 +63,14 @@
         const short = name.length > 48 ? `${name.slice(0, 47)}…` : name;
         button(this.head.gpus.length ? `Close up: ${short}` : short, `Show ${name}`, () => this.show(from, to));
       }
+      const search = element("input");
+      Object.assign(search, { type: "search", placeholder: "Find in the timeline", spellcheck: false });
+      search.setAttribute("aria-label", "Find in the timeline: Enter goes to the next");
+      search.addEventListener("input", () => this.search(search.value));
+      search.addEventListener("keydown", (event) => event.key === "Enter" && this.next(event.shiftKey ? -1 : 1));
+      this.hits = element("span", "count");
+      this.hits.setAttribute("aria-live", "polite");
+      controls.append(search, this.hits);
       this.where = element("span", "where");
       controls.append(this.where);
       this.plate = element("div", "plate");
@@ -81,6 +96,20 @@
       this.figure.querySelector("figcaption").after(controls, this.plate, legend, hint);
     }
 
+    // Lanes in which the view has nothing are folded to a line, once the view has settled.
+    fold() {
+      clearTimeout(this.settling);
+      this.settling = setTimeout(() => {
+        const empty = this.rows.filter((row) => {
+          const [low, high] = this.visible(row);
+          return low >= high;
+        });
+        if (this.dragging || (empty.length === this.folded.size && empty.every((row) => this.folded.has(row)))) return;
+        this.folded = new Set(empty.length < this.rows.length ? empty : []);
+        this.size();
+      }, SETTLED);
+    }
+
     layout() {
       let y = AXIS;
       let group = null;
@@ -92,9 +121,10 @@
           [group, label] = [row.group, null];
           y += HEADING;
         }
-        row.named = row.label !== label;
-        label = row.label;
-        [row.y, row.height] = [y, HEIGHT[row.kind]];
+        const folded = this.folded.has(row);
+        row.named = row.label !== label && !folded;
+        if (!folded) label = row.label;
+        [row.y, row.height] = [y, folded ? FOLDED : HEIGHT[row.kind]];
         y += row.height + GAP;
       }
       this.height = y + 4;
@@ -106,12 +136,16 @@
       this.width = width;
       this.left = width < 640 ? 92 : 212;
       this.inner = width - this.left - RIGHT;
+      this.makeOverview();
+      this.size();
+    }
+
+    size() {
       this.layout();
       this.ratio = Math.min(devicePixelRatio || 1, 2);
-      this.canvas.width = Math.round(width * this.ratio);
+      this.canvas.width = Math.round(this.width * this.ratio);
       this.canvas.height = Math.round(this.height * this.ratio);
       this.canvas.style.height = `${this.height}px`;
-      this.makeOverview();
       this.draw();
     }
 
@@ -163,6 +197,7 @@
       const size = Math.min(Math.max(to - from, least), this.length);
       const begin = Math.min(Math.max((from + to - size) / 2, 0), this.length - size);
       this.view = { from: begin, to: begin + size };
+      this.moved = true;
       this.redraw();
     }
 
@@ -172,6 +207,7 @@
       const share = (around - from) / (to - from);
       const begin = Math.min(Math.max(around - share * size, 0), this.length - size);
       this.view = { from: begin, to: begin + size };
+      this.moved = true;
       this.redraw();
     }
 
@@ -216,6 +252,7 @@
         else if (row.kind === "memory") this.drawSteps(pen, row);
         else this.drawMarks(pen, row);
       }
+      this.drawFound(pen);
       this.drawCurrent(pen);
       pen.restore();
       this.drawLabels(pen);
@@ -223,6 +260,8 @@
       const shown = to - from >= this.length ? `all ${time(this.length)}` : `${time(to - from)} from ${time(from, 7)}`;
       this.where.textContent = `Shown: ${shown}`;
       this.select();
+      this.fold();
+      if (this.named && this.moved) pageState.set("view", `${Math.round(from)}-${Math.round(to)}`);
       this.draws += 1;
       this.drawn = { ms: performance.now() - began, boxes: this.boxes };
     }
@@ -261,8 +300,7 @@
       pen.fillStyle = FAINT;
       for (const row of this.rows) {
         if (!row.named) continue;
-        const label = this.left > 100 ? row.label : row.label.replace(/^thread \d+ · |^GPU (\d+) · /, "");
-        pen.fillText(this.fit(pen, label, this.left - 18), 10, row.y + row.height / 2);
+        pen.fillText(this.fitEnds(pen, row.label, this.left - 18), 10, row.y + row.height / 2);
       }
     }
 
@@ -276,6 +314,16 @@
         else high = middle - 1;
       }
       return low > 1 ? `${text.slice(0, low)}…` : "";
+    }
+
+    // Labels of lanes differ at their end as often as at their beginning: what is cut out is the middle.
+    fitEnds(pen, text, width) {
+      if (pen.measureText(text).width <= width) return text;
+      for (let left = text.length - 1; left > 2; left--) {
+        const short = `${text.slice(0, Math.floor(left / 2))}…${text.slice(text.length - Math.ceil(left / 2))}`;
+        if (pen.measureText(short).width <= width) return short;
+      }
+      return "";
     }
 
     visible(row) {
@@ -358,6 +406,7 @@
 
     colour(row, at) {
       if (row.kind === "calls") return INK;
+      if (row.kind === "others") return this.head.calls[row.data[0][at]][1] ? WAITING : OTHER;
       if (row.kind === "gaps") return IDLE;
       if (row.kind === "waits") return this.head.waits[row.data[0][at]][1];
       return this.head.tints[this.head.paths[2][row.data[0][at]]];
@@ -389,8 +438,8 @@
         some = null;
         const width = Math.max(right - left, 0.8);
         drawn(this.colour(row, i), left, width > 4 ? width - 0.8 : width);
-        if ((row.kind === "ranges" || row.kind === "waits") && width > 26) {
-          pen.fillStyle = row.kind === "waits" && dark(this.colour(row, i)) ? "#fff" : INK;
+        if (["ranges", "waits", "others"].includes(row.kind) && width > 26) {
+          pen.fillStyle = row.kind !== "ranges" && dark(this.colour(row, i)) ? "#fff" : INK;
           pen.fillText(this.fit(pen, this.title(row, i), width - 8), left + 4, row.y + row.height / 2 + 0.5);
         }
         if (row.kind === "waits" && row.data[0][i]) this.shade(pen, this.colour(row, i), left, width, row);
@@ -413,6 +462,7 @@
 
     // What a mark is called: a range by its name, a wait by its culprit.
     title(row, at) {
+      if (row.kind === "others") return this.head.calls[row.data[0][at]][0];
       if (row.kind === "waits") return this.head.waitTexts[row.data[1][at]] || this.head.waits[row.data[0][at]][0];
       return this.head.pathNames[this.head.paths[1][row.data[0][at]]];
     }
@@ -423,6 +473,23 @@
       pen.fillStyle = colour;
       pen.fillRect(left, row.y + row.height, width, this.height - row.y - row.height);
       pen.globalAlpha = 1;
+    }
+
+    // What is searched has a stroke above each mark; marks that share a pixel share it.
+    drawFound(pen) {
+      if (!this.found) return;
+      pen.fillStyle = FOUND;
+      for (const row of this.rows) {
+        let edge = -1;
+        const [low, high] = this.visible(row);
+        for (let i = low; i < high; i++) {
+          const left = this.x(row.start[i]);
+          if (!this.found.has(row) || !this.found.get(row)(i) || left <= edge) continue;
+          const width = Math.max(this.x(row.end[i]) - left, 2);
+          pen.fillRect(left, row.y - 2, width, 3);
+          edge = left + width;
+        }
+      }
     }
 
     drawCurrent(pen) {
@@ -445,6 +512,53 @@
       pen.lineTo(left, row.y + row.height);
       pen.stroke();
       pen.setLineDash([]);
+    }
+
+    // ---- searching
+
+    // What a mark is found by, for each code of its first column.
+    texts(row) {
+      const { names, pathNames, paths, calls, waitTexts } = this.head;
+      if (row.kind === "ops") return names.map(([text, family, , cause]) => `${text} ${this.head.families[family]} ${cause}`);
+      if (row.kind === "ranges") return paths[1].map((name) => pathNames[name]);
+      if (row.kind === "others") return calls.map(([text]) => text);
+      return row.kind === "waits" ? [] : null;
+    }
+
+    search(text) {
+      const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+      this.found = null;
+      let count = 0;
+      if (words.length) {
+        this.found = new Map();
+        for (const row of this.rows) {
+          const texts = this.texts(row);
+          if (!texts) continue;
+          const all = (each) => words.every((word) => each.toLowerCase().includes(word));
+          const hit = texts.map(all);
+          const is = row.kind === "waits" ? (at) => all(this.title(row, at)) : (at) => hit[row.data[0][at]];
+          this.found.set(row, is);
+          for (let at = 0; at < row.marks; at++) count += is(at) ? 1 : 0;
+        }
+      }
+      this.hits.textContent = words.length ? `${count.toLocaleString("en")} found${count ? ", Enter: next" : ""}` : "";
+      this.tell(null);
+    }
+
+    // The next mark that was searched, in the order of time.
+    next(by) {
+      if (!this.found) return;
+      const now = this.current ? this.current.row.start[this.current.at] : this.view.from - by;
+      let best = null;
+      for (const [row, is] of this.found) {
+        for (let at = 0; at < row.marks; at++) {
+          const off = (row.start[at] - now) * by;
+          if (!is(at) || off < 0 || (best && off >= best.off)) continue;
+          if (off === 0 && this.current && (row !== this.current.row || at === this.current.at)) continue;
+          best = { row, at, off };
+        }
+      }
+      if (best) this.goTo(best.row, best.at);
     }
 
     // ---- facts
@@ -489,6 +603,7 @@
       }
       if (row.kind === "waits") return [this.title(row, at), [value(0) ? "cause" : "is", this.head.waits[value(0)][0]], ["time", when]];
       if (row.kind === "gaps") return [this.head.gaps[value(0)], ["time", when]];
+      if (row.kind === "others") return [this.title(row, at), ["is", this.head.calls[value(0)][1] ? "a call that waits for the GPU" : "a CUDA call"], ["time", when]];
       if (row.kind === "memory") return [`${bytes(value(0))} allocated`, ["time", when], ["at most", bytes(row.most)]];
       return ["Host call that launched work", ["time", when], ...(value(0) > 1 ? [["ops", value(0).toLocaleString("en")]] : [])];
     }
@@ -542,6 +657,7 @@
       canvas.addEventListener("pointerdown", (event) => {
         canvas.focus({ preventScroll: true });
         drag = { x: event.clientX, view: { ...this.view } };
+        this.dragging = true;
         canvas.setPointerCapture(event.pointerId);
       });
       canvas.addEventListener("pointermove", (event) => {
@@ -551,7 +667,11 @@
         if (Math.abs(drag.x - event.clientX) > 2) this.tell(null);
         this.show(drag.view.from + by, drag.view.to + by);
       });
-      for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => (drag = null));
+      for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => {
+        drag = null;
+        this.dragging = false;
+        this.fold();
+      });
       canvas.addEventListener("pointerleave", () => drag || this.tell(null));
       canvas.addEventListener("dblclick", (event) => {
         const found = this.find(...spot(event));
@@ -584,7 +704,7 @@
       new ResizeObserver(() => this.resize()).observe(this.plate);
       if (!this.head.gpus.length) return;
       document.addEventListener("nsysprof-range", ({ detail }) => {
-        if (!detail) return this.show(0, this.length);
+        if (!detail) return this.show(...(this.head.first || [0, this.length]));
         const [from, to] = [detail.start - this.head.origin, detail.end - this.head.origin];
         const margin = (to - from) * 0.05;
         this.show(from - margin, to + margin);
