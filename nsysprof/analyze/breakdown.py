@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.findings import Waits, main_waits
+from nsysprof.analyze.findings import Waits, find, main_waits
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import (
     chosen_totals,
@@ -56,6 +56,8 @@ from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_sli
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nsysprof.why.findings import Finding
 
 
 def _frame(table: str) -> cached_property[pd.DataFrame]:
@@ -109,7 +111,7 @@ class Breakdown:
     @cached_property
     def totals(self) -> dict[str, int]:
         """The `totals` of the whole report, and with ``select`` the `chosen_totals`."""
-        if self.options["select"] is None:
+        if not self.narrowed:
             return totals(self.attribution)
         return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
@@ -146,6 +148,16 @@ class Breakdown:
     def waits(self) -> Waits | None:
         """The `Waits` of the ranges that repeat, as `main_waits` finds them."""
         return main_waits(self)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What to mend first: at most five, those that can win the most time first; none where nothing is."""
+        return find(self)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the answer holds some ranges only, those of ``select``."""
+        return self.options["select"] is not None
 
     @cached_property
     def graph_counts(self) -> GraphCounts:
@@ -362,7 +374,7 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
     for part, row in answer.parts:
-        own, own_merged = kernel_tables(part, paths, unowned=answer.options["select"] is None)
+        own, own_merged = kernel_tables(part, paths, unowned=not answer.narrowed)
         owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
         tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds), "path"))
         merged.append(_by_row(answer, own_merged, row[own_merged["path"]]))
@@ -385,7 +397,7 @@ def _whole_kernels(answer: Breakdown) -> ColumnTable:
         kernels, merged = answer.columns("kernels"), answer.columns("merged_kernels")
         return ColumnTable({**merged.columns, **{name: kernels[name] for name in LAUNCH}})
     paths = np.full_like(answer.paths.of, -1), answer.merged_paths.of
-    unowned = answer.options["select"] is None
+    unowned = not answer.narrowed
     tables = [kernel_tables(part, paths, unowned=unowned, whole=True)[1] for part, _ in answer.parts]
     return _labelled(answer, [_by_row(answer, table, table["path"]) for table in tables])
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.findings import records
 from nsysprof.core.columns import ColumnTable
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
@@ -71,7 +72,7 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
-        "findings": breakdown.waits.records() if breakdown.waits else None,
+        "findings": records(breakdown),
         "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),

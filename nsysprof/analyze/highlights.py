@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 _CHAIN_ENDS = 2
 # A range with more than this share of idle waits for its launches, or for the host.
 LAUNCH_BOUND_IDLE = 0.5
-# From how much idle on there is something to ask `nsysprof why`, in ranges with so much of the busy time.
-WORTH_ASKING_WHY, MIN_WEIGHT = 0.1, 0.1
+WORTH_ASKING_WHY = 0.1  # from how much idle on there is something to ask `nsysprof why`
 # Outermost ranges by which the workloads name what they measure, and what they do before it.
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
+from nsysprof.analyze.findings import next_command
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.range_text import (
@@ -23,7 +24,7 @@ from nsysprof.analyze.range_text import (
 )
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, warning_lines, work_line
-from nsysprof.core.text import one_line, quote_path, visible
+from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
@@ -48,7 +49,8 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         subtitle=subtitle(breakdown),
         work=work_line(breakdown),
         graphs=[*breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
-        waits=_waits(breakdown),
+        findings=_findings(breakdown),
+        steps=breakdown.waits.table().html() if breakdown.waits and breakdown.waits.repeat else None,
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(breakdown=breakdown), pictures),
@@ -71,16 +73,17 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
     )
 
 
-def _waits(breakdown: Breakdown) -> dict[str, Any] | None:
-    """Make the findings about waits: a head, sentences with their hints, and the command that shows all."""
-    waits = breakdown.waits
-    if waits is None or not waits.findings:
-        return None
-    return {
-        "head": visible(waits.head),
-        "lines": [{"text": visible(waits.sentence(each)), "hint": each.hint} for each in waits.findings],
-        "command": visible(f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"),
-    }
+def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
+    """What to mend first: a sentence each with the time to win, what helps, and the command that shows it."""
+    return [
+        {
+            "gain": format_ns(each.gain_ns),
+            "text": visible(each.text),
+            "hint": each.hint,
+            "command": visible(next_command(breakdown, each)),
+        }
+        for each in breakdown.findings
+    ]
 
 
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:

@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import (
     LAUNCH_BOUND_IDLE,
-    MIN_WEIGHT,
-    WORTH_ASKING_WHY,
     annotated,
     idle_shares,
     launch_bound,
-    preparing,
     top_rows,
 )
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import one_line, plural, quote_path
+from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.results.table import spread_text, text_table
 from nsysprof.statistics.summary import LEAST_SAMPLES
@@ -45,8 +42,7 @@ def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield _tree(breakdown, shown, cells)
         yield from cpu_notes(shown)
     else:
-        idle = idle_shares(breakdown, numbers.tolist())
-        waiting, early = launch_bound(breakdown, numbers, idle), preparing(merged)[numbers]
+        waiting = launch_bound(breakdown, numbers, idle_shares(breakdown, numbers.tolist()))
         pairs = zip(row_objects(shown), waiting.tolist(), strict=True)
         captured = breakdown.graphs is not None
         cells = [range_cells(row, breakdown.work_ns, waits, captured=captured) for row, waits in pairs]
@@ -55,7 +51,6 @@ def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
                 cells = [{head: cell for head, cell in row.items() if head != column} for row in cells]
         yield _tree(breakdown, shown, cells)
         yield from range_notes(shown, waiting)
-        yield from _pointer(breakdown, shown.take(~early), idle[~early])
     if (shown["depth"] > _MAX_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
@@ -147,29 +142,6 @@ def _longest_themselves(breakdown: Breakdown, most: int) -> Iterator[str]:
 
 
 # ---- by GPU work
-
-
-def _pointer(breakdown: Breakdown, rows: ColumnTable, idle: NDArray[np.float64]) -> Iterator[str]:
-    """Point to `nsysprof why` where the GPU idles for more than a tenth of an outermost range of any weight.
-
-    Nothing where its findings stand above, or where it was asked about that range and finds nothing to gain. Warm-up,
-    which is slow everywhere, does not count, nor what is captured in CUDA graphs: time lies between replays.
-    """
-    warm = np.array([name.lower().startswith("warm") for name in rows.texts("name").tolist()], bool)
-    if breakdown.attribution.replay is not None:
-        warm |= rows["captured_nodes"] > 0
-    outer = np.flatnonzero((rows["parent"] < 0) & ~warm)
-    busy = rows["busy_ns"][outer]
-    shares = np.where(busy >= MIN_WEIGHT * busy.sum(), np.nan_to_num(idle[outer]), 0.0)
-    if shares.max(initial=0.0) <= WORTH_ASKING_WHY:
-        return
-    most = int(shares.argmax())
-    [row] = row_objects(rows.take(outer[most : most + 1]))
-    waits = breakdown.waits
-    asked = waits is not None and any(f"{path}/".startswith(f"{row.merged_path}/") for path in waits.paths)
-    if not asked and not (waits and waits.findings):
-        yield f"In {_label(row)} the GPU idles for {format_share(shares[most])} of the span. To see why:"
-        yield f"nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
 
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.findings import next_command
 from nsysprof.analyze.highlights import WORTH_ASKING_WHY, annotated
 from nsysprof.analyze.kernel_text import TABLE_WIDTH, kernels_text
 from nsysprof.analyze.range_text import ranges_text
@@ -50,7 +51,8 @@ def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False, width
     parts = [
         [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
-        [*_waits(breakdown)],
+        breakdown.waits.table().lines() if breakdown.waits and breakdown.waits.repeat else [],
+        [*_findings(breakdown)],
         [*_ledger(breakdown)],
         [*_parts(breakdown, top)],
         *(ranges + kernels if annotated(breakdown.columns("merged")) else kernels + ranges),
@@ -196,19 +198,22 @@ def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
             yield f"{len(cells) - top:,} more: --top {len(cells)}"
 
 
-def _waits(breakdown: Breakdown) -> Iterator[str]:
-    """Say what the GPU waits for most, and point to `nsysprof why`, which says all of it."""
-    waits, path = breakdown.waits, quote_path(breakdown.attribution.trace.report.path)
-    if waits is not None and waits.findings:
-        yield waits.head
-        for number, finding in enumerate(waits.findings, 1):
-            yield wrap(f"- {waits.sentence(finding)}", "  ", "    ")
-            if finding.hint and finding.hint not in [later.hint for later in waits.findings[number:]]:
-                yield wrap(f"→ {finding.hint}", "    ", "      ")
-        yield f"  all of it: nsysprof why {path}"
-    ranges = breakdown.columns("merged")["busy_ns"].any()
-    if waits is None and not ranges and breakdown.busy_share < 1 - WORTH_ASKING_WHY:
+def _findings(breakdown: Breakdown) -> Iterator[str]:
+    """What to mend first, each with the time to win at most, what helps and the next command."""
+    for number, each in enumerate(breakdown.findings, 1):
+        if number == 1:
+            yield "What to mend first, with the time that it can win at most:"
+        yield wrap(f"{number}. {format_ns(each.gain_ns)}: {each.text}", "", "   ")
+        if each.hint:
+            yield wrap(f"→ {each.hint}", "   ", "     ")
+        yield f"   $ {next_command(breakdown, each)}"
+    if breakdown.findings or not breakdown.totals["ops"]:
+        return
+    path = quote_path(breakdown.attribution.trace.report.path)
+    if breakdown.waits is None and breakdown.busy_share < 1 - WORTH_ASKING_WHY:
         yield f"To see why the GPU idles: nsysprof why {path}"
+    else:
+        yield f"Nothing to mend stands out. What the GPU waits for all the same: nsysprof why {path}"
 
 
 def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:

@@ -100,7 +100,7 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
         return None
     instances, texts = merged["instances"], merged.texts("merged_path").tolist()
     ops = (merged["kernels"] + merged["memops"] + merged["graph_launches"]) / np.maximum(instances, 1)
-    whole = breakdown.totals["busy_ns"] if breakdown.options["select"] is None else 0
+    whole = breakdown.totals["busy_ns"] if not breakdown.narrowed else 0
     worth = busy >= _MIN_SHARE_OF_BUSY * max(whole, busy.max())
     first = preparing(merged) | np.array([_SETTING_UP.search(text) is not None for text in texts])
     main, several = worth & ~first, instances > 1

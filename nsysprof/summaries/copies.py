@@ -24,7 +24,7 @@ SMALL = 64 << 10  # bytes: below, a copy takes as long as its launch
 _BLOCKING = ("", "no", "pageable", "sync")
 _WAITS = re.compile(r"(?:cuda|cu)Memcpy(?!\w*(?:Async|Peer))")
 _OF_HOST = ("pageable", "pinned")  # of `MEMORY_KINDS`
-_DIRECTIONS = {"HtoD": "host-to-device", "DtoH": "device-to-host", "DtoD": "device-to-device"}
+DIRECTIONS = {"HtoD": "host-to-device", "DtoH": "device-to-host", "DtoD": "device-to-device"}
 
 COPIES = table(
     "copies.csv",
@@ -213,7 +213,7 @@ def _finding(shown: ColumnTable) -> str:
     count, size, sum_ns = (int(shown[name].sum()) for name in ("count", "size_bytes", "sum_ns"))
     [most] = shown.take(slice(1)).records()
     direction, _, kinds = most["what"].partition(" ")
-    called = f"{kinds} {_DIRECTIONS.get(direction, direction)} {'copies' * (direction != 'memset')}".strip()
+    called = f"{kinds} {DIRECTIONS.get(direction, direction)} {'copies' * (direction != 'memset')}".strip()
     text = f"Copies: {plural(count, 'memory operation')} of {format_bytes(size)} in {format_ns(sum_ns)}"
     if not most["bytes_per_s"] > 0:
         return text
