@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a backend may know beforehand, to prepare what is not part of a call."""
+    """What a backend may know beforehand, to prepare what is not part of a call.
+
+    Queries are of (batch, heads, seq, head_dim), keys and values of (batch, kv_heads, kv_seq, head_dim); 0 for either
+    of these: as queries have it.
+    """
 
     seq: int
     head_dim: int
     causal: bool
     device: str
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = 0
+    kv_seq: int = 0
+    dtype: str = "fp16"
+
+    @staticmethod
+    def of(at: Case | Problem) -> Problem:
+        """The problem of a case."""
+        names = [field.name for field in fields(Problem) if hasattr(at, field.name)]
+        return Problem(**{name: getattr(at, name) for name in names})
+
+    @property
+    def keys(self) -> int:
+        """The length of keys and values."""
+        return self.kv_seq or self.seq
+
+    @property
+    def shared(self) -> int:
+        """How many heads of queries share one of keys."""
+        return self.heads // (self.kv_heads or self.heads)
 
 
 @contextmanager
@@ -62,19 +87,25 @@ def _sdpa(problem: Problem) -> Attend:
     """PyTorch's own function, with whatever the settings leave it."""
     from torch.nn.functional import scaled_dot_product_attention
 
-    return partial(scaled_dot_product_attention, is_causal=problem.causal)
+    problem = Problem.of(problem)
+    shared = {"enable_gqa": True} if problem.shared > 1 else {}
+    return partial(scaled_dot_product_attention, is_causal=problem.causal, **shared)
 
 
 def _naive(problem: Problem) -> Attend:
     """Attention as the formula has it, every step an operation of its own in the type of the inputs."""
     import torch
 
+    problem = Problem.of(problem)
     scale = problem.head_dim**-0.5
     future = None
     if problem.causal:
-        future = torch.ones(problem.seq, problem.seq, dtype=torch.bool, device=problem.device).triu(1)
+        ones = torch.ones(problem.seq, problem.keys, dtype=torch.bool, device=problem.device)
+        future = ones.triu(1)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if problem.shared > 1:
+            k, v = (each.repeat_interleave(problem.shared, dim=1) for each in (k, v))
         scores = q @ k.transpose(-2, -1) * scale
         if future is not None:
             scores = scores.masked_fill(future, float("-inf"))
@@ -90,10 +121,12 @@ def _flex(problem: Problem) -> Attend:
 
     # Compiled code of earlier shapes would count towards a limit, past which calls are silently not compiled.
     torch._dynamo.reset()
+    problem = Problem.of(problem)
     mask = None
     if problem.causal:
-        mask = create_block_mask(_past, None, None, problem.seq, problem.seq, device=problem.device)
-    return partial(torch.compile(flex_attention, dynamic=False, fullgraph=True), block_mask=mask)
+        mask = create_block_mask(_past, None, None, problem.seq, problem.keys, device=problem.device)
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return partial(compiled, block_mask=mask, enable_gqa=problem.shared > 1)
 
 
 def _past(_batch: object, _head: object, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

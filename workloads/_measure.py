@@ -29,6 +29,7 @@ class Step:
 
     ``call`` is what is measured, and may be followed by ``reset``, which is not. ``results`` makes one call and
     returns all that can be checked, by name. Bytes are of tensors: what a call reads, and what it leaves behind.
+    ``facts`` are what else is known after all calls, such as their losses: they are added to the results of the run.
     """
 
     call: Callable[[], object]
@@ -36,6 +37,7 @@ class Step:
     reset: Callable[[], None]
     inputs_bytes: int
     outputs_bytes: int
+    facts: Callable[[], Mapping[str, Any]] = dict
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def measure(
             if found["status"] == "measured":
                 with refusals(backend):
                     found |= _numbers(step, plan)
+                    found |= step.facts()
     except BackendError as refused:
         found |= {"status": refused.status, "reason": refused.reason}
     except Exception as error:

@@ -47,7 +47,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Flag:
-    """A property that a shape has or has not, and the words for both in names."""
+    """A property that a shape has or has not, and the words for both in names; an empty one is left out."""
 
     says: str
     on: str
@@ -161,7 +161,11 @@ def main(workload: Workload, argv: Sequence[str] | None = None) -> int:
     """Run a workload as a command; returns its exit code. With `--describe` print what it is, without torch."""
     options = parse(workload, sys.modules["__main__"].__doc__, argv)
     if options.describe is not None:
-        print(json.dumps(describe(workload, json.loads(options.describe))))
+        try:
+            print(json.dumps(describe(workload, json.loads(options.describe))))
+        except WorkloadError as failure:  # sizes that do not go together
+            print(f"{failure.message}\n  hint: {failure.hint}", file=sys.stderr)
+            return 1
         return 0
     import _harness
 
@@ -227,7 +231,7 @@ def _configurations(workload: Workload, grids: Sequence[Mapping[str, Any]]) -> l
             at = dict(zip(order, picked, strict=True))
             shape = {name: at[name] for name in workload.axes} | {"dtype": at["dtype"], **flags}
             sizes = [f"{axis.short}{shape[name]}" for name, axis in workload.axes.items()]
-            name = ".".join([*sizes, shape["dtype"], *words])
+            name = ".".join(filter(None, [*sizes, shape["dtype"], *words]))
             cost = workload.cost(Case(**shape, backward=bool(grid.get("training"))))
             one = found.setdefault(name, {"id": name, **shape, "backends": [], "cost": asdict(cost)})
             backends = grid.get("backend") or workload.chosen_backends
@@ -271,9 +275,14 @@ def _parser(workload: Workload, says: str | None) -> argparse.ArgumentParser:
     first = workload.dtypes[0]
     add("--dtype", choices=workload.dtypes, default=first, help=f"type of the tensors ({first})")
     for name, flag in workload.flags.items():
-        yes = f"--{'' if flag.default else 'no-'}{name}"
+        yes = f"--{'' if flag.default else 'no-'}{name.replace('_', '-')}"
         said = f"{flag.says} ({yes})"
-        add(f"--{name}", action=argparse.BooleanOptionalAction, default=flag.default, help=said)
+        add(
+            f"--{name.replace('_', '-')}",
+            action=argparse.BooleanOptionalAction,
+            default=flag.default,
+            help=said,
+        )
     parser.set_defaults(backward=False)
     if workload.mode:
         add(f"--{workload.mode.option}", dest="backward", action="store_true", help=workload.mode.says)
@@ -321,7 +330,8 @@ def title(workload: Workload, options: argparse.Namespace) -> str:
     """What all runs have in common: `sdpa: forward, causal, fp16, batch 1, heads 8, head_dim 64`."""
     mode = workload.mode
     what = [mode.on if options.backward else mode.off] if mode else [workload.says]
-    what += [flag.on if getattr(options, name) else f"not {flag.on}" for name, flag in workload.flags.items()]
+    for name, flag in workload.flags.items():
+        what.append(flag.on if getattr(options, name) else flag.off and f"not {flag.on}")
     what.append(options.dtype)
     for name in workload.axes:
         values = getattr(options, name)

@@ -113,10 +113,10 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
     own = {
-        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if not shared)
+        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if part and not shared)
         for each, parts in zip(shapes, texts, strict=True)
     }
-    shared = [part for part, shared in zip(texts[0], same, strict=True) if shared] if texts else []
+    shared = [part for part, shared in zip(texts[0], same, strict=True) if part and shared] if texts else []
     return " ".join(shared), own
 
 

@@ -39,10 +39,11 @@ Grid = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BenchPreset:
-    """A sweep with a name: the grids it goes through, and the program it runs."""
+    """A sweep with a name: the grids it goes through, the program it runs, and the option that makes it train."""
 
     grids: tuple[Grid, ...]
     workload: str = "sdpa"
+    mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class HowMeasured:
 
 
 _ALL = ("math", "flash", "efficient", "cudnn", "auto")
+# the size of GPT-2, with four heads of queries to one of keys
+_GPT: Grid = {"layers": [12], "heads": [12], "kv_heads": [3], "width": [768], "vocab": [50304], "batch": [8]}
 _SCALING_SEQ = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 PRESETS: Mapping[str, BenchPreset] = {
@@ -95,6 +98,24 @@ PRESETS: Mapping[str, BenchPreset] = {
                 "causal": False,
             },
         )
+    ),
+    "gpt": BenchPreset(
+        tuple(
+            {**_GPT, "backend": _ALL, "seq": (512, 1024, 2048), "decode": decode} for decode in (False, True)
+        ),
+        workload="gpt",
+    ),
+    "gpt-train": BenchPreset(
+        (
+            {
+                **_GPT,
+                "backend": ("math", "flash", "cudnn", "auto"),
+                "seq": (512, 1024, 2048),
+                "dtype": ["bf16"],
+            },
+        ),
+        workload="gpt",
+        mode="train",
     ),
 }
 

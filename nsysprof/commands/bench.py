@@ -56,13 +56,15 @@ def bench(
     preset: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head."
+            metavar="NAME",
+            help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head, gpt, gpt-train.",
         ),
     ] = None,
     workload: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="What a call is: sdpa, transformer_block, or a file [default: sdpa]."
+            metavar="NAME|FILE",
+            help="What a call is: sdpa, transformer_block, gpt, or a file [default: sdpa].",
         ),
     ] = None,
     device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
@@ -135,8 +137,9 @@ def bench(
 
     chosen = find_preset(preset) if preset else None
     sizes: dict[str, Any] = {
-        name: getattr(calls, name) for name in ("seq", "batch", "heads", "head_dim", "causal")
+        name: getattr(calls, name) for name in ("seq", "batch", "heads", "head_dim", "kv_heads", "causal")
     }
+    sizes |= {name: True if getattr(calls, name) else None for name in ("decode", "cuda_graph", "compile")}
     sizes["dtype"] = [each.value for each in calls.dtype] if calls.dtype else None
     given = {name: value for name, value in sizes.items() if value is not None} | axis_values(calls.axis)
     grids = _grids(chosen, calls.backend, given)
@@ -146,7 +149,7 @@ def bench(
     how = HowMeasured(
         device=device.value,
         seed=seed,
-        training=calls.backward or calls.train,
+        training=calls.backward or calls.train or bool(chosen and chosen.mode),
         samples=samples or (_SAMPLES if ci_width is None else _SAMPLES_WITH_CI),
         ci_width=ci_width,
         min_sample_ns=round(min_sample_us * 1000),
@@ -154,6 +157,7 @@ def bench(
         graph=graph,
     )
     modes = [name for name in ("backward", "train") if getattr(calls, name)]
+    modes += [chosen.mode] if chosen and chosen.mode else []
     plan, described = bench_plan(program, grids, how, modes)
     if dry_run:
         from nsysprof.bench.text import plan_matrix

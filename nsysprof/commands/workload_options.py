@@ -45,6 +45,9 @@ class ShapeOptions:
     batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None
     heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None
     head_dim: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")] = None
+    kv_heads: Annotated[
+        _Numbers, typer.Option(metavar="N", min=1, help="Heads of keys and values; repeatable.")
+    ] = None
     axis: Annotated[
         _Names,
         typer.Option(
@@ -56,7 +59,12 @@ class ShapeOptions:
     ] = None
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
     backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False
-    train: Annotated[bool, typer.Option("--train", help="transformer_block: whole training steps.")] = False
+    train: Annotated[bool, typer.Option("--train", help="transformer_block, gpt: whole training steps.")] = (
+        False
+    )
+    decode: Annotated[bool, typer.Option("--decode", help="gpt: new tokens by a KV cache.")] = False
+    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="gpt: replays of a CUDA graph.")] = False
+    compile: Annotated[bool, typer.Option("--compile", help="gpt: by torch.compile.")] = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,8 @@ class ProgramOptions(ShapeOptions):
     workload: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE", help="The workload: sdpa, transformer_block, or a file that declares one."
+            metavar="NAME|FILE",
+            help="The workload: sdpa, transformer_block, gpt, or a file that declares one.",
         ),
     ] = WORKLOAD
     dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here

@@ -60,7 +60,7 @@ class Flag(msgspec.Struct):
 
     name: _Name
     on: Text
-    off: Text
+    off: str = ""
     says: str = ""
     default: bool = True
 
