@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,19 +132,37 @@ def test_the_printed_comparison_is_what_is_printed(
         assert [line for line in example if line != "..." and line not in printed] == []
 
 
-def test_the_printed_waits_are_what_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+EXAMPLES = [
+    pytest.param(command, shown, id=f"{name}: {command}"[:70])
+    for name, text in PAGES.items()
+    for lines, shown in re.findall(r"^```sh\n([^`]*)^```\n\n```text\n(.*?)^```", text, re.M | re.S)
+    if (command := lines.splitlines()[-1]).startswith("nsysprof ")
+    and name not in ("compare", "counters", "bench")
+]
+
+
+@pytest.mark.parametrize(("command", "shown"), EXAMPLES)
+def test_the_block_below_a_command_is_what_it_prints(
+    command: str,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each line of the blocks of the page on `why` is what the command above it prints, in that order."""
-    run = runner(ROOT, capsys, monkeypatch)
-    commands, examples = blocks(PAGES["why"], "sh"), blocks(PAGES["why"], "text")
-    assert len(commands) == len(examples) == 2
-    for number, (line, example) in enumerate(zip(commands, examples, strict=True)):
-        arguments = shlex.split(line)[1:]
-        printed = run(*arguments, "--no-charts", "-o", tmp_path / str(number)).out
-        places = [printed.find(f"{line}\n") for line in example.splitlines() if line not in ("...", "")]
-        assert min(places) >= 0
-        assert places == sorted(places)
+    """Each line of a block of text is printed by the command in the block above it, in that order."""
+    arguments = shlex.split(command)[1:]
+    if arguments[0] in ("analyze", "compare", "fleet", "why"):
+        arguments += ["--no-charts", "-o", str(tmp_path / "out")]
+    if arguments[0] == "fleet":
+        pytest.importorskip("distributed")
+        arguments += ["--workers", "1"]
+    printed = f"\n{runner(ROOT, capsys, monkeypatch)(*arguments).out}"
+    at = 0
+    for line in shown.splitlines():
+        if line not in ("...", ""):
+            found = printed.find(f"\n{line}\n", at)
+            assert found >= 0, f"not printed any more, or not there:\n{line}"
+            at = found + 1
 
 
 def test_the_keys_of_waits_are_explained() -> None:
@@ -163,20 +182,6 @@ def test_the_causes_of_idle_time_are_explained() -> None:
     """The page on `compare` lists the causes of idle time, all and no others."""
     rows = re.findall(r"^\| (`idle: [^|]*)\|", PAGES["compare"], re.M)
     assert {cause for row in rows for cause in re.findall(r"`([^`]*)`", row)} == set(WAITING_FOR)
-
-
-def test_the_printed_fleet_is_what_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The block of the page on `fleet`, line by line, is what its command prints."""
-    pytest.importorskip("distributed")
-    run = runner(ROOT, capsys, monkeypatch)
-    printed = run(
-        "fleet", "analysis/two-ranks", "--no-charts", "--workers", "1", "-o", tmp_path / "out"
-    ).out.splitlines()
-    assert "nsysprof fleet analysis/two-ranks\n" in blocks(PAGES["fleet"], "sh")[0]
-    (example,) = blocks(PAGES["fleet"], "text")
-    assert [line for line in example.splitlines() if line != "..." and line not in printed] == []
 
 
 def test_the_printed_count_is_what_is_printed() -> None:
@@ -270,6 +275,38 @@ def test_the_reference_is_generated(name: str) -> None:
     """Commands, columns and Python are what the program, its tables and its docstrings say today."""
     written = (manual.REFERENCE / name).read_text(encoding="utf-8")
     assert written == manual.PAGES[name](), "run: python -m tests.kit.manual"
+
+
+def test_the_program_of_the_first_page_is_shipped_and_runs() -> None:
+    """The page shows the file as it is, and that trains for 20 steps wherever it runs."""
+    program = ROOT / "docs" / "train.py"
+    assert program.read_text(encoding="utf-8") in blocks(PAGES["start"], "py")
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert len(done.stdout.splitlines()) == 20, done.stderr
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """The site shows each page of the manual, and each study, at one place."""
+    config = (ROOT / "docs" / "site" / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", config, re.M)
+    studies = {path.relative_to(ROOT).as_posix() for path in (ROOT / "analysis").glob("*/README.md")}
+    assert {*studies, *(name for name in TEXTS if name.startswith("docs/"))} <= {*pages}
+    assert len(pages) == len({*pages})
+
+
+@pytest.mark.parametrize("page", ["python", "agents"])
+def test_the_library_example_of_another_page_runs(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of Python that imports the package runs as it stands."""
+    monkeypatch.chdir(ROOT)
+    examples = [
+        code
+        for code in re.findall(r"^```py(?:thon)?\n(.*?)^```", PAGES[page], re.M | re.S)
+        if "import" in code
+    ]
+    assert examples
+    for code in examples:
+        exec(compile(code, f"docs/{page}.md", "exec"), {})
 
 
 def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
