@@ -232,7 +232,8 @@ def _kind(row: Row, text: str, *, short: bool) -> str:
     return "launch-bound" if launching or text.startswith("launch-bound") else "host"
 
 
-# Cause; words of which the culprit, or what exposed it, has one; and what usually helps. The first that fits counts.
+# Cause; words of which the culprit, or what exposed it, has one (~ is a blank); and what usually helps. The first that
+# fits counts.
 _HINTS: tuple[tuple[str, str, str], ...] = (
     ("host", ".item()", "keep the value on the GPU, or read it once every so many steps"),
     (
@@ -255,7 +256,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "host",
-        "launch-bound.in.Optimizer launch-bound.in.optimizer",
+        "launch-bound~in~Optimizer launch-bound~in~optimizer",
         "fused=True or foreach=True lets the optimizer launch few kernels for all parameters; or capture a CUDA graph",
     ),
     ("host", "launch-bound Launch", "capture a CUDA graph, compile, or fuse small kernels"),
@@ -295,6 +296,6 @@ def hint_for(cause: str, activity: str, culprit: str, exposed_by: str = "") -> s
     code = activity == "code" and not culprit.startswith("launch-bound")  # no call in its text
     for text in ("" if code else f"{activity} {culprit}", exposed_by):
         for of, words, hint in _HINTS:
-            if of == cause and any(word.replace(".", " ") in text for word in words.split()):
+            if of == cause and any(word.replace("~", " ") in text for word in words.split()):
                 return hint
     return next((hint for of, words, hint in _HINTS if of == cause and not words), "")

@@ -29,7 +29,9 @@ def reads_loss() -> list[Item]:
             with program.range("log"):
                 program.copy(2, 4, 2 * US)
                 program.wait()
-                program.code(250 * US + random.randrange(40 * US))
+                for _ in range(4):
+                    program.code(50 * US + random.randrange(20 * US))
+                    program.os("write", 8 * US)
     program.call("cudaDeviceSynchronize")
     return program.items
 
