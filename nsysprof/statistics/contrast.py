@@ -22,7 +22,7 @@ from nsysprof.statistics.confidence import (
     shift_of,
 )
 from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
-from nsysprof.statistics.distributions import Floats, normal_below, split_p
+from nsysprof.statistics.distributions import Floats, normal_below, rank_test, split_p
 from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, check_sample, sample_warnings
 
 FASTER, SLOWER = "faster", "slower"
@@ -274,6 +274,4 @@ def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
 def _rank_test(base: Floats, new: Floats) -> float:
     if base.min() == base.max() == new.min() == new.max():
         return 1.0
-    from scipy.stats import mannwhitneyu  # noqa: PLC0415 (slow to import)
-
-    return float(mannwhitneyu(new, base).pvalue)
+    return rank_test(new, base)

@@ -1,12 +1,15 @@
-"""Quartiles of many groups at once, and shares of the normal distribution and Student's t.
+"""Quartiles of many groups at once, shares of distributions, and the rank test.
 
-scipy is loaded when a share is asked for, because loading it takes long.
+scipy has these functions too, and is a third of what would be installed: tests compare them with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,39 +89,140 @@ def sorted_in_groups(
 
 
 Floats = NDArray[np.float64]
+_MOST_TERMS = 10_000  # of a continued fraction, which takes some dozens
+_EXACT_BELOW = 9  # the rank test counts all orders where a side has fewer values, and no two are equal
 
 
 def normal_below(values: Floats | Sequence[float]) -> Floats:
     """Return the share of the standard normal distribution below each value."""
-    from scipy.special import ndtr  # noqa: PLC0415 (slow to import)
-
-    shares: Floats = ndtr(np.asarray(values, np.float64))
-    return shares
+    each = np.asarray(values, np.float64)
+    shares = [math.erfc(-value / math.sqrt(2)) / 2 for value in each.ravel().tolist()]
+    return np.array(shares).reshape(each.shape)
 
 
 def normal_quantile(share: float) -> float:
     """Return the value with that share of the standard normal distribution below it."""
-    from scipy.special import ndtri  # noqa: PLC0415 (slow to import)
-
-    return float(ndtri(share))
+    if not 0 < share < 1:
+        return math.nan if math.isnan(share) else math.copysign(math.inf, share - 0.5)
+    return NormalDist().inv_cdf(share)
 
 
 def t_outside(t: float, freedom: float) -> float:
-    """Return the share of Student's t that is at least as far from 0 as ``t``: a two-sided p-value."""
-    from scipy.special import stdtr  # noqa: PLC0415 (slow to import)
+    """Return the share of Student's t that is at least as far from 0 as ``t``: a two-sided p-value.
 
-    return float(2 * stdtr(freedom, -abs(t)))
+    That is the regularised incomplete beta function I_x(freedom / 2, 1 / 2) with x = freedom / (freedom + t²)
+    (Abramowitz and Stegun 26.5.27).
+    """
+    if math.isnan(t) or math.isinf(t):
+        return math.nan if math.isnan(t) else 0.0
+    a, b, x, rest = freedom / 2, 0.5, freedom / (freedom + t * t), t * t / (freedom + t * t)
+    if x < (a + 1) / (a + b + 2):
+        return _beta_share(a, b, x, rest)
+    return 1 - _beta_share(b, a, rest, x)
 
 
+def _beta_share(a: float, b: float, x: float, rest: float) -> float:
+    """I_x(a, b) by its continued fraction (Abramowitz and Stegun 26.5.8), evaluated as Lentz does; rest is 1 - x."""
+    if x == 0:
+        return 0.0
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
+    )
+    tiny = 1e-300
+    up, down = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or tiny)
+    value = down
+    for m in range(1, _MOST_TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            down = 1 / ((1 + term * down) or tiny)
+            up = (1 + term / up) or tiny
+            value *= up * down
+        if abs(up * down - 1) < 1e-16:
+            break
+    return front * value / a
+
+
+@cache
 def t_quantile(level: float, freedom: float) -> float:
     """Return how far from 0 Student's t lies with probability ``level``; fewer than 1 degree of freedom counts as 1."""
-    from scipy.special import stdtrit  # noqa: PLC0415 (slow to import)
-
-    return float(stdtrit(max(freedom, 1.0), (1 + level) / 2))
+    low, high, freedom, outside = 0.0, 1.0, max(freedom, 1.0), 1 - level
+    while t_outside(high, freedom) > outside and high < 1e300:
+        low, high = high, high * 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if t_outside(middle, freedom) > outside else (low, middle)
+    return high
 
 
 def split_p(first: float, second: float) -> float:
     """Return the probability that two samples of these sizes from one distribution do not overlap."""
-    from scipy.special import binom  # noqa: PLC0415 (slow to import)
+    orders = math.lgamma(first + second + 1) - math.lgamma(first + 1) - math.lgamma(second + 1)
+    return min(1.0, 2 * math.exp(-orders))
 
-    return float(min(1.0, 2 / binom(first + second, first)))
+
+def rank_test(one: Floats, other: Floats) -> float:
+    """Return the two-sided p-value of the Mann-Whitney test; NaN where all values are equal.
+
+    Exact, by counting all orders, where a side has at most 8 values and no two are equal; else by the normal
+    distribution, corrected for ties and for continuity.
+    """
+    first, second = len(one), len(other)
+    values, ties = np.unique(np.concatenate([one, other]), return_counts=True)
+    behind = np.cumsum(ties) - (ties - 1) / 2  # the mean rank of equal values
+    wins = float(behind[np.searchsorted(values, one)].sum()) - first * (first + 1) / 2
+    wins = max(wins, first * second - wins)
+    if min(first, second) < _EXACT_BELOW and len(values) == first + second:
+        counts = _orders_by_wins(first, second)
+        return min(1.0, 2 * sum(counts[int(wins) :]) / sum(counts))
+    both = first + second
+    tied = float((ties.astype(np.float64) ** 3 - ties).sum())
+    spread = math.sqrt(first * second / 12 * (both + 1 - tied / (both * (both - 1))))
+    if spread == 0:
+        return math.nan
+    return min(1.0, math.erfc((wins - first * second / 2 - 0.5) / spread / math.sqrt(2)))
+
+
+def _orders_by_wins(first: int, second: int) -> list[int]:
+    """Of all orders of two samples, how many have each number of pairs that the first one wins: a Gaussian binomial."""
+    first, second = sorted((first, second))
+    counts = [1] + [0] * (first * second)
+    for size in range(1, first + 1):
+        for wins in range(len(counts) - 1, second + size - 1, -1):
+            counts[wins] -= counts[wins - second - size]
+        for wins in range(size, len(counts)):
+            counts[wins] += counts[wins - size]
+    return counts
+
+
+def digamma(values: Floats | float) -> Floats:
+    """Return the derivative of the logarithm of the gamma function, of values above 0."""
+    x, below = _shifted(values, lambda x: 1 / x)
+    square = 1 / (x * x)
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
+    return np.asarray(np.log(x) - 0.5 / x - series - below)
+
+
+def trigamma(values: Floats | float) -> Floats:
+    """Return the derivative of `digamma`, of values above 0."""
+    x, below = _shifted(values, lambda x: 1 / (x * x))
+    square = 1 / (x * x)
+    series = square * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * 5 / 66))))
+    return np.asarray(below + (1 + 0.5 / x + series) / x)
+
+
+def tetragamma(values: Floats | float) -> Floats:
+    """Return the derivative of `trigamma`, of values above 0."""
+    x, below = _shifted(values, lambda x: 1 / (x * x * x))
+    square = 1 / (x * x)
+    series = square * (1 / 2 - square * (1 / 6 - square * (1 / 6 - square * (3 / 10 - square * 5 / 6))))
+    return np.asarray(-2 * below - square * (1 + 1 / x + series))
+
+
+def _shifted(values: Floats | float, term: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
+    """Values that are large enough for an asymptotic series, as far above as there were steps, and their terms' sum."""
+    x = np.array(values, np.float64)
+    below = np.zeros_like(x)
+    while (small := x < 12).any():
+        below = below + np.where(small, term(x), 0)
+        x = np.where(small, x + 1, x)
+    return x, below

@@ -1,12 +1,15 @@
-"""Grouped quartiles against numpy's own, exact on int64."""
+"""Grouped quartiles against numpy's own, exact on int64; shares, quantiles and the rank test against scipy's."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
+from scipy import special, stats
 
+from nsysprof.statistics import distributions
 from nsysprof.statistics.distributions import Quartiles, grouped_quartiles, sorted_in_groups
 
 Ints = NDArray[np.int64]
@@ -87,3 +90,65 @@ def test_sorted_in_groups_equals_lexsort() -> None:
             groups, ordered = sorted_in_groups(group, values)
             assert np.array_equal(groups, group[order]), (dtype, low)
             assert np.array_equal(ordered, values[order]), (dtype, low)
+
+
+FREEDOMS = [1, 1.5, 2, 3, 5, 7.3, 10, 19, 38, 100, 1000.5, 1e5]
+
+
+def test_the_normal_distribution_is_scipy_s() -> None:
+    """Shares to 12 digits wherever they are no denormals, quantiles to 14, and the ends."""
+    values = np.linspace(-35, 35, 1401)
+    np.testing.assert_allclose(distributions.normal_below(values), special.ndtr(values), rtol=1e-12)
+    shares = np.concatenate(
+        [np.logspace(-300, -1, 300), np.linspace(0.01, 0.99, 99), 1 - np.logspace(-15, -1, 99)]
+    )
+    found = [distributions.normal_quantile(float(share)) for share in shares]
+    np.testing.assert_allclose(found, special.ndtri(shares), rtol=1e-14, atol=1e-15)
+    assert [distributions.normal_quantile(share) for share in (0, 1)] == [-np.inf, np.inf]
+
+
+@pytest.mark.parametrize("freedom", FREEDOMS)
+def test_student_s_t_is_scipy_s(freedom: float) -> None:
+    """Shares in the tails to 9 digits, and quantiles; fewer than one degree of freedom counts as one."""
+    values = [0, 1e-3, 0.1, 0.5, 1, 1.96, 2.5, 5, 10, 40, 200, 1e4]
+    found = [distributions.t_outside(t, freedom) for t in values]
+    np.testing.assert_allclose(
+        found, [2 * special.stdtr(freedom, -t) for t in values], rtol=1e-9, atol=1e-290
+    )
+    levels = [0.5, 0.683, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999]
+    found = [distributions.t_quantile(level, freedom) for level in levels]
+    np.testing.assert_allclose(
+        found, [special.stdtrit(freedom, (1 + level) / 2) for level in levels], rtol=1e-9
+    )
+    assert distributions.t_quantile(0.95, 0.3) == distributions.t_quantile(0.95, 1)
+    assert distributions.t_outside(np.inf, freedom) == 0
+
+
+def test_the_chance_that_samples_lie_apart_is_scipy_s() -> None:
+    """Two over the orders of the two samples, whose sizes need not be whole; far beyond floats it is 0."""
+    for first in (1, 2, 3.5, 5, 10, 20.25, 100, 400):
+        for second in (1, 2, 3.5, 40, 400):
+            expected = min(1, 2 / special.binom(first + second, first))
+            assert distributions.split_p(first, second) == pytest.approx(expected, rel=1e-10)
+    assert distributions.split_p(1e5, 1e5) == 0
+
+
+def test_the_rank_test_is_scipy_s() -> None:
+    """Exact and not, with ties and without, of unlike sizes; nothing is known where all values are equal."""
+    rng = np.random.default_rng(1)
+    for number in range(200):
+        first, second = rng.integers(1, 40, 2)
+        one, other = rng.normal(size=first), rng.normal(size=second) + rng.choice([0, 0.5, 3])
+        if number % 3 == 0:
+            one, other = one.round(1), other.round(1)
+        expected = stats.mannwhitneyu(one, other).pvalue
+        assert distributions.rank_test(one, other) == pytest.approx(expected, rel=1e-10), number
+    assert np.isnan(distributions.rank_test(np.ones(9), np.ones(12)))
+
+
+def test_the_derivatives_of_the_gamma_function_are_scipy_s() -> None:
+    """From where they are steep to where they are flat."""
+    values = np.concatenate([np.logspace(-6, 6, 200), np.arange(0.5, 40, 0.5)])
+    np.testing.assert_allclose(distributions.digamma(values), special.digamma(values), rtol=1e-12)
+    np.testing.assert_allclose(distributions.trigamma(values), special.polygamma(1, values), rtol=1e-12)
+    np.testing.assert_allclose(distributions.tetragamma(values), special.polygamma(2, values), rtol=1e-11)
