@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nsysprof.errors import NsysprofError
     from nsysprof.export.export import export
     from nsysprof.kernels.classify import load_rules
+    from nsysprof.steps.steps import Steps, steps
     from nsysprof.trace.report import Report, open_report, read_tables
     from nsysprof.trace.trace import Tables, Trace
     from nsysprof.why.why import Why, why
@@ -40,6 +41,7 @@ _HOMES = {
     "Comparison": "compare.comparison",
     "NsysprofError": "errors",
     "Report": "trace.report",
+    "Steps": "steps.steps",
     "Tables": "trace.trace",
     "Trace": "trace.trace",
     "Why": "why.why",
@@ -53,12 +55,13 @@ _HOMES = {
     "open_report": "trace.report",
     "range_paths": "attribution.paths",
     "read_tables": "trace.report",
+    "steps": "steps.steps",
     "why": "why.why",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Tables", "Trace", "Why", "__version__",
-    "attribute", "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report", "range_paths",
-    "read_tables", "why",
+    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Steps", "Tables", "Trace", "Why",
+    "__version__", "attribute", "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report",
+    "range_paths", "read_tables", "steps", "why",
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.scrub import scrub
+from nsysprof.commands.steps import steps
 from nsysprof.commands.why import why
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
@@ -62,6 +63,7 @@ app.command()(doctor)
 app.command()(export)
 app.command()(fleet)
 app.command()(scrub)
+app.command()(steps)
 
 
 def main() -> None:

@@ -15,9 +15,22 @@ from PIL import Image
 
 from nsysprof.charts.bars import draw_bars
 from nsysprof.charts.lanes import draw_calls, draw_lanes
-from nsysprof.charts.marks import DPI, Bars, Calls, Lanes, Lines, Message, Plan, Roofs, Violins, Waterfalls
+from nsysprof.charts.marks import (
+    DPI,
+    Bars,
+    Calls,
+    Lanes,
+    Lines,
+    Message,
+    Plan,
+    Roofs,
+    Series,
+    Violins,
+    Waterfalls,
+)
 from nsysprof.charts.panels import draw_lines, draw_violins
 from nsysprof.charts.roofs import draw_roofs
+from nsysprof.charts.series import draw_series
 from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, shown, style
 from nsysprof.charts.waterfall import draw_waterfalls
 
@@ -42,6 +55,7 @@ _DRAWN_BY: dict[type, Callable[[Any], Figure]] = {
     Lines: draw_lines,
     Message: draw_message,
     Roofs: draw_roofs,
+    Series: draw_series,
     Violins: draw_violins,
     Waterfalls: draw_waterfalls,
 }

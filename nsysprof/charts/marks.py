@@ -454,4 +454,32 @@ class Roofs:
     flat_end: tuple[float, str] | None = None
 
 
-Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls | Lines | Violins | Roofs
+@dataclass(frozen=True)
+class SeriesPanel:
+    """Times of steps, in ns, one after the other: ``colour`` is a number of ``colours``, 0 that of a typical step.
+
+    ``x`` and ``y`` are what is drawn, which may be the lowest and the highest of many; ``all_y`` and ``all_colour`` are
+    of all steps, for their distribution. ``level`` is a line, x and y; ``names`` are written at points, as (x, y, text,
+    colour), the most important first.
+    """
+
+    title: str
+    x: Numbers
+    y: Numbers
+    colour: Numbers
+    all_y: Numbers
+    all_colour: Numbers
+    colours: Sequence[str]
+    level: tuple[Numbers, Numbers]
+    names: Sequence[tuple[float, float, str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """Steps of several paths from top to bottom, each over their number and as a distribution."""
+
+    heading: Heading
+    panels: Sequence[SeriesPanel]
+
+
+Plan: TypeAlias = Message | Bars | Lanes | Waterfalls | Calls | Lines | Violins | Roofs | Series

@@ -59,7 +59,7 @@ def threads_to_blame(
     of_range = np.where(owner >= 0, np.append(ranges.thread, 0)[owner], own).astype(np.int32)
     helped = own != of_range
     first = np.append(np.append(True, launches.thread[1:] != launches.thread[:-1])[: len(launches)], True)
-    earlier = np.where(first[launch], _NEVER, np.append(launches.end, 0)[launch - 1])
+    earlier = np.where(first[launch], _NEVER, np.append(launches.end, (0, 0))[launch - 1])
     begun = np.append(ranges.start, 0)[owner]
     cut = np.where(helped & (earlier < begun), np.clip(begun, start, end), start)
     earlier_thread = of_range

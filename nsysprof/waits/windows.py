@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints, expand_ranges, merge
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.walk import RUNS, Reasons, walk
@@ -63,13 +64,21 @@ def pauses(windows: Windows, parent: NDArray[np.int32]) -> tuple[Windows, NDArra
     return replace(next_one, start=start, done=start, end=end, last=nothing), behind
 
 
-def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32]) -> Windows:
+def gpu_windows(
+    attribution: Attribution,
+    rows: NDArray[np.intp],
+    path: NDArray[np.int32],
+    computes: NDArray[np.bool_] | None = None,
+) -> Windows:
     """The `Windows` of the range instances ``rows``, each with its ``path``.
 
     A window goes from the start of the instance on the host, or from the end of the last window of its path on that GPU
     if that is later, to the end of its own last op there, or of the instance on the host if that is later: a host that
     is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. Instances that
     ran nothing on a GPU have none. What CUDA graphs replay counts where it was launched, however it is attributed.
+
+    Where ``computes`` says of each op name whether it is compute, windows end with their last op in the main stream of
+    their path on the GPU, the one that computes for longest, so that side streams that outlast them move none.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     launch, place = index.launches_of(rows)
@@ -79,9 +88,12 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
     gpu = trace.op_gpu[op].astype(np.int64)
     keep = gpu >= 0
     op, place, gpu = op[keep], place[keep], gpu[keep]
-    order = np.lexsort((trace.ops.end[op], place, gpu))
+    main = np.zeros(len(op), np.uint8)
+    if computes is not None:
+        main[:] = _in_main_stream(trace, computes, op, path[place])
+    order = np.lexsort((trace.ops.end[op], main, place, gpu))
     op, place, gpu = op[order], place[order], gpu[order]
-    op = trace.settled(op, trace.ops.end[op], place, gpu)
+    op = trace.settled(op, trace.ops.end[op], main[order], place, gpu)
     last = np.flatnonzero(np.append((place[1:] != place[:-1]) | (gpu[1:] != gpu[:-1]), True)[: len(op)])
     op, place, gpu = op[last], place[last], gpu[last]
     order = np.lexsort((trace.ranges.start[rows[place]], path[place], gpu))
@@ -102,6 +114,22 @@ def gpu_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[
         end[some],
         op[some].astype(np.int32),
     )
+
+
+def _in_main_stream(
+    trace: Trace, computes: NDArray[np.bool_], op: NDArray[np.intp], path: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Which GPU ops are in the stream of their GPU that computes for longest for their path."""
+    ops, stream = trace.ops, trace.ops.stream[op]
+    kernels = np.isin(ops.kind[op], (KERNEL, GRAPH)) & computes[ops.name[op]]
+    first, place = distinct(path, trace.op_gpu[op], stream)
+    total = sums(place, np.where(kernels, ops.end[op] - ops.start[op], 0), len(first))
+    _, line = distinct(path[first], trace.op_gpu[op[first]])
+    order = np.lexsort((-total, line))
+    leads = np.zeros(len(first), bool)
+    leads[order[np.append(True, np.diff(line[order]) > 0)[: len(order)]]] = True
+    main: NDArray[np.bool_] = leads[place]
+    return main
 
 
 def whole_windows(trace: Trace) -> Windows:

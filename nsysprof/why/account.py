@@ -98,6 +98,22 @@ def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> di
     return found
 
 
+def rows_of_windows(facts: Facts, windows: Windows) -> dict[str, NDArray[np.int64]]:
+    """What each window adds up to: the columns ``group``, its number, the codes of `Facts.words`, ``waits`` and ``ns``.
+
+    Several rows of a window may have equal codes.
+    """
+    each = np.arange(len(windows))
+    waited: list[dict[str, NDArray[np.int64]]] = []
+    computed: list[dict[str, NDArray[np.int64]]] = []
+    for gpu in np.unique(windows.gpu).tolist():
+        lines = gpu_lines(facts.attribution.trace, facts.communication, gpu)
+        waited += _added(each, wait_pieces(facts, windows, gpu, lines))
+        computed.append(_computed(facts, windows, gpu, lines))
+    parts = [*waited, _compute_part(facts, each, computed)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[-1]}
+
+
 def _meanwhile(lines: GpuLines, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """How much of each piece communication ran, and how much of the rest copies did."""
     communication = covered(lines.communication, start, end)

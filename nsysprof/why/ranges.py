@@ -24,6 +24,19 @@ def choose_windows(
     attribution: Attribution, select: str | None, merge_names: Sequence[str] | None
 ) -> tuple[Windows, list[str], str]:
     """The windows, the texts of their paths, and how they were chosen where nobody said."""
+    rows, of, texts, chosen = choose_ranges(attribution, select, merge_names)
+    if not len(rows):
+        return whole_windows(attribution.trace), [WHOLE], f"{WHOLE}: no range with GPU work repeats"
+    return gpu_windows(attribution, rows, of), texts, chosen
+
+
+def choose_ranges(
+    attribution: Attribution, select: str | None, merge_names: Sequence[str] | None
+) -> tuple[NDArray[np.intp], NDArray[np.int32], list[str], str]:
+    """Range instances, the merged path of each, the texts of all paths, and how they were chosen where nobody said.
+
+    No instances where nobody said, and nothing repeats.
+    """
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge_names)
     of = merged.of[paths.of]
@@ -33,10 +46,8 @@ def choose_windows(
         codes, chosen = [match.code for match in find_matches(merged, texts, select, file)], ""
     else:
         codes, chosen = _repeated(attribution, merged, of, texts)
-    if not codes:
-        return whole_windows(attribution.trace), [WHOLE], f"{WHOLE}: no range with GPU work repeats"
     rows = np.flatnonzero(np.isin(of, codes))
-    return gpu_windows(attribution, rows, of[rows].astype(np.int32)), texts, chosen
+    return rows, of[rows].astype(np.int32), texts, chosen
 
 
 def _repeated(
@@ -48,6 +59,7 @@ def _repeated(
     count = np.bincount(of, minlength=len(merged))
     works = np.zeros(len(merged), bool)
     works[of[attribution.inclusive.span_ns > 0]] = True
+    works |= len(attribution.trace.ops) == 0  # of a report without GPU work, steps of the host
     some = np.flatnonzero(works & (count >= MIN_REPEATS)).tolist()
     named = {
         code: merged.names[merged.name[code]] for code in some if names_step(merged.names[merged.name[code]])

@@ -27,6 +27,8 @@ from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.page.template import figures
 from nsysprof.trace.report import open_report
+from nsysprof.steps.charts import CHARTS as STEPS_CHARTS
+from nsysprof.steps.steps import steps as judge_steps
 from nsysprof.why.charts import CHARTS as WHY_CHARTS
 from nsysprof.why.why import why
 from tests.compare.conftest import ASKED
@@ -109,6 +111,10 @@ def explained(path: Path, select: str | None = None) -> Make:
     return lambda _: why(attribution(path), select)
 
 
+def judged(path: Path, per: str | None = None) -> Make:
+    return lambda _: judge_steps(attribution(path), per)
+
+
 def nothing_ran(folder: Path) -> Any:
     with open_report(write(folder / "host.sqlite", [Range("step", 0, 100)])) as report:
         return why(attribute(report))
@@ -171,6 +177,15 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
             "nothing": nothing_ran,
         },
     ),
+    "steps": (
+        STEPS_CHARTS,
+        {
+            "slow": judged(TRACES / "run.sqlite"),
+            "one": judged(TRACES / "run.sqlite", "RUN::auto::S2048/iter*"),
+            "steady": judged(TRACES / "block.sqlite"),
+            "few": judged(ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"),
+        },
+    ),
     "fleet": (FLEET_CHARTS, {"two": two_ranks, "one": fleet(1), "six": fleet(6), "seventy": fleet(70, 2)}),
 }
 FILES = {
@@ -178,6 +193,7 @@ FILES = {
     "compare": "gap.png compare.png roofline.png",
     "bench": "latency.png speedup.png memory.png throughput.png roofline.png samples.png",
     "why": "why.png",
+    "steps": "steps.png",
     "fleet": "fleet_heatmap.png fleet_timeline.png",
 }
 EVERY = [

@@ -25,6 +25,7 @@ from nsysprof.counters.text import counters_summary
 from nsysprof.export.tables import INSTANCES, OPS
 from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.steps.files import steps_document
 from nsysprof.summaries.every import FILES
 from nsysprof.waits.causes import WAITING_FOR
 from nsysprof.why.files import why_document
@@ -151,7 +152,7 @@ def test_the_block_below_a_command_is_what_it_prints(
 ) -> None:
     """Each line of a block of text is printed by the command in the block above it, in that order."""
     arguments = shlex.split(command)[1:]
-    if arguments[0] in ("analyze", "compare", "fleet", "why"):
+    if arguments[0] in ("analyze", "compare", "fleet", "steps", "why"):
         arguments += ["--no-charts", "-o", str(tmp_path / "out")]
     if arguments[0] == "fleet":
         pytest.importorskip("distributed")
@@ -163,6 +164,15 @@ def test_the_block_below_a_command_is_what_it_prints(
             found = printed.find(f"\n{line}\n", at)
             assert found >= 0, f"not printed any more, or not there:\n{line}"
             at = found + 1
+
+
+def test_the_keys_of_steps_are_explained() -> None:
+    """The page on `steps` has each key of `steps.json`, of its paths and findings."""
+    with nsysprof.open_report(ROOT / "traces" / "run.sqlite") as report:
+        document = steps_document(nsysprof.steps(nsysprof.attribute(report)))
+    table = PAGES["steps"].split("### The keys of steps.json")[1].split("[All options]")[0]
+    named = set(re.findall(r"`(\w+)`", table))
+    assert {*document, *document["paths"][0], *document["findings"][0]} <= named
 
 
 def test_the_keys_of_waits_are_explained() -> None:
@@ -242,6 +252,7 @@ SECTIONS = {
     "scrub": ("capture", "## scrub", ""),
     "compare": ("compare", "", ""),
     "why": ("why", "", ""),
+    "steps": ("steps", "", ""),
     "counters": ("counters", "", ""),
     "check": ("check", "", ""),
     "bench": ("bench", "", "## bench diff"),

@@ -1,0 +1,147 @@
+"""The chart of steps, ``steps.png``: the times of steps in their order and as a distribution, slow ones named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.charts.chart import Chart
+from nsysprof.charts.marks import Heading, Message, Plan, Series, SeriesPanel
+from nsysprof.charts.palette import FAINT, MEMORY, TINTS, WAITS
+from nsysprof.core.text import shorten
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.steps.findings import findings, headline, join_words_of
+from nsysprof.steps.judge import CLASSES, CLOCK, FAST, SLOW_ONES, TYPICAL, WARM_UP
+from nsysprof.steps.steps import Chain, Steps
+from nsysprof.steps.text import place_of
+
+MAX_PANELS, _MAX_NAMES, _MAX_TRIED = 3, 4, 60
+_COLUMNS = 1200  # of many steps the lowest and the highest of each
+_PATH, _NAME, _TITLE = 90, 70, 150
+_OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3]}
+
+
+def plan_steps(answer: Steps) -> Plan:
+    """The paths with most time in slow steps, or without any those with most time."""
+    report = answer.attribution.trace.report
+    if not answer.chains:
+        sentence = "The ranges asked for launched no GPU work, so there are no steps to time."
+        return Message(Heading("No step ran on a GPU", str(report.path)), [sentence])
+
+    def excess(chain: Chain) -> float:
+        slow = np.isin(chain.judgement.of, SLOW_ONES)
+        return float((chain.span - chain.judgement.expected)[slow].sum())
+
+    ranked = [*filter(excess, sorted(answer.ranked, key=excess, reverse=True))] or answer.ranked
+    drawn = ranked[:MAX_PANELS]
+    panels, legend = [], {"typical": MEMORY, "expected": FAINT}
+    for chain in drawn:
+        colours, names = _colours(answer, chain)
+        legend |= dict(zip(names, colours, strict=True))
+        panels.append(_panel(answer, chain, colours, names))
+    more = len(answer.chains) - len(drawn)
+    notes = [f"{more:,} paths more: see steps.csv"] if more else []
+    return Series(Heading(title_of(answer), _subtitle(answer, drawn[0]), [*legend.items()], notes), panels)
+
+
+CHARTS: tuple[Chart[Steps], ...] = (
+    Chart("steps.png", "The times of steps, and how they are distributed", plan_steps),
+)
+
+
+def title_of(answer: Steps) -> str:
+    """How many steps are slow, and the largest finding, as a sentence."""
+    text = headline(answer)
+    text = f"{text[0].upper()}{text[1:]}"
+    first = next(iter(findings(answer)), None)
+    if first is None or first.kind not in {CLASSES[code] for code in SLOW_ONES}:
+        return text
+    every = sum(len(chain.of(*SLOW_ONES)) for chain in answer.chains)
+    some = "" if len(first.steps) == every else f" in {len(first.steps):,} of them"
+    typical = format_ns(first.excess_ns / len(first.steps))
+    return shorten(f"{text}: +{typical} {join_words_of(first.cause, first.culprit)}{some}", _TITLE)
+
+
+def _subtitle(answer: Steps, chain: Chain) -> str:
+    report, limit = answer.attribution.trace.report, chain.judgement.limit
+    rule = f"slow from {limit:.2f} times as long as expected on" if np.isfinite(limit) else "too few to judge"
+    median = format_ns(float(np.median(chain.span)))
+    return f"{len(chain.span):,} steps of {shorten(chain.path, 50)}, median {median}, {rule} · {report.path.name}"
+
+
+def _colours(answer: Steps, chain: Chain) -> tuple[list[str], list[str]]:
+    """The colours of the steps of a chain and what they mean: typical, other kinds, and slow ones by their cause."""
+    of, rows = chain.judgement.of, answer.steps.iloc[chain.rows]
+    some = [code for code in _OTHER_KINDS if (of == code).any()]
+    causes = rows.loc[np.isin(of, SLOW_ONES), ["cause", "activity"]].dropna().drop_duplicates()
+    slow = list(dict.fromkeys(_group(*each) for each in causes.itertuples(index=False)))
+    colours = [MEMORY, *(_OTHER_KINDS[code] for code in some), *(WAITS[name] for name in slow)]
+    return colours, ["typical", *(CLASSES[code] for code in some), *(f"slow: {name}" for name in slow)]
+
+
+def _group(cause: str, activity: str) -> str:
+    return activity if cause == "host" else cause
+
+
+def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) -> SeriesPanel:
+    rows = answer.steps.iloc[chain.rows]
+    place = {name: code for code, name in enumerate(names)}
+    colour = np.zeros(len(rows), np.uint8)
+    for step, (of, cause, activity) in enumerate(
+        zip(chain.judgement.of.tolist(), rows["cause"], rows["activity"], strict=True)
+    ):
+        if of != TYPICAL:
+            name = (
+                CLASSES[of]
+                if of in _OTHER_KINDS
+                else f"slow: {_group(cause, activity)}"
+                if isinstance(cause, str)
+                else ""
+            )
+            colour[step] = place.get(name, 0)
+    shown = _thinned(chain.span, colour)
+    where = shorten(place_of(answer, chain.path, chain.gpu, chain.pid), _PATH)
+    slow = len(chain.of(*SLOW_ONES))
+    title = f"{where}: {slow:,} slow, {format_share(chain.slow_share)}" if slow else f"{where}: none slow"
+    return SeriesPanel(
+        title,
+        shown,
+        chain.span[shown],
+        colour[shown],
+        chain.span,
+        colour,
+        colours,
+        (shown, chain.judgement.expected[shown]),
+        list(_names(rows, chain, colour, colours)),
+    )
+
+
+def _thinned(span: NDArray[np.int64], colour: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """The steps to draw: all of few, of many those that are not typical, and the extremes of equal stretches."""
+    if len(span) <= 4 * _COLUMNS:
+        return np.arange(len(span))
+    edges = np.linspace(0, len(span), _COLUMNS + 1).astype(np.int64)
+    parts = [
+        (first, span[first:last]) for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+    extremes = [first + at for first, part in parts for at in (int(part.argmin()), int(part.argmax()))]
+    return np.unique(np.append(np.flatnonzero(colour)[:_COLUMNS], extremes))
+
+
+def _names(
+    rows: pd.DataFrame, chain: Chain, colour: NDArray[np.uint8], colours: list[str]
+) -> Iterator[tuple[float, float, str, str]]:
+    """The names of the slow steps with most excess: what their cause is, and how much."""
+    slow = chain.of(*SLOW_ONES)
+    excess = rows["excess_ns"].to_numpy(float)[slow]
+    named: dict[str, int] = {}
+    for step in slow[np.argsort(-np.nan_to_num(excess), kind="stable")[:_MAX_TRIED]].tolist():
+        row = rows.iloc[step]
+        what = join_words_of(row["cause"], row["culprit"]) if isinstance(row["cause"], str) else ""
+        named[what] = named.get(what, 0) + 1
+        if what and named[what] <= _MAX_NAMES:
+            text = f"{step}: +{format_ns(row['excess_ns'])}, {what}"
+            yield float(step), float(chain.span[step]), shorten(text, _NAME), colours[colour[step]]

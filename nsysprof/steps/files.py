@@ -1,0 +1,72 @@
+"""Writes which steps were slow as files: steps and ledgers as CSV, and all of it as one JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsysprof import __version__
+from nsysprof.results.files import plain, records, write_csv, write_document
+from nsysprof.steps.findings import findings
+from nsysprof.steps.judge import CLASSES, TYPICAL
+from nsysprof.steps.steps import Chain, Steps
+from nsysprof.steps.tables import LEDGER, STEPS
+from nsysprof.trace.report import describe_report
+
+SCHEMA = "nsysprof-steps/1"
+FILES = ("steps.csv", "steps_ledger.csv", "steps.json")
+
+
+def write_steps(answer: Steps, folder: Path) -> list[Path]:
+    """Write the `FILES` into an existing folder and return their paths."""
+    written = [folder / name for name in FILES]
+    write_csv(answer.steps[STEPS.names], written[0])
+    write_csv(answer.ledger[LEDGER.names], written[1])
+    write_document(steps_document(answer), written[2])
+    return written
+
+
+def steps_document(answer: Steps) -> dict[str, Any]:
+    """The answer as JSON can hold it: report, paths with what their times show, findings, and steps not typical."""
+    return {
+        "schema": SCHEMA,
+        "report": describe_report(answer.attribution.trace.report),
+        "nsysprof": __version__,
+        "chosen": answer.chosen or None,
+        "warnings": list(answer.warnings),
+        "left_out": answer.left_out,
+        "paths": [_path(chain) for chain in answer.chains],
+        "findings": [asdict(each) for each in findings(answer)],
+        "steps": records(answer.steps.loc[answer.steps["class"] != CLASSES[TYPICAL], STEPS.names]),
+    }
+
+
+def _path(chain: Chain) -> dict[str, Any]:
+    judged, fit = chain.judgement, chain.fit
+    low, median, high = np.quantile(chain.span, [0.25, 0.5, 0.75]).tolist()
+    return {
+        "path": chain.path,
+        "gpu": chain.gpu,
+        "pid": chain.pid,
+        "steps": len(chain.span),
+        "warm_up": judged.warm_up,
+        "slow_share": chain.slow_share,
+        "classes": {name: int((judged.of == code).sum()) for code, name in enumerate(CLASSES)},
+        "median_ns": plain(median, None),
+        "quartiles_ns": [plain(low, None), plain(high, None)],
+        "longest_ns": int(chain.span.max()),
+        "slow_from": plain(judged.limit, None),
+        "period": judged.period or None,
+        "drift": judged.drift,
+        "changes": [{"step": at, "times_as_long": by} for at, by in judged.changes],
+        "numbers": None
+        if fit is None
+        else {
+            "explained": fit.explained,
+            "fixed_ns": fit.fixed_ns,
+            "features": [asdict(each) for each in fit.features],
+        },
+    }

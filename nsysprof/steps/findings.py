@@ -1,0 +1,163 @@
+"""Sentences about the steps of a path: which are slow and why, where warm-up ends, what changes, what numbers cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.core.text import join_first, join_words, one_line, plural
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.steps.judge import CLASSES, CLOCK, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
+from nsysprof.steps.steps import Chain, Steps
+from nsysprof.why.findings import hint_for
+
+_MOST_OF_IT = 0.8  # of the excess of a step, from which on one culprit stands for all of it
+_MAX_NUMBERS, _NAME = 8, 80
+LATENCY = "launch and queue latency"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence about the steps of a path on a GPU: ``kind`` is their class, or change, drift, numbers.
+
+    ``steps`` their numbers, ``excess_ns`` what they take more in all, ``cause`` and ``culprit`` of most of that.
+    """
+
+    path: str
+    gpu: int
+    pid: int
+    kind: str
+    text: str
+    excess_ns: int = 0
+    cause: str = ""
+    culprit: str = ""
+    hint: str = ""
+    steps: list[int] = field(default_factory=list)
+
+
+def findings(answer: Steps) -> list[Finding]:
+    """All findings, those about slow steps first, by the time that these take more."""
+    slow = [each for chain in answer.chains for each in _slow(answer, chain)]
+    others = [each for chain in answer.ranked for each in _patterns(answer, chain)]
+    return [*sorted(slow, key=lambda each: -each.excess_ns), *others]
+
+
+def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:
+    """The slow steps that are explained, as classes of like cause and culprit: rows of `Steps.steps`."""
+    rows = answer.steps.iloc[chain.rows]
+    out = []
+    for code in SLOW_ONES:
+        mine = rows[(rows["class"] == CLASSES[code]) & rows["excess_ns"].notna()]
+        out += [(code, each) for _, each in mine.groupby(["cause", "culprit"], sort=False)]
+    return out
+
+
+def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
+    for code, rows in classes_of(answer, chain):
+        first = rows.iloc[0]
+        cause, culprit = str(first["cause"]), one_line(str(first["culprit"]), _NAME)
+        excess, of_it = float(rows["excess_ns"].median()), float(rows["culprit_ns"].median())
+        what = join_words_of(cause, culprit)
+        amount = f"+{format_ns(excess)}"
+        if of_it < _MOST_OF_IT * excess:
+            amount += f" each, of which {format_ns(of_it)}"
+        ratio = float((rows["span_ns"] / rows["typical_ns"]).median())
+        count, total = len(rows), len(chain.of(code))
+        text = (
+            f"{_who(code, count, total, chain)}: {amount} {what}; {ratio:.2f} times as long as a typical step"
+        )
+        if count > 1 or code != SLOW:
+            text += f" (steps {_numbers(rows['step'].tolist())})"
+        yield Finding(
+            chain.path,
+            chain.gpu,
+            chain.pid,
+            CLASSES[code],
+            text,
+            int(rows["excess_ns"].sum()),
+            cause,
+            str(first["culprit"]),
+            "" if cause == "compute" else hint_for(cause, str(first["activity"]), str(first["culprit"])),
+            rows["step"].tolist(),
+        )
+
+
+def _who(code: int, count: int, total: int, chain: Chain) -> str:
+    """`7 of 9 slow steps`, `step 13`, `every 100th step`, `38 of 100 steps, a second kind`."""
+    if code == PERIODIC:
+        if count == total:
+            return f"one step in {chain.judgement.period:,} is slow"
+        return f"{count:,} of {total:,} slow steps with a period of {chain.judgement.period:,} steps"
+    if code == SECOND:
+        return f"{count:,} of {chain.judged:,} steps are of a second kind"
+    if total == 1:
+        return f"step {int(chain.of(SLOW)[0])} is slow"
+    return f"{total:,} slow steps" if count == total else f"{count:,} of {total:,} slow steps"
+
+
+def join_words_of(cause: str, culprit: str) -> str:
+    """A cause and its culprit in words: `host, sleep in data`."""
+    if cause == "latency":
+        return LATENCY
+    return f"{cause}, {culprit}" if culprit else cause
+
+
+def _numbers(steps: Sequence[int]) -> str:
+    return join_first([str(step) for step in steps], _MAX_NUMBERS)
+
+
+def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
+    """What is no slow step: changes, drift, numbers in names, warm-up, the clock."""
+    place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
+    for at, by in judged.changes:
+        text = f"from step {at:,} on steps take {by:.2f} times as long as before"
+        yield Finding(*place, "change", text, steps=[at])
+    if judged.drift is not None:
+        word = "longer" if judged.drift > 0 else "shorter"
+        text = f"steps drift: those of the second half take {format_share(abs(judged.drift))} {word}"
+        yield Finding(*place, "drift", text)
+    if chain.fit is not None:
+        costs = [
+            f"{format_ns(each.ns)} ({format_ns(each.low_ns)} to {format_ns(each.high_ns)}) per {each.name}"
+            for each in chain.fit.features
+        ]
+        text = f"numbers in names explain {format_share(chain.fit.explained)} of the differences: {join_words(costs)}"
+        yield Finding(*place, "numbers", text)
+    rows = answer.steps.iloc[chain.rows]
+    if judged.warm_up:
+        some = rows[rows["class"] == CLASSES[WARM_UP]]
+        most = some.iloc[int(some["culprit_ns"].to_numpy(float).argmax())]
+        what = join_words_of(str(most["cause"]), one_line(str(most["culprit"]), _NAME))
+        total = int(some["excess_ns"].sum())
+        text = f"warm-up: {plural(judged.warm_up, 'step')}, +{format_ns(total)} in all, most of all {what}"
+        yield Finding(*place, CLASSES[WARM_UP], text, total, str(most["cause"]), str(most["culprit"]))
+    clock = chain.of(CLOCK)
+    if len(clock):
+        some = rows[rows["class"] == CLASSES[CLOCK]]
+        grew = some["excess_ns"].astype(float) / some["typical_ns"].astype(float)
+        stretches = int((np.diff(clock) > 1).sum()) + 1
+        text = (
+            f"all kernels slower at once (clock): {plural(len(clock), 'step')} at {plural(stretches, 'place')}"
+            f" take {format_share(float(grew.median()))} longer, not counted as slow"
+        )
+        yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
+
+
+def headline(answer: Steps) -> str:
+    """What there is to say first: how many steps are slow."""
+    slow, judged = (
+        (
+            sum(each)
+            for each in zip(
+                *((len(chain.of(*SLOW_ONES)), chain.judged) for chain in answer.chains), strict=True
+            )
+        )
+        if answer.chains
+        else (0, 0)
+    )
+    if not slow:
+        return f"no step of {judged:,} is slow" if judged > 1 else "one step, and none to compare it with"
+    return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow"

@@ -1,0 +1,233 @@
+"""Judges times of steps in their order: warm-up, drift, changes, period, a second kind of steps, and outliers.
+
+Everything is about logarithms of times, so that nothing depends on their unit, and a slow step is one by its ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.statistics.dependence import dependence, drift, mid_ranks
+from nsysprof.statistics.distributions import Floats
+
+CLASSES = ("typical", "warm-up", "slow", "periodic", "second kind", "fast", "clock")
+TYPICAL, WARM_UP, SLOW, PERIODIC, SECOND, FAST, CLOCK = range(len(CLASSES))
+SLOW_ONES = (SLOW, PERIODIC, SECOND)  # what takes longer than a typical step, as the program has it
+LEAST_STEPS = 8  # fewer show no spread to judge by
+MIN_EXCESS = 0.03  # of a typical step: less is nothing that somebody would mend
+ALPHA = 0.05  # of recordings of steps with exponential tails, as many as have a false outlier
+MAX_OUTLIERS = 0.1  # of the steps: more of them are a second kind
+_WINDOW = 51  # steps of the running median
+_MAX_PERIOD, _LEAST_CYCLES, _LAST = 64, 6, 4096
+_LEAST_HITS, _HIT_SHARE = 3, 0.75
+_MAX_CHANGES, _LEAST_SEGMENT = 8, 8
+_CHANGE = 1.95  # of the largest sum of ranks: 0.1 % of steady recordings reach it (Kolmogorov's distribution)
+_LEAST = math.log1p(MIN_EXCESS)
+_NORMAL_RATIO = 0.706  # of the distance from quartile to octile to that from median to quartile
+_SMALL = 6.0  # of the limit of few steps, whose quartiles are uncertain
+_SETTLED = 3  # typical steps one after the other, with which warm-up is over
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the times of steps show.
+
+    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: how long each would have taken
+    as a typical one. ``changes``: from which step on they take how many times as long as before; ``drift``: by which
+    part they grew from the first half to the second, None where that is not clear; ``period``: every so many steps
+    some are slow, 0 for none; ``limit``: how many times as long as expected a step is slow, infinite for too few steps.
+    """
+
+    of: NDArray[np.uint8]
+    expected: Floats
+    changes: tuple[tuple[int, float], ...] = ()
+    drift: float | None = None
+    period: int = 0
+    limit: float = math.inf
+
+    @property
+    def warm_up(self) -> int:
+        """How many steps are warm-up."""
+        return int((self.of == WARM_UP).sum())
+
+
+def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
+    """Judge steps by their times in ns, which are not 0, in their order; ``fitted`` is what is known of each before.
+
+    A step is slow where it lies further above its level than an exponential tail with the recording's own upper
+    quartile and octile puts one of so many steps in a part `ALPHA` of recordings; the level is a running median without
+    period and changes. So heavy tails raise the limit, and dependence of steps on earlier ones goes into the level.
+    """
+    count = len(span)
+    known = np.ones(count) if fitted is None else fitted
+    x = np.log(np.maximum(span, 1) / known)
+    of = np.full(count, TYPICAL, np.uint8)
+    if count < LEAST_STEPS:
+        return Judgement(of, np.full(count, np.exp(np.median(x)) if count else 1.0) * known)
+    first = _warm_up(x)
+    of[:first] = WARM_UP
+    rest, mine = x[first:], of[first:]
+    season, period = _season(rest)
+    rest = rest - season
+    growth, changes = _changes(rest)
+    flat = _in_segments(rest, changes, lambda part: np.full(len(part), np.median(part)))
+    second = _second_kind(rest - flat)
+    rest = rest - second
+    level = _in_segments(rest, changes, _running_median)
+    left = rest - level
+    limit = _limit(left)
+    mine[season > max(limit / 2, _LEAST)] = PERIODIC
+    mine[second != 0] = np.where(second > 0, SECOND, FAST)[second != 0]
+    mine[left < -_limit(-left)] = FAST
+    slow = np.flatnonzero(left > limit)
+    mine[slow] = SLOW
+    if not period and (period := regular_period(slow, len(rest))):
+        mine[slow[slow % period == np.bincount(slow % period).argmax()]] = PERIODIC
+    expected = np.exp(np.append(np.full(first, level[0]), level)) * known
+    by = [float(np.exp(flat[at] - flat[at - 1])) for at in changes]
+    return Judgement(
+        of,
+        expected,
+        tuple(zip((first + at for at in changes), by, strict=True)),
+        growth,
+        period,
+        math.exp(limit),
+    )
+
+
+def _limit(left: Floats) -> float:
+    """How far above 0 a step is slow, of what level and pattern leave of the logarithms of times.
+
+    Beyond the upper quartile an exponential tail falls by half with each distance from quartile to octile; that of a
+    normal distribution is the least, as few samples may show too short a one.
+    """
+    count = len(left)
+    quartile, octile = np.quantile(left, [0.75, 0.875])
+    half = max(octile - quartile, _NORMAL_RATIO * quartile) * (1 + _SMALL / count)
+    return max(float(quartile + half * math.log2(max(count, 20) / (4 * ALPHA))), _LEAST)
+
+
+def _warm_up(x: Floats) -> int:
+    """How many steps at the beginning are slow, until some are not."""
+    rest = x[len(x) // 4 :]
+    middle = float(np.median(rest))
+    settled = x - middle <= _limit(rest - middle)
+    for first in range(len(x) // 4 + 1):
+        if settled[first : first + _SETTLED].all():
+            return first
+    return 0
+
+
+def _running_median(part: Floats) -> Floats:
+    if len(part) <= 2 * _WINDOW:
+        return np.full(len(part), np.median(part))
+    around = np.pad(part, _WINDOW // 2, mode="symmetric")
+    level: Floats = np.median(np.lib.stride_tricks.sliding_window_view(around, _WINDOW), axis=1)
+    return level
+
+
+def _in_segments(values: Floats, changes: Sequence[int], level: Callable[[Floats], Floats]) -> Floats:
+    return np.concatenate([level(part) for part in np.split(values, list(changes))])
+
+
+# ---- patterns
+
+
+def _season(x: Floats) -> tuple[Floats, int]:
+    """What each step takes more than the others by its place in a period, and the period; 0 where there is none.
+
+    Half of the last cycles say what the other half would be: half of the absolute deviations must go.
+    """
+    left = x - _running_median(x)
+    late = left[-_LAST:]
+    for period in range(2, min(_MAX_PERIOD, len(late) // _LEAST_CYCLES) + 1):
+        cycles = late[: len(late) // period * period].reshape(-1, period)
+        half = len(cycles) // 2
+        early, others = np.median(cycles[:half], axis=0), cycles[half:]
+        if np.abs(others - early).mean() < np.abs(others).mean() / 2:
+            phases = np.median(cycles, axis=0)
+            phases = phases - np.median(phases)
+            return phases[(np.arange(len(x)) - (len(x) - len(late))) % period], period
+    return np.zeros(len(x)), 0
+
+
+def regular_period(hits: NDArray[np.intp], count: int) -> int:
+    """The period of most of the ``hits`` among ``count`` steps, 0 for none: every so many steps there is one."""
+    gaps = np.diff(hits)
+    gaps = gaps[gaps >= 2]
+    if not len(gaps):
+        return 0
+    values, times = np.unique(gaps, return_counts=True)
+    period = int(values[times.argmax()])
+    phases = np.bincount(hits % period)
+    most, slots = int(phases.max()), len(range(int(phases.argmax()), count, period))
+    enough = most >= max(_LEAST_HITS, _HIT_SHARE * slots) and 2 * most > len(hits)
+    return period if enough else 0
+
+
+def _second_kind(left: Floats) -> Floats:
+    """By how much the steps of a second kind differ, 0 for the others, which are more; all 0 where there is one kind.
+
+    Times are split where the variance between both parts is largest; they are two kinds where the gap between both is
+    three times as wide as their middle halves, and the smaller one has more than `MAX_OUTLIERS` of the steps.
+    """
+    out, count = np.zeros(len(left)), len(left)
+    order = np.argsort(left, kind="stable")
+    x = left[order]
+    low = np.arange(1, count)
+    sums = np.cumsum(x)[:-1]
+    between = (sums / low - (x.sum() - sums) / (count - low)) ** 2 * low * (count - low)
+    at = int(between.argmax()) + 1
+    few, many = (order[:at], order[at:]) if 2 * at < count else (order[at:], order[:at])
+    gap = np.quantile(x[at:], 0.05) - np.quantile(x[:at], 0.95)
+    widths = [np.subtract(*np.quantile(part, [0.75, 0.25])) for part in (x[:at], x[at:])]
+    if len(few) > max(MAX_OUTLIERS * count, _LEAST_HITS - 1) and gap > max(3 * max(widths), _LEAST):
+        out[few] = np.median(left[few]) - np.median(left[many])
+    return out
+
+
+def _changes(x: Floats) -> tuple[float | None, list[int]]:
+    """The drift, None where there is none, and where the level changes for good: whichever describes more."""
+    changes = _split(x, _MAX_CHANGES)
+    trend = drift(np.exp(x))
+    if not trend.significant:
+        return None, sorted(changes)
+    time = np.arange(len(x)) - (len(x) - 1) / 2
+    flat = _in_segments(x, changes[:1], lambda part: np.full(len(part), np.median(part)))
+    slope = np.median(np.diff([np.median(part) for part in np.array_split(x, 8)])) * 8 / len(x)
+    line = np.median(x - slope * time) + slope * time
+    if np.abs(x - line).sum() < np.abs(x - flat).sum():
+        return trend.change, []
+    return None, sorted(changes)
+
+
+def _split(x: Floats, most: int) -> list[int]:
+    """Where ranks change most, if that is clear, then in both parts: at most ``most`` places, the largest first."""
+    count = len(x)
+    if most <= 0 or count < 2 * _LEAST_SEGMENT:
+        return []
+    ranks = mid_ranks(x)
+    ranks = ranks - ranks.mean()
+    if not ranks.any():
+        return []
+    sums = np.cumsum(ranks)[_LEAST_SEGMENT - 1 : count - _LEAST_SEGMENT]
+    at = int(np.abs(sums).argmax())
+    cut = at + _LEAST_SEGMENT
+    away = np.abs(x - np.median(x[:cut])) - np.abs(
+        x - np.median(x[cut:])
+    )  # ranks turn a little early or late
+    low = _LEAST_SEGMENT - 1
+    cut = low + 1 + int(np.cumsum(away)[low : count - _LEAST_SEGMENT].argmin())
+    first, second = x[:cut], x[cut:]
+    rest = np.append(first - np.median(first), second - np.median(second))
+    worth = dependence(rest)
+    largest = abs(sums[at]) / (ranks.std() * math.sqrt(count)) * math.sqrt(worth.effective / count)
+    if largest < _CHANGE or abs(np.median(second) - np.median(first)) < _LEAST:
+        return []
+    before, after = _split(first, most // 2), _split(second, most // 2)
+    return [cut, *before, *(cut + each for each in after)]

@@ -1,0 +1,161 @@
+"""Slow minus typical: what a step spends its time on, less what typical steps near it do, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import distinct, sums
+from nsysprof.core.intervals import Ints, expand_ranges
+from nsysprof.statistics.distributions import Floats
+from nsysprof.waits.walk import HOST, Pieces
+from nsysprof.waits.windows import Windows
+from nsysprof.why.account import rows_of_windows
+from nsysprof.why.culprits import COMPUTE, Facts, account
+
+MAX_EXPLAINED = 1000  # steps of a path, those furthest from typical
+NEAR = 31  # typical steps whose mean a step is compared with
+_KEYS = ("cause", "activity", "culprit")
+_CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Ledgers of steps, sorted by step: a row per cause, activity and culprit, codes of `Facts.words`.
+
+    ``slow_ns`` is what the step spends there, ``typical_ns`` the mean of the typical steps that it is compared with, in
+    whole ns that add up to that of their times, rounded down.
+    """
+
+    step: NDArray[np.intp]
+    cause: NDArray[np.int64]
+    activity: NDArray[np.int64]
+    culprit: NDArray[np.int64]
+    slow_ns: Ints
+    typical_ns: Ints
+
+    @property
+    def delta_ns(self) -> Ints:
+        """How much more the step spends there."""
+        delta: Ints = self.slow_ns - self.typical_ns
+        return delta
+
+    def frame(self, facts: Facts) -> pd.DataFrame:
+        """The rows with texts, the largest excess of each step first: the columns of `tables.LEDGER`, without place."""
+        columns = {name: np.array(facts.words[name], object)[getattr(self, name)] for name in _KEYS}
+        times = {"slow_ns": self.slow_ns, "typical_ns": self.typical_ns, "delta_ns": self.delta_ns}
+        frame = pd.DataFrame({"step": self.step, **columns, **times})
+        by = ["step", "delta_ns", *_KEYS]
+        return frame.sort_values(by, ascending=[True, False, True, True, True], ignore_index=True)
+
+    def largest(self, facts: Facts) -> pd.DataFrame:
+        """By step ``typical_ns``, ``excess_ns`` and what most of that is: cause, activity, culprit, ``culprit_ns``."""
+        frame = self.frame(facts)
+        by_step = frame.groupby("step")
+        total = by_step[["typical_ns", "delta_ns"]].sum()
+        sign = np.where(frame["step"].map(total["delta_ns"]) < 0, -1, 1)
+        most = frame.loc[(frame["delta_ns"] * sign).groupby(frame["step"]).idxmax()].set_index("step")
+        named = most[[*_KEYS, "delta_ns"]].rename(columns={"delta_ns": "culprit_ns"})
+        return total.rename(columns={"delta_ns": "excess_ns"}).join(named)
+
+
+def excess_of(
+    facts: Facts, windows: Windows, odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | None
+) -> Excess:
+    """The ledgers of the steps ``odd``, each compared with the `NEAR` steps of ``typical`` that are nearest to it.
+
+    Nearest in time, or by the ``level`` of each step where that is known of its name. Both ascend; rows of ``windows``.
+    """
+    if not len(odd) or not len(typical):
+        none = np.empty(0, np.int64)
+        return Excess(none, none, none, none, none, none)
+    near = _nearest(odd, typical, level)
+    used, place = np.unique(np.append(odd, near.ravel()), return_inverse=True)
+    place = place.reshape(-1)
+    rows = _rows(facts, windows.take(used))
+    first, key = distinct(*(rows[name] for name in _KEYS))
+    begin = np.searchsorted(rows["group"], np.arange(len(used) + 1))
+    size = np.diff(begin)[place]
+    step = np.append(np.arange(len(odd)), np.repeat(np.arange(len(odd)), near.shape[1]))
+    at = expand_ranges(begin[place], size)
+    own = np.repeat(np.arange(len(place)) < len(odd), size)
+    whose = np.repeat(step, size)
+    example, cell = distinct(whose, key[at])
+    ns = rows["ns"][at]
+    slow, total = (sums(cell, np.where(some, ns, 0), len(example)) for some in (own, ~own))
+    typical_ns = _shared_out(whose[example], total, near.shape[1])
+    keys = {name: rows[name][first][key[at[example]]] for name in _KEYS}
+    out = Excess(odd[whose[example]], **keys, slow_ns=slow, typical_ns=typical_ns)
+    span = (windows.end - windows.start)[odd]
+    assert (sums(whose[example], slow, len(odd)) == span).all(), "a ledger must add up to its step"
+    return out
+
+
+def _nearest(odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | None) -> NDArray[np.intp]:
+    """A row per step of ``odd`` with the typical steps that are nearest to it."""
+    count = min(NEAR, len(typical))
+    if level is None:
+        where, values = typical.astype(np.float64), odd.astype(np.float64)
+        order = np.arange(len(typical))
+    else:
+        order = np.argsort(level[typical], kind="stable")
+        where, values = np.log(level[typical][order]), np.log(level[odd])
+    low = np.clip(np.searchsorted(where, values) - count, 0, len(typical) - count)
+    high = np.clip(low + 2 * count, count, len(typical))
+    picked = []
+    for value, first, last in zip(values.tolist(), low.tolist(), high.tolist(), strict=True):
+        near = np.argsort(np.abs(where[first:last] - value), kind="stable")[:count]
+        picked.append(typical[order[first + near]])
+    return np.array(picked)
+
+
+def _shared_out(step: NDArray[np.intp], total: Ints, count: int) -> Ints:
+    """Totals of steps divided by ``count``, in whole numbers that add up to the quotient of the totals of each step.
+
+    The rows with the largest remainders get one more.
+    """
+    out, rest = np.divmod(total, count)
+    order = np.lexsort((-rest, step))
+    begin = np.searchsorted(step[order], step[order])
+    more = (
+        np.arange(len(order)) - begin < (sums(step, rest, int(step.max(initial=0)) + 1) // count)[step[order]]
+    )
+    out[order] += more
+    return out
+
+
+def _rows(facts: Facts, windows: Windows) -> Mapping[str, NDArray[np.int64]]:
+    """What each window spends its time on, sorted by window: of windows without a GPU what the host did."""
+    if (windows.gpu >= 0).all():
+        rows = rows_of_windows(facts, windows)
+    else:
+        every = np.arange(len(windows))
+        host = Pieces(every, windows.start, windows.end, np.full(len(every), HOST, np.uint8), windows.last)
+        pieces = account(facts, host, every, windows)
+        rows = {**pieces, "group": pieces["window"], "ns": pieces["end_ns"] - pieces["start_ns"]}
+    order = np.argsort(rows["group"], kind="stable")
+    return {name: values[order].astype(np.int64) for name, values in rows.items()}
+
+
+def same_for_all_kernels(excess: Excess, steps: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which steps are slow as all kernels take longer at once: the GPU's clock, and not the program.
+
+    So most of the excess is compute, spread over at least three kernels in proportion, to a factor of `_CLOCK_SPREAD`.
+    """
+    place = np.searchsorted(steps, excess.step)
+    count = len(steps)
+    compute = excess.cause == COMPUTE
+    typical, delta = (np.where(compute, ns, 0) for ns in (excess.typical_ns, excess.delta_ns))
+    all_typical, all_delta = (sums(place, ns, count) for ns in (typical, delta))
+    growth = np.where(all_typical > 0, all_delta / np.maximum(all_typical, 1), 0.0)[place]
+    own = delta / np.maximum(typical, 1)
+    alike = compute & (typical > 0) & (own > growth / _CLOCK_SPREAD) & (own < growth * _CLOCK_SPREAD)
+    share = sums(place, np.where(alike, typical, 0), count) / np.maximum(all_typical, 1)
+    large = alike & (typical * 100 >= all_typical[place])
+    enough = (all_delta > 0) & (all_delta >= _CLOCK_EXCESS * sums(place, excess.delta_ns, count))
+    same: NDArray[np.bool_] = enough & (share >= _CLOCK_SHARE) & (sums(place, large, count) >= _CLOCK_KERNELS)
+    return same

@@ -1,0 +1,251 @@
+"""Finds the steps of a repeated range, judges their times, and says what slow ones spend more than typical ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import Ints, covered, union
+from nsysprof.core.text import quote_path
+from nsysprof.errors import NsysprofError
+from nsysprof.kernels.classify import Rules, classify, load_rules
+from nsysprof.steps.features import Fit, fit_features, without_numbers
+from nsysprof.steps.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
+from nsysprof.steps.ledger import MAX_EXPLAINED, Excess, excess_of, same_for_all_kernels
+from nsysprof.steps.tables import LEDGER, STEPS
+from nsysprof.trace.trace import pid_of
+from nsysprof.waits.windows import Windows, gpu_lines, gpu_windows
+from nsysprof.why.culprits import Facts, read_facts
+from nsysprof.why.ranges import choose_ranges
+
+NO_GPU = -1  # the GPU of steps of a report without GPU work
+_IDLES = 10  # of a pause before a step: a GPU that computes for no more than that part of it idles
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The steps of a path, one after the other on a GPU, of one process; rows of `Steps.steps`.
+
+    ``span`` their times in ns, ``judgement`` what these show, ``fit`` what numbers in their names explain; ``excess``
+    accounts for those that are not typical.
+    """
+
+    path: str
+    gpu: int
+    pid: int
+    rows: NDArray[np.intp]
+    span: Ints
+    judgement: Judgement
+    fit: Fit | None
+    excess: Excess
+
+    def of(self, *classes: int) -> NDArray[np.intp]:
+        """The numbers of the steps of some classes."""
+        return np.flatnonzero(np.isin(self.judgement.of, classes))
+
+    @property
+    def judged(self) -> int:
+        """How many steps are no warm-up."""
+        return len(self.span) - self.judgement.warm_up
+
+    @property
+    def slow_share(self) -> float:
+        """The part of the steps behind warm-up that are slow, whatever their pattern, but for the GPU's clock."""
+        return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps of a report were slow, and why: `steps.csv` as ``steps``, ``ledger`` as `tables.LEDGER` has it.
+
+    ``chains`` are the steps of each path, GPU and process. ``chosen`` says how ranges were chosen where nobody named
+    them, ``left_out`` how many instances have no GPU work, or no time of their own.
+    """
+
+    attribution: Attribution
+    chains: tuple[Chain, ...]
+    steps: pd.DataFrame
+    ledger: pd.DataFrame
+    chosen: str
+    left_out: int
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is doubtful or missing in the trace."""
+        trace = self.attribution.trace
+        return (*trace.report.about.warnings, *trace.warnings)
+
+    @cached_property
+    def ranked(self) -> list[Chain]:
+        """The chains, those with most time first."""
+        return sorted(self.chains, key=lambda chain: -int(chain.span.sum()))
+
+
+def steps(
+    attribution: Attribution,
+    per: str | None = None,
+    *,
+    rules: Rules | None = None,
+    merge_names: Sequence[str] | None = DEFAULT_MERGE,
+) -> Steps:
+    """Judge the steps that the glob ``per`` matches; without one the ranges that repeat, as `why` chooses them.
+
+    A step is its GPU window (see `gpu_windows`), and the pause before it in which the GPU idles. Names that a glob
+    matches and that differ in numbers alone are one path. Of a report without GPU work steps are the ranges on the
+    host. Raises `NsysprofError` where no range matches, or none repeats. Near-linear in GPU ops and calls.
+    """
+    named = attribution.op_owner if attribution.replay is not None else None
+    attribution = attribution.launched
+    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    rows, path, texts, chosen = choose_ranges(attribution, per, merge_names)
+    if not len(rows):
+        file = quote_path(attribution.trace.report.path)
+        raise NsysprofError(
+            f"{attribution.trace.report.path}: no range repeats, so there are no steps",
+            f"name the ranges: --per GLOB (nsysprof analyze {file} lists them), or find iterations: --ranges found",
+        )
+    if per is not None:
+        path, texts = _without_numbers(path, texts)
+    facts = read_facts(attribution, kinds, merge_names, named)
+    windows, texts = step_windows(facts, rows, path, texts)
+    before = windows.start
+    windows = _with_pauses(facts, windows)
+    return _answer(facts, windows, before, texts, chosen, len(rows) - len(np.unique(windows.range)))
+
+
+def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray[np.int32], list[str]]:
+    """Paths whose last names differ in numbers alone as one, with stars for the numbers."""
+    starred: dict[str, list[int]] = {}
+    for code in np.unique(path).tolist():
+        last = split_path(texts[code])[-1]
+        starred.setdefault(texts[code][: len(texts[code]) - len(last)] + without_numbers(last), []).append(
+            code
+        )
+    recode, out = np.arange(len(texts)), list(texts)
+    for text, codes in starred.items():
+        if len(codes) > 1:
+            recode[codes] = codes[0]
+            out[codes[0]] = text
+    return recode[path].astype(np.int32), out
+
+
+def step_windows(
+    facts: Facts, rows: NDArray[np.intp], path: NDArray[np.int32], texts: Sequence[str]
+) -> tuple[Windows, list[str]]:
+    """The windows of range instances, by process and where several run them at a time by thread; and their texts."""
+    trace = facts.attribution.trace
+    thread = trace.ranges.thread[rows]
+    _, line = distinct(path, trace.thread_process[thread])
+    order = np.lexsort((trace.ranges.start[rows], line))
+    rows, thread, path, line = rows[order], thread[order], path[order], line[order]
+    start, end = trace.ranges.start[rows], trace.ranges.end[rows]
+    together = (line[1:] == line[:-1]) & (thread[1:] != thread[:-1]) & (start[1:] < end[:-1])
+    crowded = np.isin(line, line[1:][together])
+    first, line = distinct(line, np.where(crowded, thread, -1))
+    names, chain = [texts[code] for code in path[first].tolist()], line.astype(np.int32)
+    if len(trace.ops):
+        return gpu_windows(facts.attribution, rows, chain, ~facts.communication), names
+    order = np.lexsort((start, chain))
+    order = order[start[order] < end[order]]
+    nothing = np.full(len(order), NO_GPU, np.int32)
+    return Windows(rows[order], chain[order], nothing, start[order], end[order], end[order], nothing), names
+
+
+def _with_pauses(facts: Facts, windows: Windows) -> Windows:
+    """The windows with the pause before each, from the end of the one before in the same range, if the GPU idles."""
+    attribution = facts.attribution
+    parent = attribution.parent[windows.range]
+    same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
+    same &= (parent[1:] == parent[:-1]) & (windows.start[1:] > windows.end[:-1])
+    start = windows.start.copy()
+    for gpu in np.unique(windows.gpu).tolist():
+        behind = np.flatnonzero(same & (windows.gpu[1:] == gpu)) + 1
+        begin, end = windows.end[behind - 1], windows.start[behind]
+        computed = np.zeros(len(behind), np.int64)
+        if gpu != NO_GPU:
+            lines = gpu_lines(attribution.trace, facts.communication, gpu)
+            computed = covered(lines.compute, begin, end)
+        idle = computed <= (end - begin) // _IDLES
+        start[behind[idle]] = begin[idle]
+    return replace(windows, start=start)
+
+
+def _answer(
+    facts: Facts, windows: Windows, before: Ints, texts: Sequence[str], chosen: str, left_out: int
+) -> Steps:
+    trace = facts.attribution.trace
+    code = trace.ranges.name[windows.range]
+    names = [name.text for name in trace.range_names]
+    pid = pid_of(trace.threads[trace.ranges.thread[windows.range]])
+    _, line = distinct(windows.gpu, windows.path)
+    chains, steps, ledgers = [], [], []
+    for number in range(int(line.max(initial=-1)) + 1):
+        rows = np.flatnonzero(line == number)  # windows are sorted by GPU and path
+        mine = windows.take(rows)
+        span = mine.end - mine.start
+        fit = fit_features(names, code[rows], span)
+        judged = judge(span, None if fit is None else fit.fitted)
+        chain = _explained(facts, mine, judged, fit, texts[mine.path[0]], int(pid[rows[0]]), rows)
+        chains.append(chain)
+        steps.append(_frame(facts, mine, chain, before[rows], [names[each] for each in code[rows].tolist()]))
+        ledgers.append(chain.excess.frame(facts).assign(path=chain.path, gpu=chain.gpu, pid=chain.pid))
+    frame, ledger = _joined(steps, STEPS.names), _joined(ledgers, LEDGER.names)
+    return Steps(facts.attribution, tuple(chains), frame, ledger, chosen, left_out)
+
+
+def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    some = [frame for frame in frames if len(frame)]
+    return pd.concat(some, ignore_index=True) if some else pd.DataFrame(columns=list(columns))
+
+
+def _explained(
+    facts: Facts,
+    windows: Windows,
+    judged: Judgement,
+    fit: Fit | None,
+    path: str,
+    pid: int,
+    rows: NDArray[np.intp],
+) -> Chain:
+    """Account for the steps that are not typical; slow ones whose kernels are all slower are the clock's."""
+    span = windows.end - windows.start
+    odd = np.flatnonzero(judged.of != TYPICAL)
+    odd = np.sort(odd[np.argsort(-np.abs(span - judged.expected)[odd], kind="stable")[:MAX_EXPLAINED]])
+    level = None if fit is None else judged.expected
+    excess = excess_of(facts, windows, odd, np.flatnonzero(judged.of == TYPICAL), level)
+    clock = odd[same_for_all_kernels(excess, odd) & np.isin(judged.of[odd], SLOW_ONES)]
+    judged.of[clock] = CLOCK
+    return Chain(path, int(windows.gpu[0]), pid, rows, span, judged, fit, excess)
+
+
+def _frame(facts: Facts, windows: Windows, chain: Chain, before: Ints, names: Sequence[str]) -> pd.DataFrame:
+    """The columns of `tables.STEPS` of a chain."""
+    busy = np.zeros(len(windows), np.int64)
+    if chain.gpu != NO_GPU:
+        lines = gpu_lines(facts.attribution.trace, facts.communication, chain.gpu)
+        busy = covered(union(lines.compute, lines.communication, lines.copies), windows.start, windows.end)
+    frame = pd.DataFrame(
+        {
+            "path": chain.path,
+            "gpu": chain.gpu,
+            "pid": chain.pid,
+            "step": np.arange(len(windows)),
+            "name": names,
+            "start_ns": windows.start,
+            "span_ns": chain.span,
+            "before_ns": before - windows.start,
+            "busy_ns": busy,
+            "expected_ns": np.rint(chain.judgement.expected).astype(np.int64),
+            "class": [CLASSES[code] for code in chain.judgement.of.tolist()],
+        }
+    )
+    excess = chain.excess.largest(facts).reindex(np.arange(len(windows)))
+    return pd.concat([frame, excess], axis=1)

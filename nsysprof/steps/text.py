@@ -1,0 +1,141 @@
+"""Slow steps as text: findings first, then the paths, the largest class minus typical steps, and the slowest steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.results.table import TextTable, escape_markdown, spread_text, wrap
+from nsysprof.steps.findings import classes_of, findings, headline, join_words_of
+from nsysprof.steps.judge import CLASSES, SLOW_ONES, WARM_UP
+from nsysprof.steps.steps import Chain, Steps
+from nsysprof.steps.tables import STEPS
+
+MAX_PATHS, MAX_FINDINGS = 12, 8
+_NAME, _FEW = 64, 3
+_SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", "culprit")
+
+
+def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
+    """The answer for a terminal, or as Markdown; ``top`` rows of each table. Ends with a newline."""
+    lines = [
+        _head(answer),
+        *(f"  warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)),
+        "",
+    ]
+    lines += _sentences(answer)
+    tables = [paths_table(answer), ledger_table(answer, top), slow_table(answer, top)]
+    for table in filter(None, tables):
+        lines += ["", *table.lines(markdown, even=False)]
+    if markdown:
+        lines[0] = escape_markdown(lines[0])
+        return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
+
+
+def _head(answer: Steps) -> str:
+    chosen = f"; {answer.chosen} (--per GLOB chooses others)" if answer.chosen else ""
+    left_out = f"; {plural(answer.left_out, 'instance')} without GPU work left out" if answer.left_out else ""
+    return f"{answer.attribution.trace.report.path}: {headline(answer)}{chosen}{left_out}"
+
+
+def _sentences(answer: Steps) -> Iterator[str]:
+    found = findings(answer)
+    if len(answer.chains) > _FEW:  # the table has it
+        found = [each for each in found if each.kind != CLASSES[WARM_UP]]
+    for number, each in enumerate(found[:MAX_FINDINGS], 1):
+        where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
+        yield wrap(f"{number}. {where}{each.text}.", "", "   ")
+        if each.hint:
+            yield wrap(f"→ {each.hint}", "   ", "     ")
+    if len(found) > MAX_FINDINGS:
+        yield f"{len(found) - MAX_FINDINGS:,} findings more: see steps.json"
+    if not found:
+        yield "Nothing stands out: no slow step, no pattern, and no change of level."
+
+
+def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
+    """The name of a path, with GPU and process where it has several of them."""
+    mine = [chain for chain in answer.chains if chain.path == path]
+    where = [f"GPU {gpu}"] * (len({chain.gpu for chain in mine}) > 1)
+    where += [f"pid {pid}"] * (len({chain.pid for chain in mine}) > 1)
+    name = one_line(path, _NAME)
+    return f"{name} ({', '.join(where)})" if where else name
+
+
+def paths_table(answer: Steps) -> TextTable:
+    """A row per path, GPU and process: how long its steps take, and how many are slow from which ratio on."""
+    rows = [_path_cells(answer, chain) for chain in answer.ranked[:MAX_PATHS]]
+    left = len(answer.chains) - len(rows)
+    note = f"{plural(left, 'path')} more: see steps.csv" if left else ""
+    heads = ["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"]
+    return TextTable(heads, rows, "lrrrrrr", note)
+
+
+def _path_cells(answer: Steps, chain: Chain) -> list[str]:
+    low, median, high = np.quantile(chain.span, [0.25, 0.5, 0.75]).tolist()
+    slow, limit = len(chain.of(*SLOW_ONES)), chain.judgement.limit
+    spread = int(high - low), int(chain.span.min()), int(chain.span.max())
+    return [
+        place_of(answer, chain.path, chain.gpu, chain.pid),
+        f"{len(chain.span):,}",
+        f"{chain.judgement.warm_up:,}",
+        spread_text(int(median), *spread, len(chain.span)),
+        format_ns(spread[2]),
+        f"{slow:,} ({format_share(chain.slow_share)})" if slow else "0",
+        f"{limit:.2f}x" if np.isfinite(limit) else "too few",
+    ]
+
+
+def largest_class(answer: Steps) -> tuple[Chain, pd.DataFrame] | None:
+    """The class of slow steps that take most time more than typical ones."""
+    every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
+    return max(every, key=lambda each: int(each[1]["excess_ns"].sum()), default=None)
+
+
+def ledger_table(answer: Steps, top: int) -> TextTable | None:
+    """Slow minus typical of the class of slow steps with most excess, per step; None where no step is slow."""
+    largest = largest_class(answer)
+    if largest is None:
+        return None
+    chain, slow = largest
+    rows = answer.ledger
+    place = (rows["path"] == chain.path) & (rows["gpu"] == chain.gpu) & (rows["pid"] == chain.pid)
+    rows = rows[place & rows["step"].isin(slow["step"])]
+    added = rows.groupby(["cause", "culprit"], as_index=False)[["slow_ns", "typical_ns", "delta_ns"]].sum()
+    added = added.sort_values("delta_ns", key=abs, ascending=False, kind="stable")
+    cells = [
+        _ledger_cells(join_words_of(row["cause"], one_line(row["culprit"], _NAME)), row, len(slow))
+        for row in added.head(top).to_dict("records")
+    ]
+    rest = added.iloc[top:]
+    names = ["slow_ns", "typical_ns", "delta_ns"]
+    if len(rest):
+        cells.append(_ledger_cells(f"{len(rest):,} more", rest[names].sum(), len(slow)))
+    cells.append(_ledger_cells("step", added[names].sum(), len(slow)))
+    of = "step" if len(slow) == 1 else f"of {len(slow):,} steps, mean"
+    return TextTable(
+        [f"slow minus typical ({of})", "slow", "typical", "difference"], cells, "lrrr", last_apart=True
+    )
+
+
+def _ledger_cells(name: str, row: Any, count: int) -> list[str]:
+    slow, typical, delta = (float(row[each]) / count for each in ("slow_ns", "typical_ns", "delta_ns"))
+    sign = "+" if delta > 0 else "-" if delta < 0 else ""
+    return [name, format_ns(slow), format_ns(typical), f"{sign}{format_ns(abs(delta))}"]
+
+
+def slow_table(answer: Steps, top: int) -> TextTable | None:
+    """The steps with most excess; None where no step is slow."""
+    rows = answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
+    if not len(rows):
+        return None
+    rows = rows.sort_values("excess_ns", ascending=False, kind="stable")
+    note = f"{len(rows) - top:,} slow steps more: see steps.csv" if len(rows) > top else ""
+    several = len(answer.chains) > 1
+    return STEPS.show(rows.head(top), ("path", *_SHOWN) if several else _SHOWN, note=note)

@@ -1,0 +1,176 @@
+"""Times of steps alone: which are slow, and what else they show."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nsysprof.steps.features import fit_features
+from nsysprof.steps.judge import CLASSES, PERIODIC, SECOND, SLOW, TYPICAL, WARM_UP, judge
+
+ROOT = Path(__file__).parents[2]
+
+
+def times(noise: NDArray[np.float64], **longer: float) -> NDArray[np.int64]:
+    """Steps of 10 ms with this noise; ``at7=2.0``: step 7 takes twice as long."""
+    factor = np.exp(noise)
+    for name, by in longer.items():
+        factor[int(name.removeprefix("at"))] *= by
+    return np.rint(10_000_000 * factor).astype(np.int64)
+
+
+@pytest.fixture
+def noise() -> NDArray[np.float64]:
+    """What 300 steps differ by, 1 %."""
+    return 0.01 * np.random.default_rng(7).standard_normal(300)
+
+
+def test_slow_steps_are_found_and_no_others(noise: NDArray[np.float64]) -> None:
+    """Three of 300, of 12 % and more."""
+    judged = judge(times(noise, at50=1.12, at123=1.5, at299=4.0))
+    assert np.flatnonzero(judged.of != TYPICAL).tolist() == [50, 123, 299]
+    assert (judged.of[[50, 123, 299]] == SLOW).all()
+    assert 1.03 <= judged.limit < 1.12
+    assert np.abs(judged.expected / 10_000_000 - 1).max() < 0.01
+
+
+def test_warm_up_ends_with_the_first_steps_that_are_not_slow(noise: NDArray[np.float64]) -> None:
+    """A typical one in between does not end it."""
+    judged = judge(times(noise, at0=9.0, at1=3.0, at3=1.6))
+    assert judged.warm_up == 4
+    assert (judged.of[:4] == WARM_UP).all()
+    assert (judged.of[4:] == TYPICAL).all()
+
+
+@pytest.mark.parametrize("period", [2, 4, 10, 50, 100])
+def test_periods_are_found(noise: NDArray[np.float64], period: int) -> None:
+    """Every so many steps one takes 40 % longer, beginning anywhere."""
+    span = times(noise + 0.34 * ((np.arange(300) + 3) % period == 0))
+    judged = judge(span)
+    assert judged.period == period
+    assert (
+        np.flatnonzero(judged.of == PERIODIC).tolist()
+        == np.flatnonzero((np.arange(300) + 3) % period == 0).tolist()
+    )
+
+
+def test_a_second_kind_is_no_crowd_of_outliers(noise: NDArray[np.float64]) -> None:
+    """A quarter of the steps by chance takes 30 % longer; one that is slow beyond both is slow."""
+    more = np.random.default_rng(3).random(300) < 0.25
+    judged = judge(times(noise + 0.26 * more, at77=3.0))
+    assert ((judged.of == SECOND) == (more & (np.arange(300) != 77))).all()
+    assert judged.of[77] == SLOW
+
+
+def test_changes_and_drift_are_levels(noise: NDArray[np.float64]) -> None:
+    """From step 200 on 20 % longer: one change. 20 % from beginning to end: drift, and no step is slow."""
+    judged = judge(times(noise + 0.18 * (np.arange(300) >= 200)))
+    [(at, by)] = judged.changes
+    assert at == 200
+    assert by == pytest.approx(np.exp(0.18), rel=0.01)
+    assert (judged.of == TYPICAL).all()
+    drifting = judge(times(noise + np.linspace(0, 0.18, 300)))
+    assert drifting.changes == ()
+    assert drifting.drift == pytest.approx(np.expm1(0.09), rel=0.1)
+    assert (drifting.of == TYPICAL).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_few_steps_are_not_judged(count: int) -> None:
+    """All are typical, whatever they take."""
+    judged = judge(np.arange(1, count + 1) ** 9)
+    assert judged.of.tolist() == [TYPICAL] * count
+    assert np.isinf(judged.limit)
+
+
+def test_equal_steps_are_typical_and_a_longer_one_is_slow() -> None:
+    """Times without any spread."""
+    assert (judge(np.full(50, 1000)).of == TYPICAL).all()
+    assert np.flatnonzero(judge(np.append(np.full(50, 1000), 1040)).of == SLOW).tolist() == [50]
+    assert (judge(np.zeros(50, np.int64)).of == TYPICAL).all()
+
+
+def test_a_step_for_each_unit_gives_the_same_classes(noise: NDArray[np.float64]) -> None:
+    """Nothing depends on the unit of time."""
+    span = times(noise, at9=1.3, at200=2.0)
+    assert (judge(span).of == judge(span * 1000).of).all()
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    """The script of the study."""
+    spec = importlib.util.spec_from_file_location(
+        "false_alarms", ROOT / "analysis/slow-steps/false_alarms.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_at_most_one_in_a_hundred_steady_steps_is_called_slow(study: ModuleType) -> None:
+    """Of simulated sources, but for a second kind that is rarer than a tenth by chance."""
+    for row in study.rates(4000, (100, 400)):
+        assert row["per_100"] <= 1 or row["source"] == "two kinds, 15 %", row
+
+
+def test_the_manual_has_the_table_of_the_study() -> None:
+    """Each row of false_alarms.csv, rounded."""
+    page = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
+    lines = (ROOT / "analysis/slow-steps/false_alarms.csv").read_text(encoding="utf-8").splitlines()[1:]
+    by_source: dict[str, list[str]] = {}
+    for line in lines:
+        source, *_, rate = line.rsplit(",", 4)
+        by_source.setdefault(source.strip('"'), []).append(f"{float(rate):.2f}")
+    for source, cells in by_source.items():
+        assert f"| {source} | {' | '.join(cells)} |" in page
+    assert len(CLASSES) == 7
+
+
+# ---- numbers in names
+
+
+def test_numbers_in_names_are_what_steps_cost() -> None:
+    """Tokens of prefill and of decode, each with its slope; the count of the steps is none of them."""
+    random = np.random.default_rng(0)
+    tokens = np.where(random.random(300) < 0.15, random.integers(1, 8, 300) * 1024, 0)
+    decoded = random.integers(1, 64, 300)
+    span = (5e6 + 9000 * tokens + 20_000 * decoded) * np.exp(0.03 * random.standard_normal(300))
+    span[[50, 222]] *= 1.6
+    names = [
+        f"execute_{a}_context_{at}_generation_{b}"
+        for at, (a, b) in enumerate(zip(tokens, decoded, strict=True))
+    ]
+    fit = fit_features(names, np.arange(300), span.astype(np.int64))
+    assert fit is not None
+    assert [each.name for each in fit.features] == ["execute", "generation"]
+    for each, true in zip(fit.features, (9000, 20_000), strict=True):
+        assert each.low_ns <= true <= each.high_ns
+        assert each.high_ns - each.low_ns < 0.2 * true
+    assert fit.explained > 0.9
+    judged = judge(span.astype(np.int64), fit.fitted)
+    assert np.flatnonzero(judged.of == SLOW).tolist() == [50, 222]
+
+
+def test_numbers_that_explain_nothing_are_silent() -> None:
+    """Of a hundred programs whose batch size costs nothing; of two values; of a count of the steps; of ids."""
+    random = np.random.default_rng(1)
+    found = 0
+    for _ in range(100):
+        span = (1e6 * np.exp(0.05 * random.standard_normal(60))).astype(np.int64)
+        found += (
+            fit_features([f"bs_{size}" for size in random.integers(1, 9, 60)], np.arange(60), span)
+            is not None
+        )
+    assert found == 0
+    rising = np.arange(1, 61) * 1_000_000
+    assert fit_features([f"step {at}" for at in range(60)], np.arange(60), rising) is None
+    assert fit_features(["bs_1", "bs_2"], np.arange(60) % 2, rising) is None
+    assert fit_features([f"id{10**30 + at * 7 % 11}" for at in range(60)], np.arange(60), rising) is None
+    assert fit_features([f"a{at}" if at % 2 else f"b{at}" for at in range(60)], np.arange(60), rising) is None

@@ -1,0 +1,304 @@
+"""Steps of reports: where they begin and end, what slow ones spend more on, and that all of it adds up."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nsysprof
+from nsysprof.errors import NsysprofError
+from nsysprof.steps.findings import findings
+from nsysprof.steps.steps import NO_GPU, Steps
+from nsysprof.steps.text import steps_text
+from nsysprof.trace.report import open_report
+from tests.conftest import MakeTrace
+from tests.kit.command_line import runner
+from tests.kit.program import MS, US, Program
+from tests.kit.random_reports import random_report
+from tests.kit.reports import BLOCK, RUN, TWO
+from tests.kit.trace import Items, OsCall, Range, launch_kernel
+
+ROOT = Path(__file__).parents[2]
+RANK = ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"
+
+
+def steps_of(path: Path, per: str | None = None, ranges: str = "auto") -> Steps:
+    """The steps of a report."""
+    with open_report(path) as report:
+        return nsysprof.steps(nsysprof.attribute(report, ranges=ranges), per)
+
+
+def check(answer: Steps) -> None:
+    """Ledgers add up to the excess of each step, steps tile what they span, and classes are those of the chains."""
+    frame, ledger = answer.steps, answer.ledger
+    place = ["path", "gpu", "pid", "step"]
+    explained = frame[frame["excess_ns"].notna()].set_index(place)
+    added = ledger.groupby(place)[["slow_ns", "typical_ns", "delta_ns"]].sum().reindex(explained.index)
+    assert (added["delta_ns"] == explained["excess_ns"]).all()
+    assert (added["slow_ns"] == explained["span_ns"]).all()
+    assert (added["typical_ns"] == explained["typical_ns"]).all()
+    assert (frame["span_ns"] > 0).all()
+    assert (frame["before_ns"] >= 0).all()
+    assert (frame["busy_ns"] <= frame["span_ns"]).all()
+    for chain in answer.chains:
+        rows = frame.iloc[chain.rows]
+        ends = (rows["start_ns"] + rows["span_ns"]).to_numpy()
+        assert (rows["start_ns"].to_numpy()[1:] >= ends[:-1]).all()
+    assert (frame["class"] != "typical").sum() >= len(explained)
+
+
+@pytest.mark.parametrize("path", [RUN, BLOCK, TWO, RANK], ids=lambda path: path.stem)
+def test_shipped_reports_add_up_and_have_few_slow_steps(path: Path) -> None:
+    """These are steady programs: at most one step of a hundred is slow."""
+    for per in (None, "*"):
+        answer = steps_of(path, per)
+        check(answer)
+    answer = steps_of(path)
+    if len(answer.steps) >= 60:
+        assert (answer.steps["class"] == "slow").mean() <= 0.01
+    assert steps_text(answer)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_reports_add_up(trace: MakeTrace, seed: int) -> None:
+    """Ops before their launches, without launches, in many streams and processes; whichever ranges are steps."""
+    path = trace(*random_report(seed))
+    for per in ("iter*", "*"):
+        with suppress(NsysprofError):  # no range of that name
+            answer = steps_of(path, per)
+            check(answer)
+            assert steps_text(answer)
+
+
+def program(slow: dict[int, str], count: int = 80) -> Program:
+    """Steps that load, run twelve kernels and read back a number; the slow ones as they are said to be."""
+    rng, made = random.Random(5), Program()
+    for step in range(count):
+        way = slow.get(step, "")
+        with made.range(f"step {step}"):
+            with made.range("data"):
+                made.code(round(100 * US * rng.uniform(0.99, 1.01)))
+                if way == "sleep":
+                    made.os("nanosleep", 2 * MS)
+            with made.range("forward"):
+                made.copy(1, 1 << 20, (60 if way == "copy" else 1) * 40 * US)
+                if way == "allocate":
+                    made.call("cudaMalloc", 2 * MS)
+                for at in range(12):
+                    longer = 40 if way == "kernel" and at == 5 else 1.15 if way == "clock" else 1
+                    made.launch(f"gemm_{at % 4}", round(60 * US * longer * rng.uniform(0.995, 1.005)))
+            with made.range("loss"):
+                made.copy(2, 4, 2 * US)
+                made.wait()
+                if way == "wait":
+                    made.call("cudaDeviceSynchronize", 2 * MS)
+        if way == "before":
+            made.os("pthread_cond_timedwait", 3 * MS)
+    return made
+
+
+def test_each_kind_of_delay_is_named(trace: MakeTrace) -> None:
+    """Host, allocator, kernel, copy, and a wait between two steps, which is the next step's; each is its own class."""
+    slow = {20: "sleep", 30: "allocate", 40: "kernel", 50: "copy", 60: "before", 70: "wait"}
+    answer = steps_of(trace(*program(slow).items))
+    check(answer)
+    [chain] = answer.chains
+    assert chain.judgement.warm_up == 0
+    rows = answer.steps[answer.steps["class"] == "slow"].set_index("step")
+    assert rows["culprit"].to_dict() == {
+        20: "nanosleep in data",
+        30: "cudaMalloc in forward",
+        40: "gemm_1",
+        50: "memcpy HtoD pinned of 1.00 MiB in forward",
+        61: "pthread_cond_timedwait outside every range",
+        70: "cudaDeviceSynchronize in loss",
+    }
+    assert rows["cause"].to_dict() == {
+        20: "host",
+        30: "host",
+        40: "compute",
+        50: "copy",
+        61: "host",
+        70: "host",
+    }
+    assert (rows["culprit_ns"] > 0.95 * rows["excess_ns"]).all()
+    assert rows.loc[61, "before_ns"] == pytest.approx(3 * MS, rel=0.01)
+    found = findings(answer)
+    assert [each.kind for each in found] == ["slow"] * 6
+    assert found[0].text.startswith(
+        "1 of 6 slow steps: +3.00 ms host, pthread_cond_timedwait outside every range"
+    )
+
+
+def test_like_causes_are_one_class(trace: MakeTrace) -> None:
+    """Seven of nine sleep."""
+    slow = dict.fromkeys((12, 19, 23, 38, 42, 57, 71), "sleep") | dict.fromkeys((30, 65), "allocate")
+    answer = steps_of(trace(*program(slow, 200).items))
+    first, second = findings(answer)
+    assert first.text.startswith("7 of 9 slow steps: +2.00 ms host, nanosleep in data; ")
+    assert first.steps == [12, 19, 23, 38, 42, 57, 71]
+    assert first.hint
+    assert second.steps == [30, 65]
+    assert "7 of 9 slow steps" in steps_text(answer, markdown=True)
+
+
+def test_a_slower_clock_is_no_slow_step(trace: MakeTrace) -> None:
+    """Eight steps in which all kernels take 15 % longer are one place, and one kernel that does is a slow step."""
+    slow = dict.fromkeys(range(30, 38), "clock") | {60: "kernel"}
+    answer = steps_of(trace(*program(slow, 120).items))
+    by_class = answer.steps.groupby("class")["step"].agg(list)
+    assert by_class["clock"] == list(range(30, 38))
+    assert by_class["slow"] == [60]
+    [chain] = answer.chains
+    assert chain.slow_share == 1 / 120
+    assert any(
+        "all kernels slower at once (clock): 8 steps at 1 place" in each.text for each in findings(answer)
+    )
+
+
+def test_every_so_many_steps(trace: MakeTrace) -> None:
+    """A checkpoint every 20th step is a period, not five surprises."""
+    answer = steps_of(trace(*program(dict.fromkeys(range(19, 120, 20), "sleep"), 120).items))
+    first = findings(answer)[0]
+    assert first.kind == "periodic"
+    assert first.text.startswith("one step in 20 is slow: +2.00 ms host, nanosleep in data")
+
+
+def test_side_streams_move_no_end(trace: MakeTrace) -> None:
+    """A copy of 2 ms to the host, in a stream of its own, begins in step 10 and ends in step 12: all are typical."""
+    made = Program()
+    for step in range(30):
+        with made.range(f"step {step}"):
+            made.layers(12, 60 * US)
+            if step == 10:
+                made.copy(2, 1 << 24, 2 * MS, stream=20)
+            until = made.free[7]
+            made.wait("cudaEventSynchronize", until)
+    answer = steps_of(trace(*made.items))
+    check(answer)
+    assert len(answer.steps) == 30
+    assert set(answer.steps["class"]) <= {"typical"}
+
+
+def test_processes_that_share_a_gpu_have_steps_of_their_own(trace: MakeTrace) -> None:
+    """So have threads that run steps at the same time; and a thread after another goes on with its steps."""
+
+    def steps(process: int, thread: int, first: int) -> list[Items]:
+        out: list[Items] = []
+        for step in range(10):
+            at = first + step * 1000
+            id = process * 1000 + thread * 100 + step
+            where = {"process": process, "thread": thread, "id": id, "stream": process * 10 + thread}
+            out.append(Range(f"step {step}", at, at + 900, thread=thread, process=process))
+            out.append(launch_kernel("gemm", (at + 10, at + 20), (at + 100, at + 800), **where))
+        return out
+
+    answer = steps_of(trace(*steps(1, 1, 0), *steps(2, 1, 333)))
+    assert [(chain.pid, len(chain.span)) for chain in answer.chains] == [(1, 10), (2, 10)]
+    assert len(steps_of(trace(*steps(1, 1, 0), *steps(1, 2, 333))).chains) == 2
+    assert [len(chain.span) for chain in steps_of(trace(*steps(1, 1, 0), *steps(1, 2, 10_000))).chains] == [
+        20
+    ]
+
+
+def test_steps_of_a_report_without_gpu_work(trace: MakeTrace) -> None:
+    """They take what their ranges take on the host, and what the host did in them says why."""
+    items: list[Items] = []
+    at = 0
+    for step in range(20):
+        end = at + 1_000_000 + 7 * (step * 37 % 100)
+        items.append(Range("load", at + 100, at + 400_000))
+        if step == 13:
+            items.append(OsCall("fsync", end - 1000, end + 1_999_000))
+            end += 2_000_000
+        items.append(Range(f"step {step}", at, end))
+        at = end + 50
+    answer = steps_of(trace(*items))
+    check(answer)
+    [chain] = answer.chains
+    assert chain.gpu == NO_GPU
+    [row] = answer.steps[answer.steps["class"] == "slow"].to_dict("records")
+    assert (row["step"], row["cause"], row["culprit"], row["busy_ns"]) == (13, "host", "fsync in step*", 0)
+    assert "1 of 20 steps is slow" in steps_text(answer)
+
+
+def test_numbers_in_names_are_one_path(trace: MakeTrace) -> None:
+    """Steps of a server, named after what they do: the glob makes them one path, and tokens have their cost."""
+    rng, made = random.Random(3), Program()
+    for step in range(60):
+        tokens = rng.choice([0, 0, 0, 512, 1024, 4096])
+        with made.range(f"execute_{tokens}_generation_{step}"):
+            made.launch("attention", round((200 * US + tokens * 1000) * rng.uniform(0.99, 1.01)))
+            made.wait()
+            made.code((2 if step == 31 else 0) * MS)
+    answer = steps_of(trace(*made.items), "execute_*")
+    check(answer)
+    [chain] = answer.chains
+    assert chain.path == "execute_*_generation_*"
+    assert chain.fit is not None
+    [feature] = chain.fit.features
+    assert feature.ns == pytest.approx(1000, rel=0.02)
+    assert answer.steps.loc[answer.steps["class"] == "slow", "step"].tolist() == [31]
+    assert any("per execute" in each.text for each in findings(answer))
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [Range("step 0", 0, 100), launch_kernel("gemm", (1, 2), (3, 90), id=1)],
+        [Range("step 0", 0, 100), Range("step 1", 100, 100), launch_kernel("gemm", (1, 2), (3, 90), id=1)],
+        [Range("step 0", 0, None), Range("step 1", 50, None), launch_kernel("gemm", (1, 2), (3, 90), id=1)],
+        [Range("step 0", 0, 100), Range("step 1", 0, 100), launch_kernel("gemm", (1, 2), (3, 3), id=1)],
+        [Range("step", 0, 100), Range("step", 10, 50), launch_kernel("gemm", (11, 12), (13, 40), id=1)],
+    ],
+    ids=["one", "no time", "never closed", "work of no time", "nested"],
+)
+def test_few_and_odd_steps_are_answered(trace: MakeTrace, items: list[Items]) -> None:
+    """Whatever is asked for, there is an answer, and nothing is slow."""
+    answer = steps_of(trace(*items), "step*")
+    check(answer)
+    assert "slow" not in set(answer.steps.get("class", ()))
+    assert steps_text(answer)
+
+
+def test_nothing_that_repeats_is_refused_with_what_helps(trace: MakeTrace) -> None:
+    """In one line, with a command."""
+    path = trace(Range("train", 0, 100), launch_kernel("gemm", (1, 2), (3, 90), id=1))
+    with pytest.raises(NsysprofError, match="no range repeats") as stop:
+        steps_of(path)
+    assert "--ranges found" in str(stop.value.hint)
+
+
+def test_the_command_writes_what_the_answer_holds(
+    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, exit code, and a second run in the same folder; an other report is refused there."""
+    run = runner(tmp_path, capsys, monkeypatch)
+    path = trace(*program({20: "sleep", 21: "clock"}).items)
+    done = run("steps", str(path), "--no-charts", "-o", "out")
+    assert done.code == 0
+    assert "of 80 steps" in done.out
+    document = json.loads((tmp_path / "out" / "steps.json").read_text(encoding="utf-8"))
+    assert document["schema"] == "nsysprof-steps/1"
+    assert document["paths"][0]["classes"]["slow"] == 1
+    assert [each["step"] for each in document["steps"] if each["class"] == "slow"] == [20]
+    lines = (tmp_path / "out" / "steps.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 81
+    assert run("steps", str(path), "--no-charts", "-o", "out", "--md").code == 0
+    refused = run("steps", str(RUN), "--no-charts", "-o", "out")
+    assert refused.code == 1
+    assert f"not written by a run of {RUN}" in refused.err
+
+
+def test_near_steps_are_the_typical_ones_of_the_same_level() -> None:
+    """Shared out in whole ns: remainders go to the rows with the largest."""
+    from nsysprof.steps.ledger import _nearest, _shared_out
+
+    assert _shared_out(np.array([0, 0, 1]), np.array([5, 6, 4]), 3).tolist() == [1, 2, 1]
+    near = _nearest(np.array([5]), np.delete(np.arange(100), 5), None)
+    assert sorted(near[0].tolist()) == [at for at in range(32) if at != 5]
