@@ -30,6 +30,7 @@ _CHANGE = 1.95  # of the largest sum of ranks: 0.1 % of steady recordings reach 
 _LEAST = math.log1p(MIN_EXCESS)
 _NORMAL_RATIO = 0.706  # of the distance from quartile to octile to that from median to quartile
 _SMALL = 6.0  # of the limit of few steps, whose quartiles are uncertain
+_ROUNDS = 2
 _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 
 
@@ -106,10 +107,13 @@ def _limit(left: Floats) -> float:
     Beyond the upper quartile an exponential tail falls by half with each distance from quartile to octile; that of a
     normal distribution is the least, as few samples may show too short a one.
     """
-    count = len(left)
-    quartile, octile = np.quantile(left, [0.75, 0.875])
-    half = max(octile - quartile, _NORMAL_RATIO * quartile) * (1 + _SMALL / count)
-    return max(float(quartile + half * math.log2(max(count, 20) / (4 * ALPHA))), _LEAST)
+    limit, kept = math.inf, left
+    for _ in range(_ROUNDS):  # slow steps make the limit too high: once more without them
+        kept = kept[kept <= limit]
+        quartile, octile = np.quantile(kept, [0.75, 0.875])
+        half = max(octile - quartile, _NORMAL_RATIO * quartile) * (1 + _SMALL / len(kept))
+        limit = max(float(quartile + half * math.log2(max(len(kept), 20) / (4 * ALPHA))), _LEAST)
+    return limit
 
 
 def _warm_up(x: Floats) -> int:

@@ -26,9 +26,9 @@ from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.page.template import figures
-from nsysprof.trace.report import open_report
 from nsysprof.steps.charts import CHARTS as STEPS_CHARTS
 from nsysprof.steps.steps import steps as judge_steps
+from nsysprof.trace.report import open_report
 from nsysprof.why.charts import CHARTS as WHY_CHARTS
 from nsysprof.why.why import why
 from tests.compare.conftest import ASKED
