@@ -21,7 +21,8 @@ def times(noise: NDArray[np.float64], **longer: float) -> NDArray[np.int64]:
     factor = np.exp(noise)
     for name, by in longer.items():
         factor[int(name.removeprefix("at"))] *= by
-    return np.rint(10_000_000 * factor).astype(np.int64)
+    span: NDArray[np.int64] = np.rint(10_000_000 * factor).astype(np.int64)
+    return span
 
 
 @pytest.fixture
