@@ -10,6 +10,7 @@ from nsysprof.errors import NsysprofError
 __all__ = ["find_workload", "list_workloads", "workload_command", "workload_kit"]
 
 _HERE = Path(__file__).resolve().parent
+INSTALL_AGAIN = "pip install --force-reinstall nsysprof; in a checkout: pip install --force-reinstall ."
 _HARNESS = "_harness.py"
 
 
@@ -46,7 +47,7 @@ def workload_kit(program: Path) -> Path:
         return program.parent
     known = list_workloads()
     if not known:
-        raise NsysprofError("no workloads beside the package", "pip install --force-reinstall nsysprof")
+        raise NsysprofError("no workloads beside the package", INSTALL_AGAIN)
     return next(iter(known.values())).parent
 
 

@@ -20,7 +20,7 @@ from nsysprof.capture.failure import why_no_ranges
 from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.program import with_results
 from nsysprof.capture.session import capture_program
-from nsysprof.catalog import workload_command
+from nsysprof.catalog import INSTALL_AGAIN, workload_command
 from nsysprof.core.document import read_if_document
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.errors import NsysprofError
@@ -48,7 +48,6 @@ while time.monotonic() < end:
         time.sleep(0.01)
 """
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-_INSTALL_AGAIN = "pip install --force-reinstall nsysprof"
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
 
@@ -189,7 +188,7 @@ def _counters(driver: Driver | None) -> Check:
 def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str], None]) -> Iterator[Check]:
     """Check torch and each backend of the workload by a tiny run in a process of its own."""
     if workload is None:
-        yield Check("workloads", "missing", "none beside the package", _INSTALL_AGAIN)
+        yield Check("workloads", "missing", "none beside the package", INSTALL_AGAIN)
         return
     try:
         about, _ = ask_workload(workload)

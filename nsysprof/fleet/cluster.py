@@ -148,12 +148,15 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     except (ImportError, AttributeError) as error:
         raise NsysprofError(
             f"the workers cannot run nsysprof: {first_line(error)}",
-            f"pip install 'nsysprof[fleet]=={__version__}' where they run",
+            f"pip install 'nsysprof[fleet]=={__version__}' where they run, or .[fleet] of the same checkout",
         ) from None
     except Exception as error:  # one report must not lose the others, whatever is wrong with it
         return ReportFailure(task.file.name, f"{type(error).__name__}: {first_line(error)}")
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
-        raise NsysprofError("the workers run another nsysprof", f"pip install nsysprof=={__version__} there")
+        raise NsysprofError(
+            "the workers run another nsysprof",
+            f"pip install nsysprof=={__version__} there, or . of the same checkout",
+        )
     return answer
 
 

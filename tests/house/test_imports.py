@@ -94,3 +94,53 @@ def test_no_module_hides_a_public_name() -> None:
         if module.name != "__main__":
             importlib.import_module(f"nsysprof.{module.name}")
     assert not [name for name in nsysprof.__all__ if isinstance(getattr(nsysprof, name), ModuleType)]
+
+
+# What Python has on Linux and not on Windows, taken away before anything is imported.
+ELSEWHERE = """
+import os, signal, sys
+import asyncio, multiprocessing, platform, psutil, selectors, shutil, socket, subprocess, tempfile  # as Linux has them
+for name in ("fcntl", "termios", "resource", "pwd", "grp", "pty", "tty", "syslog"):
+    sys.modules[name] = None
+for name in ("fork", "killpg", "geteuid", "getuid", "getpgid", "sched_getaffinity", "posix_fallocate", "statvfs"):
+    if hasattr(os, name):
+        delattr(os, name)
+for name in ("SIGHUP", "SIGKILL", "SIGUSR1", "SIGALRM", "pthread_sigmask", "sigwait"):
+    if hasattr(signal, name):
+        delattr(signal, name)
+"""
+
+
+def test_everything_imports_without_what_only_linux_has() -> None:
+    """No module of the package needs `fcntl`, `os.fork` or `SIGHUP` to be imported, as on Windows there is none."""
+    modules = [
+        module.name
+        for module in pkgutil.walk_packages(nsysprof.__path__, "nsysprof.")
+        if not module.name.startswith("nsysprof.workloads") and not module.name.endswith("__main__")
+    ]
+    assert len(modules) > 100
+    code = f"import importlib\nfor name in {modules!r}:\n    importlib.import_module(name)"
+    assert "nsysprof" in loaded(ELSEWHERE + code)
+
+
+def test_a_report_is_answered_without_what_only_linux_has(tmp_path: Path) -> None:
+    """Reading, within a limit of memory too, and drawing do without; results go where they should."""
+    report, out = str(ROOT / "traces" / "two-processes.sqlite"), str(tmp_path / "out")
+    code = f"""
+import io, contextlib
+from nsysprof.cli import main
+for arguments in (
+    ["analyze", {report!r}, "--html", "-o", {out!r}, "--memory-limit", "1MB"],
+    ["why", {report!r}, "--no-charts", "-o", {out + "-why"!r}],
+    ["check", {report!r}, "--init", "-o", {out + ".toml"!r}],
+):
+    sys.argv = ["nsysprof", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            main()
+        except SystemExit as stop:
+            assert not stop.code, stop.code
+"""
+    loaded(ELSEWHERE + code)
+    assert {"timeline.png", "ranges.csv", "report.html"} <= {path.name for path in Path(out).iterdir()}
+    assert (tmp_path / "out.toml").exists()

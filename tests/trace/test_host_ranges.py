@@ -14,7 +14,7 @@ from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import RANGE_KINDS
 from tests.conftest import MakeTrace
 from tests.kit.schema import STYLES
-from tests.kit.trace import Construct, Items, MpiCall, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Construct, Items, MpiCall, Process, Range, launch_kernel, launch_memcpy
 
 
 def ranges_of(path: Path, *sources: str) -> list[tuple[str, str, int, int, str]]:
@@ -104,6 +104,24 @@ def test_constructs_are_named_as_nsys_names_them(trace: MakeTrace) -> None:
         "Device Init",
     ]
     assert {row[1:2] + row[4:] for row in ranges_of(path, "openacc")} == {("OpenACC", "openacc")}
+
+
+def test_a_report_of_windows_has_backslashes(trace: MakeTrace) -> None:
+    """Sources are named without their folder there too; in names of ranges, processes and commands they stay."""
+    path = trace(
+        Process(1, r"C:\Users\someone\python.exe"),
+        Construct("Compute Construct", 0, 60, 118, r"C:\src\layers.c"),
+        Construct("Wait", 61, 62, 7, r"D:\src/other/main.c"),
+        Range(r"load C:\data\x.bin", 70, 100),
+        *launch_kernel("copy", (75, 80), (85, 95), id=1),
+        capture={"PROCESS_0:COMMAND": r"C:\Users\someone\python.exe", "PROCESS_0:ARGUMENT_0": "train.py"},
+        metadata={"EXPORT_PATH": r"C:\reports\run.sqlite"},
+    )
+    named = [row[0] for row in ranges_of(path, "openacc")]
+    assert named == ["Compute Construct@layers.c:118", "Wait@main.c:7"]
+    assert owners(path, "nvtx") == [r"load C:\data\x.bin"]
+    with nsysprof.open_report(path) as report:
+        assert report.about.command == r"'C:\Users\someone\python.exe' train.py"
 
 
 def test_constructs_and_calls_own_what_is_launched_inside(trace: MakeTrace) -> None:

@@ -72,11 +72,16 @@ def _range_names(source: Source, rows: list[tuple[int, ...]]) -> list[RangeName]
     Files in different folders that are called alike keep theirs; where no file is recorded the function stands.
     """
     strings = source.strings(sorted({each for row in rows for each in row[1:4]} - {_MISSING}))
-    alike = Counter(strings[file].rpartition("/")[2] for file in {row[2] for row in rows} & set(strings))
+    alike = Counter(_file_name(strings[file]) for file in {row[2] for row in rows} & set(strings))
     out = []
     for kind, name, file, function, line in rows:
-        short = strings.get(file, "").rpartition("/")[2]
+        short = _file_name(strings.get(file, ""))
         place = (strings.get(file, "") if alike[short] > 1 else short) or strings.get(function, "")
         at = f"@{place}" + f":{line}" * (line > 0) if place else ""
         out.append(RangeName(f"{strings.get(name) or f'{_DOMAINS[kind]} call'}{at}", _DOMAINS[kind]))
     return out
+
+
+def _file_name(path: str) -> str:
+    """The last part of a path of Linux or, with backslashes, of Windows."""
+    return path.replace("\\", "/").rpartition("/")[2]
