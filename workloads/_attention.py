@@ -7,22 +7,28 @@ are known, for the help and for mistakes in it, without torch.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _masks import DENSE, FLOAT, NONE, PADDING, bias, dense_mask, read_mask, seen_pairs, sees, window_of
+from _results import WorkloadError
 from _tiled_stages import STAGES
-from _workload import TOLERANCES, Axis, Backend, Case, Cost, Flag, tolerance
+from _workload import TOLERANCES, Axis, Backend, Case, Choice, Cost, Flag, number_of, tolerance
 
 __all__ = ["BACKENDS", "TOLERANCES", "Backend", "Problem", "attention_cost", "tolerance"]
 
 if TYPE_CHECKING:
     import torch
 
-    # Queries, keys and values of shape (batch, heads, sequence, head dimension) to an output of that shape.
-    Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    # Queries, keys and values of shape (batch, heads, sequence, head dimension) to an output of that shape; where the
+    # problem has dropout, a fourth argument is the part of the weights that is dropped.
+    Attend = Callable[..., torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,24 @@ class Problem:
     kv_heads: int = 0
     kv_seq: int = 0
     dtype: str = "fp16"
+    mask: str = NONE
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises `WorkloadError` for sizes that do not go together."""
+        if self.heads % (self.kv_heads or self.heads):
+            hint = "--heads is a multiple of --kv-heads"
+            raise WorkloadError(f"{self.heads} heads cannot share {self.kv_heads} of keys", hint)
+        if window_of(self.mask) and self.keys != self.seq:
+            raise WorkloadError(
+                "a window would leave queries without keys", "leave out --kv-seq, or the window"
+            )
 
     @staticmethod
     def of(at: Case | Problem) -> Problem:
         """The problem of a case."""
-        names = [field.name for field in fields(Problem) if hasattr(at, field.name)]
-        return Problem(**{name: getattr(at, name) for name in names})
+        given = {"device": "cpu", **vars(at)}  # a cost is asked for without a device
+        return Problem(**{field.name: given[field.name] for field in fields(Problem) if field.name in given})
 
     @property
     def keys(self) -> int:
@@ -58,6 +76,20 @@ class Problem:
     def shared(self) -> int:
         """How many heads of queries share one of keys."""
         return self.heads // (self.kv_heads or self.heads)
+
+    def require(self, what: str, *masks: str, dropout: bool = False) -> None:
+        """Raises RuntimeError, which makes it unsupported, where ``what`` has not this mask, or no dropout."""
+        if self.mask != NONE and self.mask.partition(":")[0] not in masks:
+            raise RuntimeError(f"{what} has no mask {self.mask}")
+        if self.dropout and not dropout:
+            raise RuntimeError(f"{what} has no dropout")
+
+    def dense_mask(self) -> torch.Tensor | None:
+        """The mask as a tensor, with causality in it; None where there is none but that."""
+        import torch
+
+        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[self.dtype]
+        return None if self.mask == NONE else dense_mask(self, self.device, dtype)
 
 
 @contextmanager
@@ -89,7 +121,14 @@ def _sdpa(problem: Problem) -> Attend:
 
     problem = Problem.of(problem)
     shared = {"enable_gqa": True} if problem.shared > 1 else {}
-    return partial(scaled_dot_product_attention, is_causal=problem.causal, **shared)
+    mask = problem.dense_mask()
+    how = {"is_causal": problem.causal} if mask is None else {"attn_mask": mask}
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
+        out: torch.Tensor = scaled_dot_product_attention(q, k, v, dropout_p=dropout, **how, **shared)
+        return out
+
+    return attend
 
 
 def _naive(problem: Problem) -> Attend:
@@ -98,18 +137,21 @@ def _naive(problem: Problem) -> Attend:
 
     problem = Problem.of(problem)
     scale = problem.head_dim**-0.5
-    future = None
-    if problem.causal:
-        ones = torch.ones(problem.seq, problem.keys, dtype=torch.bool, device=problem.device)
-        future = ones.triu(1)
+    mask = problem.dense_mask()
+    if mask is None and problem.causal:
+        mask = dense_mask(problem, problem.device, torch.float32)
+    hidden = ~mask if mask is not None and mask.dtype == torch.bool else None
 
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
         if problem.shared > 1:
             k, v = (each.repeat_interleave(problem.shared, dim=1) for each in (k, v))
         scores = q @ k.transpose(-2, -1) * scale
-        if future is not None:
-            scores = scores.masked_fill(future, float("-inf"))
-        return torch.softmax(scores, dim=-1) @ v
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, float("-inf"))
+        elif mask is not None:
+            scores = scores + mask
+        weights = torch.softmax(scores, dim=-1)
+        return (torch.dropout(weights, dropout, train=True) if dropout else weights) @ v
 
     return attend
 
@@ -122,25 +164,75 @@ def _flex(problem: Problem) -> Attend:
     # Compiled code of earlier shapes would count towards a limit, past which calls are silently not compiled.
     torch._dynamo.reset()
     problem = Problem.of(problem)
-    mask = None
-    if problem.causal:
-        mask = create_block_mask(_past, None, None, problem.seq, problem.keys, device=problem.device)
+    problem.require("FlexAttention", "window", *DENSE, PADDING)
+    blocks = None
+    if problem.causal or problem.mask not in (NONE, FLOAT):
+
+        def seen(batch: torch.Tensor, _head: object, row: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+            return sees(problem, batch, row, key)
+
+        batch = problem.batch if problem.mask == PADDING else None
+        blocks = create_block_mask(seen, batch, None, problem.seq, problem.keys, device=problem.device)
+
+    def biased(score: torch.Tensor, _batch: object, _head: object, *at: torch.Tensor) -> torch.Tensor:
+        return score + bias(*at).to(problem_dtype).to(score.dtype)
+
+    problem_dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[problem.dtype]
     compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
-    return partial(compiled, block_mask=mask, enable_gqa=problem.shared > 1)
-
-
-def _past(_batch: object, _head: object, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    return query >= key
+    more = {"score_mod": biased} if problem.mask == FLOAT else {}
+    return partial(compiled, block_mask=blocks, enable_gqa=problem.shared > 1, **more)
 
 
 def _flash_attn(problem: Problem) -> Attend:
-    """The flash-attn package, which has the sequence before the heads: views, nothing is copied."""
-    flash_attn_func = importlib.import_module("flash_attn").flash_attn_func
+    """The flash-attn package, FlashAttention 2."""
+    attention = importlib.import_module("flash_attn").flash_attn_func
+    return _sequence_first(Problem.of(problem), "flash-attn", attention, dropout=True)
 
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+
+def _flash_attn_4(problem: Problem) -> Attend:
+    """The flash-attn-4 package, whose kernels are compiled for the GPU at the first call.
+
+    nvidia-cutlass-dsl keeps its modules in a folder of its own, which a `.pth` file puts on the path; where that is
+    not read, as in a folder that is on the path by `PYTHONPATH`, it is done here.
+    """
+    if problem.device != "cuda":
+        raise RuntimeError("flash-attn-4 runs on NVIDIA GPUs only, not on cpu")
+    install = BACKENDS["flash_attn_4"].install
+    if spec := importlib.util.find_spec("nvidia_cutlass_dsl"):
+        for place in spec.submodule_search_locations or ():
+            modules = str(Path(place) / "dsl_packages")
+            if modules not in sys.path and Path(modules).is_dir():
+                sys.path.append(modules)
+    try:
+        attention = importlib.import_module("flash_attn.cute").flash_attn_func
+    except ImportError as error:  # of the package, or of what it needs
+        raise RuntimeError(f"flash-attn-4 does not load ({error}): {install}") from None
+    return _sequence_first(Problem.of(problem), "flash-attn-4", attention)
+
+
+def _sequence_first(
+    problem: Problem, package: str, attention: Callable[..., Any], *, dropout: bool = False
+) -> Attend:
+    """Attention by a package that has the sequence before the heads: views, nothing is copied."""
+    import torch
+
+    problem.require(package, "window", dropout=dropout)
+    window = window_of(problem.mask)
+    if (problem.causal or window) and problem.keys != problem.seq:
+        raise RuntimeError(f"{package} aligns its masks to the last key, not to the first, as asked for here")
+    how: dict[str, Any] = {"causal": problem.causal}
+    if window:
+        how["window_size"] = (window - 1, 0 if problem.causal else window - 1)
+    if torch.are_deterministic_algorithms_enabled():
+        how["deterministic"] = True
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropped: float = 0.0) -> torch.Tensor:
         turned = (tensor.transpose(1, 2) for tensor in (q, k, v))
-        out: torch.Tensor = flash_attn_func(*turned, causal=problem.causal)
-        return out.transpose(1, 2)
+        more = {"dropout_p": dropped} if dropped else {}
+        out = attention(*turned, **how, **more)
+        out = out[0] if isinstance(out, tuple) else out  # some give the log-sum-exp as well
+        turned_back: torch.Tensor = out.transpose(1, 2)
+        return turned_back
 
     return attend
 
@@ -149,6 +241,7 @@ def _tiled(name: str, problem: Problem) -> Attend:
     """A stage of the project's own kernel."""
     from _tiled import prepare
 
+    Problem.of(problem).require(name)
     return prepare(name, causal=problem.causal, device=problem.device)
 
 
@@ -157,7 +250,12 @@ BACKENDS: dict[str, Backend] = {
     "math_reduced": Backend(
         "math that may stay in half precision", _sdpa, _reduced_math, named="math", exact=False
     ),
-    "flash": Backend("FlashAttention in PyTorch", _sdpa, partial(_only, "FLASH_ATTENTION"), "flash"),
+    "flash": Backend(
+        "FlashAttention 2 in PyTorch, with Ampere's instructions",
+        _sdpa,
+        partial(_only, "FLASH_ATTENTION"),
+        "flash",
+    ),
     "efficient": Backend(
         "memory-efficient attention", _sdpa, partial(_only, "EFFICIENT_ATTENTION"), "memory efficient"
     ),
@@ -167,7 +265,14 @@ BACKENDS: dict[str, Backend] = {
         "scores, mask, softmax and weighted sum, each an operation of its own", _naive, exact=False
     ),
     "flex": Backend("FlexAttention, compiled", _flex),
-    "flash_attn": Backend("the flash-attn package", _flash_attn, install="pip install flash-attn"),
+    "flash_attn": Backend(
+        "the flash-attn package: FlashAttention 2", _flash_attn, install="pip install flash-attn"
+    ),
+    "flash_attn_4": Backend(
+        "the flash-attn-4 package: FlashAttention 4, from Hopper on",
+        _flash_attn_4,
+        install="pip install 'nsysprof[flash-attn-4]'",
+    ),
     **{name: Backend(stage.says, partial(_tiled, name)) for name, stage in STAGES.items()},
 }
 
@@ -178,6 +283,21 @@ AXES = {
     "head_dim": Axis("D", "head dimension", 64),
 }
 FLAGS = {"causal": Flag("mask the future", "causal", "full")}
+CHOICES = {
+    "mask": Choice("", "which keys are seen", "none|causal|padding|window:N|bool|float", NONE, read_mask),
+    "kv_heads": Choice(
+        "KV", "heads of keys and values, 0: as many as heads", "N", 0, number_of("kv_heads", int)
+    ),
+    "kv_seq": Choice(
+        "K", "length of keys and values, 0: as long as queries", "N", 0, number_of("kv_seq", int)
+    ),
+    "dropout": Choice(
+        "drop", "part of the weights that is dropped", "P", 0.0, number_of("dropout", float, 1.0)
+    ),
+    "score_scale": Choice(
+        "x", "factor of the queries, for scores that spread", "X", 1.0, number_of("score_scale", float)
+    ),
+}
 # What `Workload` has of texts and choices.
 DECLARED: dict[str, Any] = {
     "axes": AXES,
@@ -194,6 +314,7 @@ DECLARED: dict[str, Any] = {
 }
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 _UNFUSED = ("math", "math_reduced", "naive")  # those that keep whole score matrices in memory
+_BY_TENSOR = (*_UNFUSED, "flash", "efficient", "cudnn", "auto")  # those that take every mask as a tensor
 # Bytes of S x S matrices that are alive at once, as a factor of (bytes of float32, bytes of the inputs): math computes
 # in float32, and holds scores, weights and the result of checking them for rows that are masked as a whole.
 _SCORES = {"math": (3, 0), "math_reduced": (0, 3), "naive": (0, 2)}
@@ -206,39 +327,57 @@ def attention_cost(at: Case, *, block: bool = False) -> Cost:
 
     FLOPs are of the matrix products: 2 forward, 4 more backward, masked scores not counted; a block adds four
     projections. Bytes: each input and output once. An unfused backend also passes over its score matrices, forward 4
-    times and twice for each operation between (scale in `naive`, mask where causal), backward 7 times and 2 likewise.
+    times and twice for each operation between (scale in `naive`, mask where there is one), backward 7 times and 2
+    likewise. A mask that is a tensor by its nature is an input; others are one for those that take no other form.
     """
+    problem = Problem.of(at)
     item, width = _ITEM_BYTES[at.dtype], at.heads * at.head_dim
-    tokens, scores = at.batch * at.seq, at.batch * at.heads * at.seq**2
-    seen = at.batch * at.heads * at.seq * (at.seq + 1) // 2
+    tokens, scores = at.batch * at.seq, at.batch * at.heads * at.seq * problem.keys
+    kept = at.batch * problem.keys * (width // problem.shared)  # elements of the keys, or of the values
+    seen = at.heads * seen_pairs(problem)
     per_score = (12 if at.backward else 4) * at.head_dim
     projections = 8 * tokens * width**2 * (3 if at.backward else 1) if block else 0
-    flops = projections + per_score * (seen if at.causal else scores)
+    rows = tokens * width
     if block:
-        rows, weights = tokens * width, 4 * width**2 + 2 * width
+        weights = 4 * width**2 + 2 * width
         read = (2 if at.backward else 1) * rows + weights
         written = 2 * rows + 2 * weights if at.backward else rows
     else:
-        read, written = (4, 4) if at.backward else (3, 1)
-        read, written = read * tokens * width, written * tokens * width
+        read = 2 * kept + (2 if at.backward else 1) * rows
+        written = read if at.backward else rows
+    dense = _dense_bytes(problem)
+    read, extra = read * item, {name: _score_passes(problem, at.backward, name) for name in _UNFUSED}
+    if problem.mask in DENSE:
+        read, dense = read + dense, 0
+    extra_bytes = {name: passes * scores * (4 if name == "math" else item) for name, passes in extra.items()}
+    for name in _BY_TENSOR if dense else ():
+        extra_bytes[name] = extra_bytes.get(name, 0) + dense
+    flops = projections + per_score * seen
+    causal = seen_pairs(replace(problem, causal=True))
     return Cost(
         flops=flops,
-        read_bytes=read * item,
+        read_bytes=read,
         written_bytes=written * item,
         tokens=tokens,
         unit_bytes=scores * item,
-        extra_bytes={
-            name: _score_passes(at, name) * scores * (4 if name == "math" else item) for name in _UNFUSED
-        },
+        extra_bytes=extra_bytes,
         held_bytes={name: _held(at, name, block=block) for name in BACKENDS},
-        suspects={} if at.causal else {_MASKED: flops * seen // scores},
+        suspects={} if at.causal else {_MASKED: flops * at.heads * causal // seen},
     )
 
 
-def _score_passes(at: Case, backend: str) -> int:
-    naive, masked = backend == "naive", bool(at.causal)
+def _dense_bytes(problem: Problem) -> int:
+    """The size of the mask as a tensor."""
+    if problem.mask == NONE:
+        return 0
+    size = problem.seq * problem.keys * (problem.batch if problem.mask == PADDING else 1)
+    return size * (_ITEM_BYTES[problem.dtype] if problem.mask == FLOAT else 1)
+
+
+def _score_passes(problem: Problem, backward: bool, backend: str) -> int:
+    naive, masked = backend == "naive", problem.causal or problem.mask != NONE
     forward = 4 + 2 * naive + 2 * masked
-    return forward + (7 + 2 * naive * (1 + masked) if at.backward else 0)
+    return forward + (7 + 2 * naive * (1 + masked) if backward else 0)
 
 
 def _held(at: Case, backend: str, *, block: bool) -> int:
@@ -246,15 +385,18 @@ def _held(at: Case, backend: str, *, block: bool) -> int:
 
     Derived from what the backends are known to keep, and to be trusted to within a factor of two.
     """
+    problem = Problem.of(at)
     item, width = _ITEM_BYTES[at.dtype], at.heads * at.head_dim
-    rows = 4 * (2 if at.backward else 1)  # queries, keys, values and the output
+    again = 2 if at.backward else 1
+    rows = 2 * again * (at.seq + problem.keys // problem.shared)  # queries and output, keys and values
     weights = 0
     if block:  # the input, its norm and the sum; all of it is kept for the backward pass
-        rows += 3 * (3 if at.backward else 1)
-        weights = 4 * width * width * (2 if at.backward else 1)
+        rows += 3 * (3 if at.backward else 1) * at.seq
+        weights = 4 * width * width * again
     in_float32, in_dtype = _SCORES.get(backend, (0, 0))
     if in_float32 + in_dtype and at.backward:
         in_float32, in_dtype = (count + _SCORES_BACKWARD if count else 0 for count in (in_float32, in_dtype))
-    scores = at.batch * at.heads * at.seq**2
-    held = (rows * at.batch * at.seq * width + weights) * item + scores * (4 * in_float32 + item * in_dtype)
-    return int(held)
+    scores = at.batch * at.heads * at.seq * problem.keys
+    mask = _dense_bytes(problem) if backend in _BY_TENSOR else 0
+    held = (rows * at.batch * width + weights) * item + scores * (4 * in_float32 + item * in_dtype)
+    return int(held + mask)

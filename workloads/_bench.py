@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import _bench_points
-from _harness import INTERRUPTED, require
+from _harness import INTERRUPTED, require, set_precision
 from _results import WorkloadError, format_ns
 from _workload import Workload, load
 
@@ -69,11 +69,9 @@ def _sweep(path: Path, workload: Workload) -> int:
     progress = _bench_points.read(path)
     device = progress.plan["device"]
     require("bench", device)
-    import torch
-
     from _bench_check import BrokenError, setting_of
 
-    torch.set_float32_matmul_precision("highest")  # fp32 is fp32 here, whatever the machine was told
+    set_precision(deterministic=bool(progress.plan.get("deterministic")))
     watch = _start(path, progress)
     configurations = progress.plan["configurations"]
     try:

@@ -22,6 +22,7 @@ def environment(device: str, reduced_math: Mapping[str, bool]) -> dict[str, Any]
         "nvtx": _version("nvtx"),
         "triton": _version("triton"),
         "flash_attn": _version("flash_attn"),
+        **({"flash_attn_4": found} if (found := _version("flash-attn-4")) else {}),
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "compute_capability": ".".join(map(str, torch.cuda.get_device_capability())) if on_gpu else None,
         "cpu_threads": torch.get_num_threads(),
@@ -33,7 +34,9 @@ def _precision(reduced_math: Mapping[str, bool]) -> dict[str, Any]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some versions of torch announce new names for the same switches
+        deterministic = torch.are_deterministic_algorithms_enabled()
         return {
+            **({"deterministic": True} if deterministic else {}),
             "allow_tf32_matmul": bool(matmul.allow_tf32),
             "allow_tf32_cudnn": bool(cudnn.allow_tf32),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),

@@ -84,6 +84,19 @@ def require(workload: str, device: str) -> None:
         raise WorkloadError(f"no CUDA device: {why}", "--device cpu")
 
 
+def set_precision(*, deterministic: bool) -> None:
+    """Fp32 is fp32 here, whatever the machine was told; and algorithms are deterministic where that is asked for."""
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
+    if deterministic:
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # cuBLAS asks for it, before it is first called
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.deterministic = True
+
+
 def _push_ranges_anyway() -> None:
     """Makes nvtx push its ranges to a profiler that does not answer what nvtx asks first.
 
@@ -127,7 +140,7 @@ def _document(workload: Workload, options: argparse.Namespace) -> dict[str, Any]
 
     from _environment import environment
 
-    torch.set_float32_matmul_precision("highest")  # fp32 is fp32 here, whatever the machine was told
+    set_precision(deterministic=options.deterministic)
     on_gpu = options.device == "cuda"
     # For `nsys profile --capture-range=cudaProfilerApi`: on before the first range `RUN`, off after the last.
     start_profiler = functools.cache(torch.cuda.profiler.start if on_gpu else _nothing)
@@ -166,7 +179,7 @@ def _runs(
             plan = Plan(
                 where, options.dtype, options.device, options.warmup, options.iterations, start_profiler
             )
-            told = [*workload.axes, "dtype", *workload.flags, "backward"]
+            told = [*workload.axes, "dtype", *workload.flags, *workload.choices, "backward"]
             run = {"range": f"RUN::{where}", "backend": name, **{key: getattr(at, key) for key in told}}
             if broken:
                 run |= outcome(backend, plan, "unsupported", f"not run, CUDA is broken: {broken}")

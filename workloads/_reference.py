@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+Mask = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # Elements of the largest float64 block of scores: 64 MiB, whatever the length of the sequence.
 BLOCK = 2**23
 # A result this much smaller than the largest one is zero up to rounding.
 NOTHING = 1e-9
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """softmax(Q·Kᵀ/√D)·V of (heads, sequence, head dimension) tensors, in float64."""
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, mask: Mask | None = None
+) -> torch.Tensor:
+    """softmax(Q·Kᵀ/√D + mask)·V of (heads, sequence, head dimension) tensors, in float64.
+
+    ``mask`` gives what is added to the scores, -infinity for a key that is not seen, of the places of queries (as a
+    column) and of keys (as a row); causality may be in it or not.
+    """
     q, k, v = q.double(), k.double(), v.double()
     out = torch.empty_like(q)
-    for heads, rows, keys, weights in _weights(q, k, causal):
+    for heads, rows, keys, weights in _weights(q, k, causal, mask):
         out[heads, rows] = weights @ v[heads, keys]
     return out
 
 
 def gradients(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad_out: torch.Tensor, *, causal: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    grad_out: torch.Tensor,
+    *,
+    causal: bool,
+    mask: Mask | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of `attention` with respect to queries, keys and values, in float64.
 
@@ -33,7 +46,7 @@ def gradients(
     q, k, v, grad_out = q.double(), k.double(), v.double(), grad_out.double()
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     scale = q.shape[-1] ** -0.5
-    for heads, rows, keys, weights in _weights(q, k, causal):
+    for heads, rows, keys, weights in _weights(q, k, causal, mask):
         grad = grad_out[heads, rows]
         out = weights @ v[heads, keys]
         dv[heads, keys] += weights.transpose(1, 2) @ grad
@@ -47,22 +60,24 @@ def gradients(
 
 
 def _weights(
-    q: torch.Tensor, k: torch.Tensor, causal: bool
+    q: torch.Tensor, k: torch.Tensor, causal: bool, mask: Mask | None = None
 ) -> Iterator[tuple[slice, slice, slice, torch.Tensor]]:
     """Softmax weights block by block: the heads, the rows and the keys they are of, and the weights.
 
     Keys that no row of a causal block may see are left out.
     """
-    count, seq, head_dim = q.shape
-    at_once, height = max(1, BLOCK // seq**2), max(1, min(seq, BLOCK // seq))
-    place = torch.arange(seq, device=q.device)
+    (count, seq, head_dim), length = q.shape, k.shape[1]
+    at_once, height = max(1, BLOCK // (seq * length)), max(1, min(seq, BLOCK // length))
+    place = torch.arange(max(seq, length), device=q.device)
     for head in range(0, count, at_once):
         heads = slice(head, head + at_once)
         for row in range(0, seq, height):
             rows = slice(row, min(row + height, seq))
-            keys = slice(0, rows.stop if causal else seq)
+            keys = slice(0, min(rows.stop, length) if causal else length)
             scores = q[heads, rows] @ k[heads, keys].transpose(1, 2)
             scores *= head_dim**-0.5
+            if mask is not None:
+                scores += mask(place[rows, None], place[None, keys])
             if causal:
                 scores.masked_fill_(place[keys] > place[rows, None], float("-inf"))
             yield heads, rows, keys, torch.softmax(scores, dim=-1)

@@ -32,7 +32,7 @@ TOLERANCES = {
     "fp32": (1e-5, 1e-5),
 }
 GRADIENT_FACTOR = 2.0  # gradients pass through twice as many roundings
-# One configuration: an attribute for each axis and flag, and `dtype`, `backward`, `device` and `seed`.
+# One configuration: an attribute for each axis, flag and choice, and `dtype`, `backward`, `device` and `seed`.
 Case = argparse.Namespace
 
 
@@ -53,6 +53,38 @@ class Flag:
     on: str
     off: str
     default: bool = True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A property of a shape with a value of its own, ``short`` before it in names, which leave out the default.
+
+    ``read`` makes of a text what it sets, the value and maybe flags; ValueError says what it should be.
+    """
+
+    short: str
+    says: str
+    metavar: str
+    default: str | int | float
+    read: Callable[[str], Mapping[str, Any]]
+
+
+def number_of(
+    name: str, kind: type[int | float], below: float = 2.0**63
+) -> Callable[[str], Mapping[str, Any]]:
+    """The `Choice.read` of numbers from 0 up."""
+
+    def read(text: str) -> Mapping[str, Any]:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = -1
+        if not 0 <= value < below:
+            most = f" below {below:g}" if below < 2.0**63 else ""
+            raise ValueError(f"{text!r} is not a {'whole ' if kind is int else ''}number from 0 up{most}")
+        return {name: value}
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -134,6 +166,7 @@ class Workload:
     prepare: Callable[[Case], Work]
     dtypes: tuple[str, ...] = tuple(TOLERANCES)
     flags: Mapping[str, Flag] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     mode: Mode | None = None
     default_backends: tuple[str, ...] = ()
     base: tuple[str, ...] = ()
@@ -209,6 +242,10 @@ def describe(workload: Workload, grids: Sequence[Mapping[str, Any]] = ()) -> dic
         **{name: getattr(workload, name) for name in names},
         "axes": [{"name": name, **asdict(axis)} for name, axis in workload.axes.items()],
         "flags": [{"name": name, **asdict(flag)} for name, flag in workload.flags.items()],
+        "choices": [
+            {"name": name, "short": each.short, "says": each.says, "default": each.default}
+            for name, each in workload.choices.items()
+        ],
         "dtypes": workload.dtypes,
         "mode": mode,
         "backends": {
@@ -224,14 +261,17 @@ def _configurations(workload: Workload, grids: Sequence[Mapping[str, Any]]) -> l
     for grid in grids:
         values = {name: grid.get(name) or [axis.default] for name, axis in workload.axes.items()}
         flags = {name: grid.get(name, flag.default) for name, flag in workload.flags.items()}
-        words = [flag.on if flags[name] else flag.off for name, flag in workload.flags.items()]
         values["dtype"] = grid.get("dtype") or [workload.dtypes[0]]
+        given = [name for name in workload.choices if name in grid]
+        values |= {name: [_read(workload, name, str(text)) for text in grid[name]] for name in given}
         order = [*(name for name in values if name != workload.sweep), workload.sweep]
         for picked in itertools.product(*(values[name] for name in order)):
             at = dict(zip(order, picked, strict=True))
             shape = {name: at[name] for name in workload.axes} | {"dtype": at["dtype"], **flags}
-            sizes = [f"{axis.short}{shape[name]}" for name, axis in workload.axes.items()]
-            name = ".".join(filter(None, [*sizes, shape["dtype"], *words]))
+            shape |= {name: each.default for name, each in workload.choices.items()}
+            for name in given:
+                shape |= at[name]
+            name = _id(workload, shape)
             cost = workload.cost(Case(**shape, backward=bool(grid.get("training"))))
             one = found.setdefault(name, {"id": name, **shape, "backends": [], "cost": asdict(cost)})
             backends = grid.get("backend") or workload.chosen_backends
@@ -243,6 +283,25 @@ def _configurations(workload: Workload, grids: Sequence[Mapping[str, Any]]) -> l
     return sorted(found.values(), key=lambda one: int(one[workload.sweep]))
 
 
+def _id(workload: Workload, shape: Mapping[str, Any]) -> str:
+    """What a shape is called: `B1.H8.S1024.D64.fp16.causal.window:256`."""
+    sizes = [f"{axis.short}{shape[name]}" for name, axis in workload.axes.items()]
+    words = [flag.on if shape[name] else flag.off for name, flag in workload.flags.items()]
+    chosen = [
+        f"{each.short}{shape[name]:g}" if isinstance(shape[name], float) else f"{each.short}{shape[name]}"
+        for name, each in workload.choices.items()
+        if shape[name] != each.default
+    ]
+    return ".".join(filter(None, [*sizes, shape["dtype"], *words, *chosen]))
+
+
+def _read(workload: Workload, name: str, text: str) -> Mapping[str, Any]:
+    try:
+        return workload.choices[name].read(text)
+    except ValueError as error:
+        raise WorkloadError(f"{name}: {error}", f"{name} is {workload.choices[name].metavar}") from None
+
+
 def parse(workload: Workload, says: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
     """The options of a workload that ``says`` what it is; the flag of its mode sets `backward`.
 
@@ -252,6 +311,7 @@ def parse(workload: Workload, says: str | None, argv: Sequence[str] | None) -> a
     # Not known to argparse: it would add what is given to a list, instead of replacing it.
     defaults: dict[str, list[Any]] = {name: [axis.default] for name, axis in workload.axes.items()}
     defaults["backend"] = list(workload.chosen_backends)
+    defaults |= {name: [None] for name in workload.choices}
     for name, default in defaults.items():
         setattr(options, name, list(dict.fromkeys(getattr(options, name) or default)))
     return options
@@ -283,9 +343,15 @@ def _parser(workload: Workload, says: str | None) -> argparse.ArgumentParser:
             default=flag.default,
             help=said,
         )
+    for name, choice in workload.choices.items():
+        said = f"{choice.says}, one or more ({choice.default})"
+        option = f"--{name.replace('_', '-')}"
+        add(option, **many, type=_text_of(choice), metavar=choice.metavar, help=said)
     parser.set_defaults(backward=False)
     if workload.mode:
         add(f"--{workload.mode.option}", dest="backward", action="store_true", help=workload.mode.says)
+    says = "allow deterministic algorithms alone: what has none is unsupported"
+    add("--deterministic", action="store_true", help=says)
     add("--device", choices=("cuda", "cpu"), default="cuda", help="where to run (cuda)")
     add("--warmup", type=_at_least(0), default=5, metavar="N", help="calls before the measured ones (5)")
     add("--iterations", type=_at_least(1), default=20, metavar="N", help="measured calls (20)")
@@ -309,21 +375,39 @@ def _at_least(smallest: int) -> Callable[[str], int]:
     return whole_number
 
 
+def _text_of(choice: Choice) -> Callable[[str], str]:
+    def checked(text: str) -> str:
+        try:
+            choice.read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return checked
+
+
 def cases(workload: Workload, options: argparse.Namespace) -> Iterator[tuple[str, Case]]:
     """Every shape that is asked for, with the part of its range names that tells it from the others.
 
     That is `S1024`, with the other sizes where they vary: `B4::H16::S4096::D128`.
     """
-    order = [*(name for name in workload.axes if name != workload.sweep), workload.sweep]
+    order = [*workload.choices, *(name for name in workload.axes if name != workload.sweep), workload.sweep]
     same = {name: getattr(options, name) for name in (*workload.flags, "dtype", "backward", "device", "seed")}
     for picked in itertools.product(*(getattr(options, name) for name in order)):
-        sizes = dict(zip(order, picked, strict=True))
+        at = dict(zip(order, picked, strict=True))
         parts = [
-            f"{axis.short}{sizes[name]}"
+            f"{axis.short}{at[name]}"
             for name, axis in workload.axes.items()
             if name == workload.sweep or len(getattr(options, name)) > 1
         ]
-        yield "::".join(parts), Case(**{name: sizes[name] for name in workload.axes}, **same)
+        found = {name: at[name] for name in workload.axes} | same
+        found |= {name: choice.default for name, choice in workload.choices.items()}
+        for name, choice in workload.choices.items():
+            if at[name] is not None:
+                found |= choice.read(at[name])
+            if len(getattr(options, name)) > 1:
+                parts.append(f"{choice.short}{at[name]}")
+        yield "::".join(parts), Case(**found)
 
 
 def title(workload: Workload, options: argparse.Namespace) -> str:
@@ -331,10 +415,16 @@ def title(workload: Workload, options: argparse.Namespace) -> str:
     mode = workload.mode
     what = [mode.on if options.backward else mode.off] if mode else [workload.says]
     for name, flag in workload.flags.items():
-        what.append(flag.on if getattr(options, name) else flag.off and f"not {flag.on}")
+        found = {getattr(at, name) for _, at in cases(workload, options)}  # choices may set it as well
+        if len(found) == 1:
+            what.append(flag.on if found.pop() else flag.off and f"not {flag.on}")
     what.append(options.dtype)
     for name in workload.axes:
         values = getattr(options, name)
         if name != workload.sweep and len(values) == 1:
+            what.append(f"{name} {values[0]}")
+    for name in workload.choices:
+        values = getattr(options, name)
+        if len(values) == 1 and values[0] is not None:
             what.append(f"{name} {values[0]}")
     return f"{workload.name}: {', '.join(filter(None, what))}"

@@ -105,7 +105,9 @@ def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
 def _sweep(group: pd.DataFrame, axis: str, about: Described) -> BenchSweep:
     first = group.iloc[0]
     sizes = [f"{short}{first[name]}" for name, short in about.shorts.items() if name != axis]
-    fixed = " ".join([*sizes, *(flag.on for flag in about.flags if first[flag.column])])
+    words = [flag.on for flag in about.flags if first[flag.column]]
+    words += [each.word(first[each.column]) for each in about.choices]
+    fixed = " ".join(filter(None, [*sizes, *words]))
     return BenchSweep(axis, fixed, tuple(group.sort_values(axis, kind="stable").index.tolist()))
 
 

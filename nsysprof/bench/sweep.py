@@ -62,6 +62,7 @@ class HowMeasured:
     min_sample_ns: int = 20_000
     warm_cache: bool = False
     graph: bool = True
+    deterministic: bool = False
 
 
 _ALL = ("math", "flash", "efficient", "cudnn", "auto")
@@ -159,6 +160,7 @@ def bench_plan(
         "min_sample_ns": how.min_sample_ns,
         "warm_cache": how.warm_cache,
         "graph": how.graph,
+        **({"deterministic": True} if how.deterministic else {}),
         "configurations": configurations,
     }
     return plan, raw

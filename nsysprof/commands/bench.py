@@ -137,7 +137,11 @@ def bench(
 
     chosen = find_preset(preset) if preset else None
     sizes: dict[str, Any] = {
-        name: getattr(calls, name) for name in ("seq", "batch", "heads", "head_dim", "kv_heads", "causal")
+        name: getattr(calls, name)
+        for name in (
+            *("seq", "batch", "heads", "head_dim", "kv_heads", "causal"),
+            *("mask", "kv_seq", "dropout", "score_scale"),
+        )
     }
     sizes |= {name: True if getattr(calls, name) else None for name in ("decode", "cuda_graph", "compile")}
     sizes["dtype"] = [each.value for each in calls.dtype] if calls.dtype else None
@@ -155,6 +159,7 @@ def bench(
         min_sample_ns=round(min_sample_us * 1000),
         warm_cache=warm_cache,
         graph=graph,
+        deterministic=calls.deterministic,
     )
     modes = [name for name in ("backward", "train") if getattr(calls, name)]
     modes += [chosen.mode] if chosen and chosen.mode else []

@@ -58,6 +58,25 @@ class ShapeOptions:
         list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
     ] = None
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
+    mask: Annotated[
+        _Names,
+        typer.Option(
+            metavar="none|causal|padding|window:N|bool|float", help="sdpa: keys that are seen; repeatable."
+        ),
+    ] = None
+    kv_seq: Annotated[
+        _Numbers, typer.Option(metavar="N", min=1, help="sdpa: length of keys and values; repeatable.")
+    ] = None
+    dropout: Annotated[
+        list[float] | None, typer.Option(metavar="P", help="sdpa: part of the weights dropped; repeatable.")
+    ] = None
+    score_scale: Annotated[
+        list[float] | None,
+        typer.Option(metavar="X", help="sdpa: factor of the queries, spreads the scores; repeatable."),
+    ] = None
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Allow deterministic algorithms alone.")
+    ] = False
     backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False
     train: Annotated[bool, typer.Option("--train", help="transformer_block, gpt: whole training steps.")] = (
         False

@@ -65,7 +65,7 @@ class BenchShape:
     id: str
     sizes: Mapping[str, int]
     dtype: str
-    flags: Mapping[str, bool]
+    flags: Mapping[str, Any]
     parts: Sequence[str]
     cost: Cost
 
@@ -319,6 +319,7 @@ def _point(
     check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _MEASURE_AGAIN)
     sizes = {axis.column: at[axis.name] for axis in about.axes}
     flags = {flag.column: at[flag.name] for flag in about.flags}
+    flags |= {choice.column: at[choice.name] for choice in about.choices}
     shape = BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
     measured = raw.get("status") == "measured"
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}

@@ -70,6 +70,25 @@ class Flag(msgspec.Struct):
         return _column(self.name)
 
 
+class Choice(msgspec.Struct):
+    """A property of a shape with a value of its own, ``short`` before it in names, which leave out the default."""
+
+    name: _Name
+    default: str | int | float
+    short: str = ""
+    says: str = ""
+
+    @property
+    def column(self) -> str:
+        """Its column in tables."""
+        return _column(self.name)
+
+    def word(self, value: Any) -> str:
+        """What names say of a value: `KV2`, `window:256`; nothing of the default."""
+        shown = f"{value:g}" if isinstance(value, float) else value
+        return "" if value == self.default else f"{self.short}{shown}"
+
+
 class Mode(msgspec.Struct):
     """The option that makes a call another one (with gradients), and the words without and with it."""
 
@@ -128,6 +147,7 @@ class Described(msgspec.Struct, dict=True):
     backends: Annotated[dict[str, Backend], msgspec.Meta(min_length=1)]
     default_backends: list[Text]
     flags: list[Flag] = []
+    choices: list[Choice] = []
     mode: Mode | None = None
     base: list[Text] = []
     trial: dict[str, Count] = {}
@@ -169,8 +189,8 @@ class Described(msgspec.Struct, dict=True):
 
     @property
     def flag_names(self) -> list[str]:
-        """The columns of the flags in their order."""
-        return [flag.column for flag in self.flags]
+        """The columns of the flags and choices in their order."""
+        return [*(flag.column for flag in self.flags), *(choice.column for choice in self.choices)]
 
     @property
     def shape(self) -> list[str]:
@@ -180,18 +200,21 @@ class Described(msgspec.Struct, dict=True):
     @property
     def names(self) -> list[str]:
         """What a shape without its dtype consists of, as options name it."""
-        return [*(axis.name for axis in self.axes), *(flag.name for flag in self.flags)]
+        names = [axis.name for axis in self.axes] + [flag.name for flag in self.flags]
+        return names + [choice.name for choice in self.choices]
 
     @cached_property
     def configuration(self) -> type[msgspec.Struct]:
         """What a configuration of it must be."""
         fields: list[tuple[str, Any]] = [("id", Text), *((axis.name, Count) for axis in self.axes)]
         fields += [("dtype", Literal[tuple(self.dtypes)]), *((flag.name, bool) for flag in self.flags)]
+        fields += [(each.name, str | int | float) for each in self.choices]
         return msgspec.defstruct("Configuration", fields)
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
-        """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`."""
+        """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`; empty where a word says nothing."""
         words = [flag.on if at[flag.name] else flag.off for flag in self.flags]
+        words += [each.word(at[each.name]) for each in self.choices]
         return [*(f"{axis.short}{at[axis.name]}" for axis in self.axes), at["dtype"], *words]
 
     def title(self, *, training: bool) -> str:
@@ -230,6 +253,10 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
         raw = None
     if ended.returncode or not isinstance(raw, dict):
         lines = (ended.stderr or ended.stdout).decode(errors="replace").splitlines()
+        if (
+            grids and len(lines) == 2 and lines[1].startswith("  hint: ")
+        ):  # sizes that do not go together, in its own words
+            raise NsysprofError(f"{program.stem}: {lines[0]}", lines[1].removeprefix("  hint: "))
         last = (
             last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
             or "it prints nothing"

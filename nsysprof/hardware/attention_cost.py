@@ -7,7 +7,9 @@ element, not as half of the square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FLOAT32 = 4
@@ -23,6 +25,9 @@ class AttentionShape:
     ``keys`` is the length of keys and values, ``kv_heads`` their heads (grouped-query attention), ``value_dim`` the
     size of a value. Where ``causal`` and ``keys != seq``, the mask starts at the top left, as `is_causal` of PyTorch's
     `scaled_dot_product_attention` has it, or with ``bottom_right`` ends in that corner, as in FlashAttention from 2.1.
+    With a ``window`` a query sees that many keys back, its own included, and as many ahead where not causal; with
+    ``lengths`` the sequences of the batch have that many keys, the rest is padding. ``mask_bytes``: the size of a mask
+    that comes as a tensor.
     """
 
     batch: int
@@ -34,6 +39,14 @@ class AttentionShape:
     kv_heads: int | None = None
     value_dim: int | None = None
     bottom_right: bool = False
+    window: int | None = None
+    lengths: tuple[int, ...] | None = None
+    mask_bytes: int = 0
+
+    @property
+    def masked(self) -> bool:
+        """Return whether scores are masked in any way."""
+        return bool(self.causal or self.window or self.lengths or self.mask_bytes)
 
     @property
     def key_count(self) -> int:
@@ -76,17 +89,26 @@ def score_pairs(shape: AttentionShape) -> int:
     """Count the scores that are not masked, over all heads: pairs of a query and a key that it sees.
 
     Not causal: B·H·L·S. Causal, L = S: B·H·S(S+1)/2. Row i of a causal L × S matrix sees min(i+1, S) keys (top left),
-    or the first i+1+S−L of them, none where that is not positive (bottom right).
+    or the first i+1+S−L of them, none where that is not positive (bottom right). Of a window of w row i sees the keys
+    from i−w+1 on, and without causality those up to i+w−1; a tensor of a mask may hide any, and is not looked into.
     """
     rows, keys = shape.seq, shape.key_count
+    if shape.lengths:
+        parts = [replace(shape, batch=1, keys=length, lengths=None) for length in shape.lengths]
+        return sum(score_pairs(part) for part in parts)
+    if shape.window:
+        row = np.arange(rows, dtype=np.int64) + (keys - rows if shape.bottom_right else 0)
+        last = np.minimum(row + (0 if shape.causal else shape.window - 1), keys - 1)
+        seen = np.maximum(last - np.maximum(row - shape.window + 1, 0) + 1, 0)
+        return shape.batch * shape.heads * int(seen.sum())
     if not shape.causal:
         return shape.batch * shape.heads * rows * keys
     first = 1 + keys - rows if shape.bottom_right else 1  # what row 0 sees, negative: that many rows see none
     skipped = max(0, 1 - first)
     first, rows = first + skipped, max(0, rows - skipped)
     rising = min(rows, max(0, keys - first + 1))  # rows before every key is seen
-    seen = rising * first + rising * (rising - 1) // 2 + (rows - rising) * keys
-    return shape.batch * shape.heads * seen
+    triangle = rising * first + rising * (rising - 1) // 2 + (rows - rising) * keys
+    return shape.batch * shape.heads * triangle
 
 
 def attention_flops(
@@ -126,8 +148,8 @@ def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = Fal
     q, k, v, out = shape.sizes
     size = item_bytes(dtype)
     if backward:
-        return Traffic((q + k + v + out) * size, (out + q + k + v) * size)
-    return Traffic((q + k + v) * size, out * size)
+        return Traffic((q + k + v + out) * size + shape.mask_bytes, (out + q + k + v) * size)
+    return Traffic((q + k + v) * size + shape.mask_bytes, out * size)
 
 
 def block_traffic(shape: AttentionShape, dtype: str, *, train: bool = False) -> Traffic:
@@ -159,8 +181,8 @@ def score_traffic_bytes(shape: AttentionShape, dtype: str, backend: str, *, back
     if backend not in UNFUSED:
         return 0
     naive = backend == "naive"
-    passes = 4 + 2 * naive + 2 * shape.causal
+    passes = 4 + 2 * naive + 2 * shape.masked
     if backward:
-        passes += 7 + 2 * naive * (1 + shape.causal)
+        passes += 7 + 2 * naive * (1 + shape.masked)
     size = max(_FLOAT32, item_bytes(dtype)) if backend == "math" else item_bytes(dtype)
     return passes * shape.batch * shape.heads * shape.seq * shape.key_count * size

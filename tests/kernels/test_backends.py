@@ -34,6 +34,11 @@ FLASH_BACKWARD = (
     "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<(int)64>>(T1)",
     "void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<(int)64>>(T1, int)",
 )
+FLASH_4 = "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm90FlashAttentionForwardSm90_object_at__tensor0000o11101213_0"
+NAMED_FLASH_4 = f"flash_fwd_sm90_bf16_head_dim128_tile128x128_threads384_causal_{FLASH_4}"
+FLASH_4_HELPER = (
+    "kernel_cutlass_kernel_flash_attncuteflash_bwd_preprocessFlashAttentionBackwardPreprocess_object_at__0"
+)
 FLASH_3 = "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<X>>>(T1::Params)"
 EFFICIENT = "fmha_cutlassF_f16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<X>::Params)"
 EFFICIENT_BACKWARD = (
@@ -104,6 +109,8 @@ def agreement(verdict: BackendVerdict) -> list[object]:
         ((FLASH,), "flash"),
         ((SPLIT, COMBINE), "flash"),
         ((FLASH_3,), "flash"),
+        ((FLASH_4,), "flash_attn_4"),
+        ((NAMED_FLASH_4, FLASH_4_HELPER), "flash_attn_4"),
         ((FLASH, *FLASH_BACKWARD), "flash"),
         ((EFFICIENT,), "efficient"),
         ((EFFICIENT, ADD, EFFICIENT_BACKWARD), "efficient"),
@@ -190,6 +197,9 @@ def test_log_softmax_has_a_cause_of_its_own() -> None:
         ("flash", BLOCK, False),
         ("flash_attn", (FLASH_3,), True),
         ("flash_attn", (EFFICIENT,), False),
+        ("flash_attn_4", (FLASH_4,), True),
+        ("flash_attn_4", (FLASH,), False),
+        ("flash", (FLASH_4,), False),
         ("efficient", (EFFICIENT,), True),
         ("cudnn", (FLASH,), False),
         ("flex", (FLEX,), True),
