@@ -90,7 +90,7 @@ def bias(row: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 
 
 def dense_mask(at: Problem, device: str, dtype: torch.dtype) -> torch.Tensor:
-    """The mask as `attn_mask` of PyTorch has it: boolean, or a bias in the type of the inputs; (1 or batch, 1, L, S)."""
+    """The mask as `attn_mask` of PyTorch has it: boolean, or a bias in the dtype; of (1 or batch, 1, L, S)."""
     import torch
 
     row = torch.arange(at.seq, device=device)[:, None]

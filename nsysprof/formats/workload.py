@@ -208,8 +208,9 @@ class Described(msgspec.Struct, dict=True):
         """What a configuration of it must be."""
         fields: list[tuple[str, Any]] = [("id", Text), *((axis.name, Count) for axis in self.axes)]
         fields += [("dtype", Literal[tuple(self.dtypes)]), *((flag.name, bool) for flag in self.flags)]
-        fields += [(each.name, str | int | float) for each in self.choices]
-        return msgspec.defstruct("Configuration", fields)
+        # What is not said, as by those who wrote before there was a choice, is the default.
+        chosen: list[Any] = [(each.name, str | int | float, each.default) for each in self.choices]
+        return msgspec.defstruct("Configuration", [*fields, *chosen])
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
         """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`; empty where a word says nothing."""
