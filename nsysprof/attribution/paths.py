@@ -221,6 +221,9 @@ def _chain_hash(
 
 # The first and the last of some instances of a range, counted from 0 in the order in which they begin.
 Instances: TypeAlias = tuple[int, int]
+# Stand for the one that takes longest, and for one that takes as long as the median.
+SLOWEST: Instances = (-1, -1)
+TYPICAL: Instances = (-2, -2)
 
 
 def read_instances(text: str) -> Instances:
@@ -236,8 +239,20 @@ def read_instances(text: str) -> Instances:
 
 def instances_text(instances: Instances) -> str:
     """`instance 3`, `instances 20-39`."""
+    if instances in (SLOWEST, TYPICAL):
+        return "the slowest" if instances == SLOWEST else "a typical one"
     first, last = instances
     return f"instance {first}" if first == last else f"instances {first}-{last}"
+
+
+def pick_instances(span: NDArray[np.int64], instances: Instances) -> NDArray[np.intp]:
+    """The rows of instances, given how long each takes, in the order in which they begin."""
+    rows = np.arange(len(span))
+    if instances == SLOWEST and len(span):
+        return rows[[int(span.argmax())]]
+    if instances == TYPICAL and len(span):
+        return np.argsort(span, kind="stable")[[(len(span) - 1) // 2]]
+    return rows[max(instances[0], 0) : instances[1] + 1]
 
 
 def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:

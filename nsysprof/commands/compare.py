@@ -17,6 +17,7 @@ from nsysprof.commands.report_options import (
     ReportArgument,
     ResultOptions,
     SkipOption,
+    SlowestOption,
     folder_option,
     options_unfolded,
 )
@@ -44,7 +45,9 @@ def compare(
     select: Annotated[
         str | None,
         typer.Option(
-            "--range", metavar="GLOB", help="Of two reports, equal paths that match [default: outermost]."
+            "--range",
+            metavar="GLOB",
+            help="Equal paths that match, of two reports [default: outermost], or instances of one.",
         ),
     ] = None,
     per: PerOption = None,
@@ -56,6 +59,7 @@ def compare(
             help="Only these instances of each range, from 0; given twice, those of the base and of the new side.",
         ),
     ] = None,
+    slowest: SlowestOption = False,
     no_merge: NoMergeOption = False,
     output: Annotated[Path | None, folder_option("REPORT.compare in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,
@@ -93,12 +97,16 @@ def compare(
             raise typer.BadParameter(f"{option} goes with a report: give it once for each at most")
     if instance and (len(instance) > 2 or skip):
         raise typer.BadParameter("give --instance once, or once for each side, and without --skip")
+    if instance and slowest:
+        raise typer.BadParameter("give --instance or --slowest")
     if (base is None) != (new is None):
         raise typer.BadParameter("--base and --new go together")
     if base is not None and select is not None:
         raise typer.BadParameter("give --range, or --base and --new")
-    if base is None and other is None:
-        raise typer.BadParameter("give --base and --new, or a second report")
+    if base is None and other is None and not (select and (instance or slowest)):
+        raise typer.BadParameter(
+            "give --base and --new, a second report, or --range with --instance or --slowest"
+        )
     from nsysprof.charts.chart import start_painter
 
     with ExitStack() as stack:
@@ -141,6 +149,7 @@ def compare(
                 merge=None if no_merge else DEFAULT_MERGE,
                 skip=skip or 0,
                 instances=instance or (),
+                slowest=slowest,
                 rules=rules,
                 records=record or (),
                 shape=shape,

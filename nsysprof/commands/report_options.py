@@ -61,6 +61,7 @@ SkipOption = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
 ]
+SlowestOption = Annotated[bool, typer.Option("--slowest", help="Only the slowest instance of each range.")]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
 ThreadsOption = Annotated[
     Threads,

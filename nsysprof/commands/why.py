@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,8 @@ from nsysprof.commands.report_options import (
     ReadingOptions,
     ReportArgument,
     ResultOptions,
+    SkipOption,
+    SlowestOption,
     folder_option,
     options_unfolded,
 )
@@ -32,6 +34,14 @@ def why(
             metavar="GLOB", help="Inner ranges that count as calls [default: times are per window]."
         ),
     ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|N-M", help="Only these windows of each path, as `steps` numbers them, from 0."
+        ),
+    ] = None,
+    slowest: SlowestOption = False,
+    skip: SkipOption = None,
     output: Annotated[Path | None, folder_option("REPORT.why in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
@@ -44,10 +54,12 @@ def why(
     writing: ResultOptions,
 ) -> None:
     """Say why the GPU waits in ranges of REPORT: for every nanosecond without compute its cause and culprit."""
+    if instance and (slowest or skip):
+        raise typer.BadParameter("give --instance without --slowest and --skip")
     from nsysprof.charts.chart import start_painter
 
     with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib
-        from nsysprof.attribution.paths import DEFAULT_MERGE
+        from nsysprof.attribution.paths import DEFAULT_MERGE, SLOWEST, read_instances
         from nsysprof.charts.chart import plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.core.text import visible
@@ -66,6 +78,7 @@ def why(
             return why_page(answer, pictures)
 
         rules = load_rules(reading.rules)
+        picked = SLOWEST if slowest else read_instances(instance) if instance else None
         with open_report(report, nsys=reading.nsys) as opened:
             place = output or Path(f"{report_stem(report)}.why")
             results = writing.folder(
@@ -75,7 +88,8 @@ def why(
                 attribution = reading.attribute(opened, progress)
                 progress("waits", 0)
                 merge = None if no_merge else DEFAULT_MERGE
-                answer = account(attribution, select, per=per, rules=rules, merge_names=merge)
+                options: dict[str, Any] = {"rules": rules, "merge_names": merge}
+                answer = account(attribution, select, per=per, instances=picked, skip=skip or 0, **options)
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(CHARTS, answer))

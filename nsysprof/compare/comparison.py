@@ -12,7 +12,14 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE, Instances, instances_text, read_instances
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    SLOWEST,
+    TYPICAL,
+    Instances,
+    instances_text,
+    read_instances,
+)
 from nsysprof.compare.attention_model import (
     Expected,
     Models,
@@ -135,6 +142,7 @@ def compare(
     merge: Sequence[str] | None = DEFAULT_MERGE,
     skip: int = 0,
     instances: Sequence[str] = (),
+    slowest: bool = False,
     rules: Rules | None = None,
     records: Sequence[Path | None] = (),
     shape: str | None = None,
@@ -147,13 +155,15 @@ def compare(
     ranges. ``per`` is a glob of the inner ranges that count as calls, otherwise numbered ``iter*`` and ``step*``, and
     where there are none each instance is one. ``skip`` leaves out the first instances of what repeats; ``instances``
     takes only these of each range, `"3"` or `"20-39"` counted from 0, or of either side others, so that a range can be
-    compared with itself. ``records`` are the run records of the reports; one that lies beside a report is found.
+    compared with itself; ``slowest`` the one of each that takes longest. Of one report and ``select`` an instance named
+    so is compared with a typical one, which takes as long as the median. ``records`` are the run records of the
+    reports; one that lies beside a report is found.
     ``shape`` is that of attention where no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware
     counters of the reports, as `nsysprof counters` writes them; those that lie beside a report are found.
 
     Raises `NsysprofError` where a glob matches nothing or nothing can be compared.
     """
-    check_request(base, new, select, one_report=other is None)
+    check_request(base, new, select, one_report=other is None, picked=slowest or bool(instances))
     given = read_shape(shape) if shape else None
     rules = rules or load_rules()
     attributions = [report] if other is None else [report, other]
@@ -167,10 +177,13 @@ def compare(
     ]
     versions = [library_versions(read_environment(record)) if record else {} for record in records]
     files, counter_warnings = load_counters(reports, counters, versions)
-    chosen: list[Instances | None] = [*map(read_instances, instances)] or [None]
+    chosen: list[Instances | None] = [SLOWEST] if slowest else [*map(read_instances, instances)] or [None]
     wanted: Wanted = (chosen[0], chosen[-1])
+    if other is None and base is None:
+        base = new = select
+        wanted = wanted if len(chosen) > 1 else (TYPICAL, chosen[0])
     matched, unmatched = match_ranges(reports, base, new, select, apart=wanted[0] != wanted[1])
-    if per or skip or instances:
+    if per or skip or slowest or instances:
         matched = without_whole(matched)
     matched, beyond = largest_pairs(matched, reports)
     pairs, without_work = select_pairs(reports, matched, per, wanted)
@@ -189,10 +202,13 @@ def compare(
     traffic = [traffic_rows(*models[name], rows).assign(pair=name) for name, rows in by_pair.items()]
     options: dict[str, Any] = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
     left_out = [f"left out: the first {skip:,} of what repeats (--skip {skip})"] if skip else []
-    if wanted[0] and len(instances) == 1:
-        left_out.append(f"left out of each range: all but {instances_text(wanted[0])} (--instance)")
+    if wanted[0] and wanted[0] == wanted[1]:
+        left_out.append(
+            f"left out of each range: all but {instances_text(wanted[0])} (--{'slowest' if slowest else 'instance'})"
+        )
     options |= {"skip": skip} if skip else {}
     options |= {"instances": list(instances)} if instances else {}
+    options |= {"slowest": True} if slowest else {}
     options |= {"merge": list(merge) if merge is not None else None} if merge != DEFAULT_MERGE else {}
     return Comparison(
         pairs=_pair_rows(pairs, clocks),

@@ -64,17 +64,19 @@ class Pair:
         return f"{self.base.loaded.path}, {self.base.title}", f"{self.new.loaded.path}, {self.new.title}"
 
 
-def check_request(base: str | None, new: str | None, select: str | None, *, one_report: bool) -> None:
-    """Raise `NsysprofError` where the globs do not say what to compare."""
+def check_request(
+    base: str | None, new: str | None, select: str | None, *, one_report: bool, picked: bool = False
+) -> None:
+    """Raise `NsysprofError` where the globs do not say what to compare; ``picked``: instances are, of equal paths."""
     if (base is None) != (new is None):
         given, missing = ("--base", "--new") if new is None else ("--new", "--base")
         raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
     if select is not None and base is not None:
         raise NsysprofError("--range pairs equal paths, --base and --new others: give one or the other")
-    if one_report and base is None:
+    if one_report and base is None and not (select and picked):
         raise NsysprofError(
             "one report, and nothing in it to compare",
-            "name two ranges with --base GLOB --new GLOB, or a second report",
+            "name two ranges with --base GLOB --new GLOB, a second report, or an instance: --range GLOB --slowest",
         )
 
 

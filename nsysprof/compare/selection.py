@@ -22,6 +22,7 @@ from nsysprof.attribution.paths import (
     merged_names,
     merged_paths,
     names_step,
+    pick_instances,
     range_paths,
     warm_up,
 )
@@ -204,10 +205,13 @@ def _counted(loaded: LoadedReport, selected: SelectedCalls, instances: Instances
         return selected
     ranges = loaded.trace.ranges
     windows = selected.windows[np.argsort(ranges.start[selected.windows], kind="stable")]
-    if instances is not None:
+    named = instances is not None and min(instances) >= 0  # by its number, which counts warm-up
+    if instances is not None and named:
         windows = windows[instances[0] : instances[1] + 1]
     if loaded.left_out is not None:
         windows = windows[~loaded.left_out[windows]]
+    if instances is not None and not named:
+        windows = windows[pick_instances(loaded.attribution.inclusive.span_ns[windows], instances)]
     windows = np.sort(windows)
     every = selected.calls[np.argsort(ranges.start[selected.calls], kind="stable")]
     chosen = np.zeros(len(ranges), bool)

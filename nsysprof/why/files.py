@@ -35,6 +35,7 @@ def why_document(answer: Why) -> dict[str, Any]:
         "report": describe_report(answer.attribution.trace.report),
         "nsysprof": __version__,
         "chosen": answer.chosen or None,
+        "picked": answer.picked or None,
         "per": answer.per,
         "lacks": list(answer.lacks),
         "warnings": list(answer.warnings),

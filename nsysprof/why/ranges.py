@@ -10,8 +10,19 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches, near_names
-from nsysprof.attribution.paths import Paths, merged_names, merged_paths, names_step, range_paths
+from nsysprof.attribution.paths import (
+    Instances,
+    Paths,
+    instances_text,
+    merged_names,
+    merged_paths,
+    names_step,
+    pick_instances,
+    range_paths,
+)
+from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
+from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.trace import FOUND
 from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
@@ -48,6 +59,36 @@ def choose_ranges(
         codes, chosen = _repeated(attribution, merged, of, texts)
     rows = np.flatnonzero(np.isin(of, codes))
     return rows, of[rows].astype(np.int32), texts, chosen
+
+
+def pick_windows(
+    attribution: Attribution, windows: Windows, instances: Instances | None, skip: int
+) -> tuple[NDArray[np.intp], str]:
+    """Some windows of each path, GPU and process, by their numbers from 0 or the slowest; and which these are, as text.
+
+    The first ``skip`` are left out. Raises `NsysprofError` where none is left.
+    """
+    if instances is None and not skip:
+        return np.arange(len(windows)), ""
+    ranges = attribution.trace.ranges
+    thread = np.append(ranges.thread, 0)[windows.range]
+    process = np.where(windows.range >= 0, np.append(attribution.trace.thread_process, 0)[thread], -1)
+    _, line = distinct(windows.gpu, windows.path, process)
+    picked = []
+    for number in range(int(line.max(initial=-1)) + 1):
+        rows = np.flatnonzero(line == number)[skip:]
+        if instances is not None:
+            rows = rows[pick_instances((windows.end - windows.start)[rows], instances)]
+        picked.append(rows)
+    out = np.sort(np.concatenate([np.empty(0, np.intp), *picked]))
+    words = [f"without the first {skip:,} of each path"] if skip else []
+    words = [instances_text(instances), *words] if instances else words
+    if not len(out) and len(windows):
+        raise NsysprofError(
+            f"no window is left: {', '.join(words)}, of at most {int(np.bincount(line).max()):,}",
+            f"nsysprof steps {quote_path(attribution.trace.report.path)} lists them, counted from 0",
+        )
+    return out, ", ".join(words)
 
 
 def _repeated(

@@ -67,7 +67,8 @@ def _as_markdown(sentences: str) -> str:
 def _head(answer: Why) -> str:
     report = answer.attribution.trace.report
     chosen = f"; {answer.chosen} (--range GLOB chooses others)" if answer.chosen else ""
-    return f"{report.path}: why the GPU waits{chosen}"
+    picked = f"; {answer.picked}" if answer.picked else ""
+    return f"{report.path}: why the GPU waits{chosen}{picked}"
 
 
 def ranked_paths(answer: Why) -> list[str]:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
@@ -29,7 +29,7 @@ from nsysprof.why.findings import (
     Finding,
     findings,
 )
-from nsysprof.why.ranges import choose_windows, count_calls
+from nsysprof.why.ranges import choose_windows, count_calls, pick_windows
 from nsysprof.why.residuals import residual_frame, without_ceilings
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
@@ -51,6 +51,7 @@ class Why:
     ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
     nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
     what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
+    ``picked`` says which windows these are, where not all.
     ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
@@ -65,6 +66,7 @@ class Why:
     residuals: pd.DataFrame
     between: pd.DataFrame
     per: str = "window"
+    picked: str = ""
 
     @cached_property
     def waits(self) -> pd.DataFrame:
@@ -136,6 +138,8 @@ def why(
     select: str | None = None,
     *,
     per: str | None = None,
+    instances: Instances | None = None,
+    skip: int = 0,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
@@ -144,15 +148,20 @@ def why(
     Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
     windows, and what the host did, are those of the real launches all the same.
 
-    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Raises `NsysprofError`
-    where no range matches. Near-linear in ops and calls.
+    Times per instance are per window, or per call of the inner ranges whose names match ``per``. ``instances`` takes
+    only these windows of each path, GPU and process, the first and the last counted from 0, or `SLOWEST`; the first
+    ``skip`` are left out. Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
     """
     windows, paths, chosen = choose_windows(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
-    answer = account_for(attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen)
+    rows, picked = pick_windows(attribution.launched, windows, instances, skip)
+    answer = account_for(
+        attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen, rows=rows
+    )
+    answer = replace(answer, picked=picked)
     if per is None:
         return answer
-    return _per_call(answer, count_calls(attribution, windows, paths, per, merge_names))
+    return _per_call(answer, count_calls(attribution, answer.gpu_windows, paths, per, merge_names))
 
 
 def account_for(
@@ -163,14 +172,19 @@ def account_for(
     *,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     chosen: str = "",
+    rows: NDArray[np.integer] | None = None,
 ) -> Why:
-    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`."""
-    answer = account_of(attribution, windows, paths, kinds, merge_names)
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
+
+    Where ``rows`` are given, only for these windows, in ascending order.
+    """
+    answer = account_of(attribution, windows, paths, kinds, merge_names, rows)
+    windows = windows if rows is None else windows.take(rows)
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
-    rows, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
+    added, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
     between = answer.between.frame()
-    return Why(facts.attribution, frame, rows, held, chosen, facts.lacks, facts, windows, residuals, between)
+    return Why(facts.attribution, frame, added, held, chosen, facts.lacks, facts, windows, residuals, between)
 
 
 def _per_call(answer: Why, calls: Ints) -> Why:

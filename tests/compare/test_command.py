@@ -417,7 +417,7 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give --base and --new, or a second report"),
+        ((), "give --base and --new, a second report, or --range with --instance or --slowest"),
         (("--base", "a"), "--base and --new go together"),
         (("--base", "a", "--new", "b", "--range", "c"), "give --range, or --base and --new"),
         (
