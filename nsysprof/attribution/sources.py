@@ -1,18 +1,29 @@
-"""Which ranges count: those of NVTX, of MPI and OpenACC, and iterations found in the launches (`--ranges`)."""
+"""Which ranges count: NVTX's or annotations, MPI, OpenACC, PyTorch's operators and modules, found iterations
+(`--ranges`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 
 import numpy as np
 
 from nsysprof.attribution.iterations import find_iterations
 from nsysprof.core.text import read_list
-from nsysprof.trace.trace import PUSH_POP, START_END, Ranges, Trace, with_ranges
+from nsysprof.trace.trace import MODULE, OPERATOR, PUSH_POP, START_END, Ranges, Trace, with_ranges
 
 AUTO = "auto"
-SOURCES = ("nvtx", "mpi", "openacc", "found")
-_RECORDED = ("mpi", "openacc")
+SOURCES = ("nvtx", "mpi", "openacc", "ops", "modules", "found")
+_RECORDED = ("mpi", "openacc", "ops", "modules")
+_ADDED = {
+    "ops": OPERATOR,
+    "modules": MODULE,
+}  # which stand inside of annotations, and are asked for beside these
+_LACKING = {
+    "ops": "no operators are recorded; torch.profiler does with activities=[ProfilerActivity.CPU, ...]",
+    "modules": "no modules are recorded; torch.profiler does with with_stack=True and with_modules=True",
+}
 
 
 def read_sources(text: str) -> frozenset[str] | None:
@@ -22,23 +33,40 @@ def read_sources(text: str) -> frozenset[str] | None:
 
 
 def annotated(trace: Trace) -> bool:
-    """Whether any of its ranges are NVTX's."""
+    """Whether any of its ranges are NVTX's, or annotations."""
     return bool(np.isin(trace.ranges.kind, (PUSH_POP, START_END)).any())
 
 
 def choose_ranges(trace: Trace, text: str) -> Trace:
     """The trace of a report, which must be open, with the ranges that ``--ranges`` asks for.
 
-    ``auto`` are the NVTX ranges alone where there are any, and all others where there are none.
+    ``auto`` are the NVTX ranges, or annotations, alone where there are any, and all others where there are none;
+    operators of PyTorch only where there are no modules either.
     """
     sources = read_sources(text)
     if sources is None:
         if len(trace.ranges):
             return trace
-        sources = frozenset(SOURCES)
-    if "nvtx" not in sources:
+        trace = _with_recorded(trace, {"mpi", "openacc", "modules"})
+        trace = trace if len(trace.ranges) else _with_recorded(trace, {"ops"})
+        return with_ranges(trace, find_iterations(trace))
+    if "nvtx" not in sources and not sources & _ADDED.keys():
         none = {field.name: getattr(trace.ranges, field.name)[:0] for field in fields(Ranges)}
         trace = replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0)
     if asked := sources.intersection(_RECORDED):
-        trace = with_ranges(trace, trace.report.reader.other_ranges(trace, asked))
+        trace = _with_recorded(trace, asked)
+    lacking = [
+        f"--ranges {each}: {_LACKING[each]}"
+        for each in sorted(sources & _ADDED.keys())
+        if not _holds(trace, each)
+    ]
+    trace = replace(trace, warnings=(*trace.warnings, *lacking))
     return with_ranges(trace, find_iterations(trace)) if "found" in sources else trace
+
+
+def _with_recorded(trace: Trace, sources: Collection[str]) -> Trace:
+    return with_ranges(trace, trace.report.reader.other_ranges(trace, sources))
+
+
+def _holds(trace: Trace, source: str) -> bool:
+    return bool((trace.ranges.kind == _ADDED[source]).any())

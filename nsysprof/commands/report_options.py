@@ -81,7 +81,7 @@ RangesOption = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="Which ranges count, of nvtx,mpi,openacc,found; auto: nvtx alone, or without any the others.",
+        help="Which ranges count, of nvtx,mpi,openacc,ops,modules,found; auto: nvtx or annotations, else the others.",
     ),
 ]
 RulesOption = Annotated[

@@ -177,13 +177,13 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
     """
     lane = np.zeros(len(start), np.int32)
     up = parent.astype(np.int32)
-    crossing = _crossing(start, end, up)
-    if crossing.any():
+    crosses = crossing(start, end, up)
+    if crosses.any():
         # What crosses nothing before or after it in time stays in the first lane.
         reach = np.maximum.accumulate(end)
         cluster = np.cumsum(np.append(True, start[1:] >= reach[:-1]))
         mixed = np.zeros(int(cluster[-1]) + 1, bool)
-        mixed[cluster[crossing]] = True
+        mixed[cluster[crosses]] = True
         _sort_out(start, end, np.flatnonzero(mixed[cluster]), up, lane)
     by_lane = np.argsort(lane, kind="stable")
     first = np.searchsorted(lane[by_lane], np.arange(int(lane.max(initial=-1)) + 2))
@@ -193,7 +193,7 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
     return [Lane(rows, drawn_in[rows]) for rows in np.split(by_lane, first[1:-1])] if len(up) else []
 
 
-def _crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
+def crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
     """Find the intervals that cross an earlier one, or lie in one that is not their parent."""
     around = enclosing(end)
     out: NDArray[np.bool_] = around != parent

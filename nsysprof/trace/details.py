@@ -170,7 +170,8 @@ class Dependencies:
     """What makes the streams of a trace wait for one another.
 
     ``waits`` and ``records`` of events; for each of `Trace.streams` ``null`` (the legacy default stream),
-    ``blocking`` (waits for that one, and is waited for), ``context`` int32.
+    ``blocking`` (waits for that one, and is waited for), ``context`` int32. ``recorded_by`` is what records the events;
+    ``unnamed`` counts waits of which the trace does not say for what.
     """
 
     waits: StreamEvents
@@ -178,6 +179,8 @@ class Dependencies:
     null: NDArray[np.bool_]
     blocking: NDArray[np.bool_]
     context: NDArray[np.int32]
+    recorded_by: str = "nsys profile --cuda-event-trace=true"
+    unnamed: int = 0
 
 
 @dataclass(frozen=True)

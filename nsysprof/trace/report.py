@@ -144,7 +144,7 @@ class Reader(ABC):
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
-        """The ranges that are not NVTX's of these ``sources``, of ``mpi`` and ``openacc``."""
+        """The ranges that are not NVTX's of these ``sources``, of ``mpi``, ``openacc``, ``ops`` and ``modules``."""
         return NO_RANGES
 
     def op_details(self, trace: Trace) -> OpDetails:
@@ -222,7 +222,7 @@ class Report:
         self.close()
 
 
-READERS: list[str] = ["nsysprof.trace.nsys.reader:NsysReader"]
+READERS: list[str] = ["nsysprof.trace.kineto.reader:KinetoReader", "nsysprof.trace.nsys.reader:NsysReader"]
 """The readers, as module and class; the first that claims a file reads it, and the last refuses what nobody claims."""
 
 

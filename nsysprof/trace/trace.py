@@ -25,10 +25,11 @@ KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION = range(5)
 COPYING = (MEMCPY, MEMSET, MIGRATION)
 # Kinds of memory as CUDA calls them (CUpti_ActivityMemoryKind); the last where that is not recorded.
 MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "")
-# Kinds of ranges: NVTX's, found iterations, MPI calls and OpenACC constructs. All but the last are of a thread, where
+# Kinds of ranges: NVTX's and annotations of PyTorch, found iterations, MPI calls, OpenACC constructs, operators and
+# modules of PyTorch. All but the last are of a thread, where
 # they nest; a start/end range is a window of its process.
-PUSH_POP, FOUND, MPI, OPENACC, START_END = range(5)
-RANGE_KINDS = ("push_pop", "found", "mpi", "openacc", "start_end")
+PUSH_POP, FOUND, MPI, OPENACC, OPERATOR, MODULE, START_END = range(7)
+RANGE_KINDS = ("push_pop", "found", "mpi", "openacc", "operator", "module", "start_end")
 DEFAULT_DOMAIN = "default"
 
 

@@ -26,7 +26,7 @@ NO_EDGE, STREAM, EVENT, BARRIER = range(4)
 MAX_STEPS = 10_000  # ops on the way back through one gap
 _CHUNK = 1 << 18  # ops at a time where temporaries would be large
 _NEVER = np.iinfo(np.int64).min
-_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent"}
+_WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"}
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
     """What the recording does not hold though the program did it, each with the option that records it."""
     if not _WAIT_CALLS & set(activity.calls.names):
         return ()
+    if dependencies.unnamed:
+        return (f"for which events streams wait ({dependencies.unnamed:,} waits name none)",)
     both = (("waits for events", dependencies.waits), ("records of events", dependencies.records))
-    return tuple(f"{name} (nsys profile --cuda-event-trace=true)" for name, events in both if not len(events))
+    return tuple(f"{name} ({dependencies.recorded_by})" for name, events in both if not len(events))
 
 
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:

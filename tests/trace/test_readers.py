@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nsysprof.trace.calls import waits_for_gpu
 from nsysprof.trace.details import CallList, OpDetails, grid_text, unpacked
 from nsysprof.trace.nsys.about import read_thread_names
 from nsysprof.trace.nsys.gpu_work import WORK, read_grids, read_op_details
-from nsysprof.trace.nsys.host_calls import read_call_list, waits_for_gpu
+from nsysprof.trace.nsys.host_calls import read_call_list
 from nsysprof.trace.nsys.memory import read_memory
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace

@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
+from nsysprof.trace.calls import activity_kind, launches_work, outermost_calls, waits_for_gpu
 from nsysprof.trace.details import (
     CALL_KINDS,
-    CUDA,
     CUDA_CALL,
-    LAUNCHING,
     MPI_CALL,
     OS,
     OS_CALL,
     PROFILER,
-    SYNCHRONIZING,
     CallList,
     CallNames,
     HostActivity,
@@ -38,11 +36,6 @@ from nsysprof.trace.trace import PROCESS_OF_THREAD
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OS_CALLS, OVERHEAD = "OSRT_API", "PROFILER_OVERHEAD"
 CALLS_NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
-_LAUNCHES = re.compile(r"(?:cuda|cu)(?:GraphLaunch|Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL)
-# cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
-_WAITS = re.compile(
-    r"(?:\w*Synchronize|(?:cuda|cu)Memcpy(?!\w*Async|\w*Peer)\w*|cudaFree|cudaFreeArray|cuMemFree)(?:_v\d+|_ptsz|_ptds)*"
-)
 _VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUPTI saw: cudaLaunchKernel_v7000
 _UNNAMED = "CUDA call"  # where the report does not name it
 _NOT_READY = 600  # what queries of events and streams return: no failure
@@ -230,13 +223,8 @@ def _host_calls(
 def count_launches(calls: HostCalls) -> tuple[int, int]:
     """How many calls that launch GPU work, by their names, succeeded and how many failed."""
     counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
-    launching = np.array([_LAUNCHES.fullmatch(text) is not None for text in names.texts], bool)
+    launching = np.array([launches_work(text) for text in names.texts], bool)
     return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
-
-
-def waits_for_gpu(api: str) -> bool:
-    """Whether the host call of this name returns only when the GPU is done, `cudaStreamSynchronize_v3020` as any."""
-    return _WAITS.fullmatch(api) is not None
 
 
 def read_call_list(source: Source, progress: Progress | None = None) -> CallList:
@@ -285,11 +273,11 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
         texts = _call_names(source, ids)
         rank.append(ranks(texts) + np.int32(len(names)))
         names += texts
-        kinds += [_kind(text) if kind is None else kind for text in texts]
+        kinds += [activity_kind(text) if kind is None else kind for text in texts]
     columns = rows.take_rest()
     columns = _in_order(columns, threads, arena, np.concatenate(rank)[columns["name"]])
     each = arena.take(np.array(kinds, np.uint8), columns["name"])
-    kept = _outermost(columns["thread"], columns["end"], each)
+    kept = outermost_calls(columns["thread"], columns["end"], each)
     if not kept.all():
         columns, each = {name: values[kept] for name, values in columns.items()}, each[kept]
     nothing = np.broadcast_to(np.int64(0), len(each))
@@ -317,33 +305,8 @@ def _in_order(
     return columns
 
 
-def _outermost(
-    thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]
-) -> NDArray[np.bool_]:
-    """Which rows lie in no other one of their table on their thread, and as calls of the system in no CUDA call."""
-    kept = np.ones(len(end), bool)
-    starts = np.flatnonzero(np.diff(thread)) + 1
-    for first, last in zip([0, *starts.tolist()], [*starts.tolist(), len(end)], strict=True):
-        for kinds in (kind[first:last] <= CUDA, kind[first:last] == OS, kind[first:last] == PROFILER):
-            rows = first + np.flatnonzero(kinds)
-            if len(rows) > 1:
-                kept[rows[1:]] = end[rows[1:]] > np.maximum.accumulate(end[rows])[:-1]
-        cuda = kept[first:last] & (kind[first:last] <= CUDA)
-        system = kept[first:last] & (kind[first:last] == OS)
-        if system.any():
-            reach = np.maximum.accumulate(np.where(cuda, end[first:last], np.iinfo(np.int64).min))
-            kept[first:last] &= ~(system & (reach >= end[first:last]))
-    return kept
-
-
 def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
     """The names that `_call_columns` coded, without the versions that CUPTI appends."""
     ids = (names.values >> 1).tolist()
     texts = source.strings([number for number in ids if number >= 0])
     return [_VERSION.sub("", texts.get(number, unnamed)) for number in ids]
-
-
-def _kind(api: str) -> int:
-    if waits_for_gpu(api):
-        return SYNCHRONIZING
-    return LAUNCHING if _LAUNCHES.fullmatch(api) else CUDA

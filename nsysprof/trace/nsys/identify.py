@@ -172,7 +172,7 @@ def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:
     named = f" although its name ends in {path.suffix}" if path.suffix in ENDINGS else ""
     return NsysprofError(
         f"{path}: not a report{named}: {_looks(head)}",
-        "nsysprof reads .sqlite, .nsys-rep and .qdrep files and parquet exports of Nsight Systems",
+        "nsysprof reads .sqlite, .nsys-rep, .qdrep and parquet exports of Nsight Systems, and JSON of torch.profiler",
     )
 
 

@@ -1,0 +1,58 @@
+"""What host calls do, by their names: which launch GPU work, which wait for the GPU, and which lie inside others."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.trace.details import CUDA, LAUNCHING, OS, PROFILER, SYNCHRONIZING
+
+_LAUNCHES = re.compile(
+    r"(?:cuda|cu|hip)(?:GraphLaunch|(?:Ext)?(?:Module)?Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL
+)
+# cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
+_WAITS = re.compile(
+    r"(?:\w*Synchronize|(?:cuda|cu|hip)Memcpy(?!\w*Async|\w*Peer)\w*|cudaFree|cudaFreeArray|cuMemFree|hipFree|hipFreeArray)"
+    r"(?:_v\d+|_ptsz|_ptds)*"
+)
+
+
+def launches_work(api: str) -> bool:
+    """Whether the host call of this name launches GPU work."""
+    return _LAUNCHES.fullmatch(api) is not None
+
+
+def waits_for_gpu(api: str) -> bool:
+    """Whether the host call of this name returns only when the GPU is done, `cudaStreamSynchronize_v3020` as any."""
+    return _WAITS.fullmatch(api) is not None
+
+
+def activity_kind(api: str) -> int:
+    """What a thread does in the CUDA call of this name: `LAUNCHING`, `SYNCHRONIZING`, or else `CUDA`."""
+    if waits_for_gpu(api):
+        return SYNCHRONIZING
+    return LAUNCHING if launches_work(api) else CUDA
+
+
+def outermost_calls(
+    thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]
+) -> NDArray[np.bool_]:
+    """Which rows lie in no other one of their table on their thread, and as calls of the system in no CUDA call.
+
+    Rows are sorted by thread, start, and from the longest to the shortest.
+    """
+    kept = np.ones(len(end), bool)
+    starts = np.flatnonzero(np.diff(thread)) + 1
+    for first, last in zip([0, *starts.tolist()], [*starts.tolist(), len(end)], strict=True):
+        for kinds in (kind[first:last] <= CUDA, kind[first:last] == OS, kind[first:last] == PROFILER):
+            rows = first + np.flatnonzero(kinds)
+            if len(rows) > 1:
+                kept[rows[1:]] = end[rows[1:]] > np.maximum.accumulate(end[rows])[:-1]
+        cuda = kept[first:last] & (kind[first:last] <= CUDA)
+        system = kept[first:last] & (kind[first:last] == OS)
+        if system.any():
+            reach = np.maximum.accumulate(np.where(cuda, end[first:last], np.iinfo(np.int64).min))
+            kept[first:last] &= ~(system & (reach >= end[first:last]))
+    return kept

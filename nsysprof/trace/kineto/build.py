@@ -1,0 +1,350 @@
+"""Puts a trace together from its events: threads, ranges, launches, and the GPU ops that they caused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import ColumnArena
+from nsysprof.core.columns import ranks
+from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import crossing, enclosing
+from nsysprof.core.text import join_words
+from nsysprof.trace.calls import launches_work, waits_for_gpu
+from nsysprof.trace.details import CUDA_CALL, CallNames, HostCalls
+from nsysprof.trace.kineto.events import ANNOTATION, CALL, MODULE, OVERHEAD, Events, not_read
+from nsysprof.trace.report import Report
+from nsysprof.trace.trace import (
+    DEFAULT_DOMAIN,
+    KERNEL,
+    MEMCPY,
+    MEMORY_KINDS,
+    MEMSET,
+    PROCESS_OF_THREAD,
+    PUSH_POP,
+    Copies,
+    Device,
+    Launches,
+    Ops,
+    RangeName,
+    Ranges,
+    Stream,
+    Trace,
+)
+
+_ID = 1 << 24  # ids of processes and threads are below it
+_COPY = re.compile(r"memcpy (\w+)(?: \((.*) -> (.*)\))?", re.IGNORECASE)
+_SET = re.compile(r"memset(?: \((.*)\))?", re.IGNORECASE)
+_WHOLE_US = 1000  # how much an event may stick out of the one around it where times are cut to whole µs
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: which thread that
+    was is not recorded; ``main``, the globalPid of the process that made most calls; ``names``, by globalTid.
+    """
+
+    ids: Ints
+    lost: NDArray[np.bool_]
+    main: int
+    names: dict[int, str]
+
+
+def threads_of(events: Events) -> Threads:
+    """The `Threads` of a trace. Ids that are too large, or no number, get numbers that are free."""
+    keys: list[Any] = list(events.threads)
+    kind, thread = events.host["kind"], events.host["thread"]
+    weight = np.bincount(thread, 1 + 1000 * (kind == CALL), minlength=len(keys))
+    votes: dict[int, float] = {}
+    for (pid, _), count in zip(keys, weight.tolist(), strict=True):
+        if isinstance(pid, int) and pid > 0:
+            votes[pid] = votes.get(pid, 0) + count
+    chosen = max(votes, key=lambda pid: (votes[pid], -pid)) if votes else 1
+    pids = _numbers([pid for pid, _ in keys if isinstance(pid, int) and pid > 0] + [chosen])
+    ids, lost = np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+    names, taken = {}, {}
+    for pid in {pid: None for pid, _ in keys}:
+        own = [tid for of, tid in keys if of == pid and isinstance(tid, int) and tid != 0]
+        taken[pid] = _numbers(own)
+    for code, (pid, tid) in enumerate(keys):
+        number = taken[pid].get(tid, 0) if isinstance(tid, int) else 0
+        ids[code] = pids.get(pid, pids[chosen]) * _ID + number
+        lost[code] = number == 0 or pid not in pids
+        name = events.labels.get(code, "")
+        if number and number != tid:
+            name = f"{name or 'thread'} {tid}"
+        if name:
+            names[int(ids[code])] = name
+    return Threads(ids, lost, pids[chosen] * _ID, names)
+
+
+def _numbers(ids: list[int]) -> dict[int, int]:
+    """A number of 24 bits for each id: itself where it fits."""
+    out = {each: each for each in ids if 0 < each < _ID}
+    taken = set(out)
+    for each in sorted(set(ids) - taken):
+        number = each % _ID or 1
+        while number in taken:
+            number = number % (_ID - 1) + 1
+        taken.add(number)
+        out[each] = number
+    return out
+
+
+def within_whole_us(events: Events) -> None:
+    """Let host events end where the one around them does that seems to end up to a µs before: before 2024 starts and
+    durations were cut to whole µs, and events that lie in one another no longer do.
+    """
+    host = events.host
+    nested = np.flatnonzero(host["kind"] != OVERHEAD)
+    start, end = host["start"], host["end"]
+    order = nested[np.lexsort((host["kind"][nested], -end[nested], start[nested], host["thread"][nested]))]
+    open_ends: list[int] = []
+    thread = -1
+    ends = end[order].tolist()
+    for place, (of, begin) in enumerate(
+        zip(host["thread"][order].tolist(), start[order].tolist(), strict=True)
+    ):
+        if of != thread:
+            thread = of
+            open_ends.clear()
+        while open_ends and open_ends[-1] <= begin:
+            open_ends.pop()
+        stop = ends[place]
+        for around in open_ends:
+            if around < stop <= around + _WHOLE_US:
+                stop = around
+        ends[place] = stop
+        while open_ends and open_ends[-1] < stop:  # it crosses those
+            open_ends.pop()
+        open_ends.append(stop)
+    end[order] = ends
+
+
+def build_trace(report: Report, events: Events, threads: Threads, arena: ColumnArena) -> Trace:
+    """The `Trace` of a report, see `read_tables`; its clock reads 0 when the first event begins."""
+    host, gpu = events.host, events.gpu
+    ids = threads.ids[host["thread"]]
+    known = (host["kind"] != OVERHEAD) & ~((host["kind"] == MODULE) & threads.lost[host["thread"]])
+    thread_ids = np.unique(ids[known])
+    calls = np.flatnonzero(host["kind"] == CALL)
+    caller, ambiguous = _callers(host, calls, ids[calls] & PROCESS_OF_THREAD, gpu["correlation"])
+    process = np.where(caller >= 0, ids[caller] & PROCESS_OF_THREAD, threads.main)
+    processes = np.union1d(thread_ids & PROCESS_OF_THREAD, process)
+    place = np.searchsorted(processes, process)
+    stream, streams, devices = _streams(
+        events, place, {gpu.id: at for at, gpu in enumerate(report.about.gpus)}
+    )
+
+    code = np.searchsorted(thread_ids, ids)
+    texts, name = coded(events, host["name"][calls])
+    name_of = np.zeros(len(ids), np.int32)
+    name_of[calls] = name
+    rows = np.unique(caller[caller >= 0])
+    rows = rows[np.lexsort((host["end"][rows], host["start"][rows], code[rows]))]
+    launch = np.full(len(ids) + 1, -1, np.int32)
+    launch[rows] = np.arange(len(rows))
+    ops, op_names, copies = _gpu_ops(events, stream, launch[caller], launches_graph(texts)[name_of[caller]])
+    ranges, range_names, crossed = _ranges(events, code)
+    others = np.setdiff1d(calls, rows)
+    columns = {"thread": code, "start": host["start"], "end": host["end"], "name": name_of}
+    return Trace(
+        report=report,
+        ranges=ranges,
+        launches=Launches(**{each: arena.take(values, rows) for each, values in columns.items()}),
+        ops=Ops(**{each: arena.cast(values, values.dtype) for each, values in ops.items()}),
+        range_names=range_names,
+        op_names=op_names,
+        threads=thread_ids,
+        thread_process=np.searchsorted(processes, thread_ids & PROCESS_OF_THREAD).astype(np.int32),
+        processes=processes,
+        devices=devices,
+        streams=streams,
+        copies=copies,
+        session_end=max(events.last - events.first, 0),
+        warnings=(*_warnings(events, len(ranges), len(rows), ambiguous, texts), *crossed),
+        no_work="" if len(caller) else _why_no_work(events, texts),
+        call_names=tuple(texts),
+        arena=arena,
+        other_calls=HostCalls(
+            **{each: arena.take(values, others) for each, values in columns.items()},
+            names=_call_names(texts),
+            threads=thread_ids,
+        ),
+    )
+
+
+def _callers(
+    host: dict[str, NDArray[Any]], calls: Ints, process: Ints, correlation: Ints
+) -> tuple[Ints, int]:
+    """For each GPU op the host event that launched it, the shortest call of one id, -1 where there is none; and of how
+    many ops that is not known since calls of several processes have their id.
+    """
+    link, start = host["link"][calls], host["start"][calls]
+    order = np.lexsort((start, host["end"][calls] - start, process, link))
+    order = order[link[order] > 0]
+    new = np.append(True, (np.diff(link[order]) != 0) | (np.diff(process[order]) != 0))[: len(order)]
+    order = order[new]
+    out = np.full(len(correlation), -1)
+    first, last = (np.searchsorted(link[order], correlation, side) for side in ("left", "right"))
+    hit = (last == first + 1) & (correlation > 0)
+    out[hit] = calls[order[first[hit]]]
+    return out, int(((last > first + 1) & (correlation > 0)).sum())
+
+
+def _streams(
+    events: Events, process: Ints, gpus: dict[int, int]
+) -> tuple[NDArray[np.int32], list[Stream], list[Device]]:
+    """The stream of each GPU op, all streams, and all devices as processes see them."""
+    place = events.gpu["place"].astype(np.int64)
+    used, inverse = np.unique(process * max(len(events.places), 1) + place, return_inverse=True)
+    where: list[Any] = list(events.places)
+    keys = [(one, *where[at]) for one, at in (divmod(each, max(len(where), 1)) for each in used.tolist())]
+    devices = sorted({key[:2] for key in keys})
+    ordered = sorted(keys)
+    rank = np.array([ordered.index(key) for key in keys], np.int32)
+    streams = [
+        Stream(devices.index((one, device)), None if number < 0 else number)
+        for one, device, number in ordered
+    ]
+    return (
+        rank[inverse.reshape(-1)],
+        streams,
+        [Device(one, device, gpus.get(device)) for one, device in devices],
+    )
+
+
+def coded(events: Events, codes: NDArray[np.integer]) -> tuple[list[str], NDArray[np.int32]]:
+    """The names that codes stand for, sorted, and their new codes."""
+    used, inverse = np.unique(codes, return_inverse=True)
+    names: list[Any] = list(events.names)
+    texts = [names[code] for code in used.tolist()]
+    return sorted(texts), ranks(texts)[inverse.reshape(-1)]
+
+
+def launches_graph(texts: list[str]) -> NDArray[np.bool_]:
+    """Which calls launch a CUDA graph; one more for ops without a call."""
+    return np.array(["GraphLaunch" in text for text in texts] + [False], bool)
+
+
+def _call_names(texts: list[str]) -> CallNames:
+    """What is known of calls by their names."""
+    waits = np.array([waits_for_gpu(text) for text in texts], bool)
+    return CallNames(texts, np.full(len(texts), CUDA_CALL, np.uint8), waits, np.zeros(len(texts), bool))
+
+
+# ---- GPU ops
+
+
+def _gpu_ops(
+    events: Events, stream: NDArray[np.int32], launch: NDArray[np.int32], by_graph: NDArray[np.bool_]
+) -> tuple[dict[str, NDArray[Any]], list[str], Copies]:
+    """The columns of `Ops`, the names of ops, and what copies moved."""
+    gpu = events.gpu
+    texts, name = coded(events, gpu["name"])
+    kinds = np.zeros(len(texts), np.uint8)
+    kinds[name] = gpu["kind"]
+    called = [_op_name(text, kind) for text, kind in zip(texts, kinds.tolist(), strict=True)]
+    names = sorted({text for text, *_ in called})
+    recode = np.array([names.index(text) for text, *_ in called] + [0], np.int32)
+    memory = np.array([ends for _, *ends in called], np.uint8).reshape(-1, 2)
+    copying = np.flatnonzero(gpu["kind"] != KERNEL)
+    ends = memory[name[copying]]
+    ops = {
+        "start": gpu["start"],
+        "end": gpu["end"],
+        "kind": gpu["kind"],
+        "name": recode[name],
+        "stream": stream,
+        "launch": launch,
+        "from_graph": gpu["node"] | by_graph,
+    }
+    return ops, names, Copies(gpu["size"][copying], ends[:, 0], ends[:, 1], np.zeros(len(copying), np.uint8))
+
+
+def _op_name(text: str, kind: int) -> tuple[str, int, int]:
+    """What a GPU op is called, as in reports of nsys, and between which kinds of memory it moves."""
+    unknown = len(MEMORY_KINDS) - 1
+    if kind == MEMCPY and (match := _COPY.fullmatch(text)):
+        return f"memcpy {match[1]}", _memory_kind(match[2]), _memory_kind(match[3])
+    if kind == MEMSET and (match := _SET.fullmatch(text)):
+        return "memset", unknown, _memory_kind(match[1])
+    return text, unknown, unknown
+
+
+def _memory_kind(text: str | None) -> int:
+    text = (text or "").lower()
+    return MEMORY_KINDS.index(text) if text in MEMORY_KINDS else len(MEMORY_KINDS) - 1
+
+
+# ---- ranges
+
+
+def _ranges(events: Events, thread: Ints) -> tuple[Ranges, list[RangeName], list[str]]:
+    """Annotations as ranges, and a sentence where some of a thread overlap and do not nest."""
+    host = events.host
+    rows = np.flatnonzero(host["kind"] == ANNOTATION)
+    texts, name = coded(events, host["name"][rows])
+    order = np.lexsort((name, -host["end"][rows], host["start"][rows], thread[rows]))
+    rows, name = rows[order], name[order]
+    start, end = host["start"][rows], host["end"][rows]
+    bounds = np.flatnonzero(np.diff(thread[rows])) + 1
+    crossed = 0
+    for part in np.split(np.arange(len(rows)), bounds):
+        crossed += int(crossing(start[part], end[part], enclosing(end[part])).sum()) if len(part) else 0
+    warnings = []
+    if crossed:
+        warnings.append(
+            f"annotations that overlap another one of their thread and do not lie in it: {crossed:,} of {len(rows):,};"
+            " each belongs to the innermost one that contains it whole"
+        )
+    none = np.zeros(len(rows), bool)
+    kind = np.full(len(rows), PUSH_POP, np.uint8)
+    ranges = Ranges(thread[rows], start, end, kind, name, none, none)
+    return ranges, [RangeName(text, DEFAULT_DOMAIN) for text in texts], warnings
+
+
+# ---- what is missing
+
+
+def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls: list[str]) -> Iterator[str]:
+    for fault, count in sorted(events.faults.items()):
+        did = {"without a time": "are left out"}.get(fault, "count as 0 ns")
+        did = "belong to thread 0 of the process that launched most" if "process" in fault else did
+        yield f"events {fault}: {count:,}; they {did}"
+    others = not_read(events.seen)
+    if others:
+        listed = join_words([f"{category} ({count:,})" for category, count in sorted(others.items())])
+        yield f"events of categories that are not read: {listed}"
+    if not len(events.gpu["kind"]):
+        yield _why_no_work(events, calls)
+    elif not launches:
+        yield "the trace holds no CUDA calls of its GPU work: nothing can be attributed to ranges"
+    if not ranges:
+        yield (
+            "the trace holds no annotations: name parts of the program with torch.profiler.record_function, or give"
+            " --ranges modules or --ranges ops"
+        )
+    if ambiguous:
+        yield f"GPU ops whose correlation id calls of several processes have, counted as no launch row: {ambiguous:,}"
+    if events.whole_us and len(events.gpu["kind"]):
+        yield "times are cut to whole µs, as PyTorch wrote them before 2024: short GPU ops are known to 1 µs"
+
+
+def _why_no_work(events: Events, calls: list[str]) -> str:
+    """A sentence for a trace without GPU ops."""
+    other = [category for category in events.seen if category.startswith("mtia")]
+    if other:
+        return f"the trace is of an MTIA, whose work ({join_words(sorted(other))}) is not read: only the CPU's part is"
+    launches = [name for name in calls if launches_work(name)]
+    if launches:
+        return (
+            f"the trace holds launches ({join_words(launches[:3])}) and no GPU work: CUPTI gave none (permissions,"
+            " another profiler, or a recording that ended before the GPU did)"
+        )
+    return "the trace holds no GPU work: torch.profiler recorded the CPU alone (activities=[ProfilerActivity.CPU])"

@@ -1,0 +1,278 @@
+"""What a trace of the PyTorch profiler holds beyond ranges, launches and GPU ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.calls import activity_kind, outermost_calls
+from nsysprof.trace.details import (
+    KEPT,
+    NO_MEMORY,
+    NO_RANGES,
+    OS,
+    POOL,
+    PROFILER,
+    CallList,
+    Dependencies,
+    HostActivity,
+    MemoryEvents,
+    OpDetails,
+    OtherRanges,
+    StreamEvents,
+    no_op_details,
+)
+from nsysprof.trace.kineto.build import Threads, coded
+from nsysprof.trace.kineto.events import CALL, MODULE, OPERATOR, OVERHEAD, WAIT, Events, whole
+from nsysprof.trace.trace import MODULE as MODULE_RANGE
+from nsysprof.trace.trace import OPERATOR as OPERATOR_RANGE
+from nsysprof.trace.trace import RangeName, Trace, pid_of
+
+_RECORDED_BY = "torch.profiler with _ExperimentalConfig(enable_cuda_sync_events=True)"
+_ON_DEVICE = "device"
+_OBJECT = re.compile(r"<built-in (?:method|function) ([\w.]+)(?: of ([\w.]+))?.*")
+_PLACE = re.compile(r"(?:.*/)?([\w.]+)\(\d+\): (\w+)")
+
+
+def read_op_details(events: Events) -> OpDetails:
+    """The `OpDetails` of all GPU ops; shared memory is recorded as one sum, which is neither static nor dynamic."""
+    gpu = events.gpu
+    known = no_op_details(len(gpu["kind"]))
+    return OpDetails(
+        np.maximum(gpu["correlation"], 0),
+        gpu["grid"],
+        gpu["block"],
+        gpu["registers"],
+        known.static_shared,
+        known.dynamic_shared,
+    )
+
+
+def read_call_list(events: Events, threads: Threads) -> CallList:
+    """All calls of CUDA or HIP."""
+    return _calls(events, threads, np.flatnonzero(events.host["kind"] == CALL))
+
+
+def _calls(events: Events, threads: Threads, rows: Ints) -> CallList:
+    """Host events as calls, in their order."""
+    host = events.host
+    ids, thread = np.unique(threads.ids[host["thread"][rows]], return_inverse=True)
+    names, name = coded(events, host["name"][rows])
+    thread = thread.reshape(-1)
+    order = np.lexsort((name, -host["end"][rows], host["start"][rows], thread))
+    rows = rows[order]
+    correlation = np.where(host["kind"][rows] == CALL, np.maximum(host["link"][rows], 0), 0)
+    return CallList(
+        thread[order].astype(np.int32),
+        host["start"][rows],
+        host["end"][rows],
+        name[order],
+        correlation,
+        np.zeros(len(rows), np.int64),
+        names,
+        ids,
+    )
+
+
+def read_host_activity(events: Events, threads: Threads) -> HostActivity:
+    """Calls of CUDA or HIP, Python functions that wait (``with_stack=True``), and work of the profiler where its thread
+    is known.
+    """
+    host = events.host
+    rows = np.flatnonzero(np.isin(host["kind"], (CALL, WAIT, OVERHEAD)))
+    rows = rows[(host["kind"][rows] == CALL) | ~threads.lost[host["thread"][rows]]]
+    calls = _calls(events, threads, rows)
+    of_name = np.zeros(len(calls.names), np.uint8)
+    names, name = coded(events, host["name"][rows])
+    kind_of = np.zeros(len(names), np.uint8)
+    kind_of[name] = host["kind"][rows]
+    for code, (text, kind) in enumerate(zip(names, kind_of.tolist(), strict=True)):
+        of_name[code] = {WAIT: OS, OVERHEAD: PROFILER}.get(kind, activity_kind(text))
+    kinds = of_name[calls.name]
+    kept = outermost_calls(calls.thread, calls.end, kinds)
+    columns = {
+        each: getattr(calls, each)[kept]
+        for each in ("thread", "start", "end", "name", "correlation", "result")
+    }
+    return HostActivity(
+        CallList(**columns, names=[_plain(text) for text in names], threads=calls.threads), kinds[kept]
+    )
+
+
+def _plain(name: str) -> str:
+    """What a Python function is called: ``acquire of _thread.lock``, ``dataloader.py __next__``."""
+    if match := _OBJECT.fullmatch(name):
+        return f"{match[1]} of {match[2]}" if match[2] else match[1]
+    match = _PLACE.fullmatch(name)
+    return f"{match[1]} {match[2]}" if match else name
+
+
+# ---- ranges
+
+_SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)}
+
+
+def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> OtherRanges:
+    """The ranges of ``sources``, of ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
+
+    Modules whose thread is not recorded belong to the thread that has operators inside of them, all of which they
+    contain whole or not at all; others are left out, and counted in a warning.
+    """
+    host = events.host
+    parts, warnings = [], []
+    for source in sorted(set(sources) & _SOURCES.keys()):
+        kind, ours = _SOURCES[source]
+        rows = np.flatnonzero(host["kind"] == kind)
+        ids = threads.ids[host["thread"][rows]]
+        if kind == MODULE:
+            lost = np.flatnonzero(threads.lost[host["thread"][rows]])
+            ids[lost] = _threads_of_modules(events, threads, rows[lost])
+            left = int((ids[lost] < 0).sum())
+            if left:
+                warnings.append(
+                    f"calls of modules whose thread is not recorded, and which no thread's operators tell: {left:,};"
+                    " they are no ranges"
+                )
+            rows, ids = rows[ids >= 0], ids[ids >= 0]
+        parts.append((rows, ids, np.full(len(rows), ours, np.uint8)))
+    if not parts:
+        return NO_RANGES
+    rows, ids, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
+    names, name = coded(events, host["name"][rows])
+    return OtherRanges(
+        thread=ids,
+        start=host["start"][rows],
+        end=host["end"][rows],
+        kind=kinds,
+        name=name,
+        names=[RangeName(text, "") for text in names],
+        warnings=tuple(warnings),
+    )
+
+
+def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
+    """The globalTid of the thread of each call of a module: the one whose operators lie inside, -1 where none do, or
+    those of several threads, or some lie only partly inside.
+    """
+    host = events.host
+    out = np.full(len(rows), -1)
+    count = np.zeros(len(rows), np.int64)
+    begin, stop = host["start"][rows], host["end"][rows]
+    operators = np.flatnonzero((host["kind"] == OPERATOR) & ~threads.lost[host["thread"]])
+    for code in np.unique(host["thread"][operators]).tolist():
+        own = operators[host["thread"][operators] == code]
+        start, end = np.sort(host["start"][own]), np.sort(host["end"][own])
+        begun = np.searchsorted(start, stop) - np.searchsorted(start, begin)
+        ended = np.searchsorted(end, stop, "right") - np.searchsorted(end, begin, "right")
+        open_before = np.searchsorted(start, begin) - np.searchsorted(end, begin, "right")
+        open_after = np.searchsorted(start, stop) - np.searchsorted(end, stop, "right")
+        inside = (begun > 0) & (begun == ended) & (open_before == open_after)
+        out = np.where(inside, threads.ids[code], out)
+        count += begun > 0
+    return np.where(count == 1, out, -1)
+
+
+# ---- dependencies
+
+
+def read_dependencies(events: Events, trace: Trace) -> Dependencies:
+    """The `Dependencies` of the streams of a trace, of `cuda_sync` events: which stream waits for which record.
+
+    PyTorch 2.11 writes -1 for the event that is waited for: such waits are counted, and claim nothing.
+    """
+    host = events.host
+    calls = np.flatnonzero(host["kind"] == CALL)
+    calls = calls[np.argsort(host["link"][calls], kind="stable")]
+    link, called = host["link"][calls], host["start"][calls]
+    lanes = {(trace.devices[each.device].cuda_id, each.id): code for code, each in enumerate(trace.streams)}
+    rows: list[tuple[int, ...]] = []
+    unnamed = 0
+    for time, its in events.syncs:
+        device, record = whole(its.device, 0), whole(its.wait_record)
+        waits, of = ((device, whole(stream)) for stream in (its.stream, its.wait_stream))
+        found = _at(link, called, record)
+        if record <= 0 or found is None:
+            unnamed += 1
+            continue
+        time = _at(link, called, whole(its.correlation)) or time - events.first
+        rows.append(
+            (lanes.setdefault(waits, len(lanes)), time, lanes.setdefault(of, len(lanes)), found, record)
+        )
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    event = np.unique(columns[4], return_inverse=True)[1].reshape(-1).astype(np.int32)
+    order = np.unique(event, return_index=True)[1]
+    unknown = np.zeros(len(trace.streams), bool)
+    return Dependencies(
+        waits=StreamEvents(columns[0].astype(np.int32), columns[1], event),
+        records=StreamEvents(columns[2][order].astype(np.int32), columns[3][order], event[order]),
+        null=unknown,
+        blocking=unknown,
+        context=np.array([stream.device for stream in trace.streams], np.int32),
+        recorded_by=_RECORDED_BY,
+        unnamed=unnamed,
+    )
+
+
+def _at(link: Ints, called: Ints, correlation: int) -> int | None:
+    """When the call of that correlation began; None where there is none."""
+    at = int(np.searchsorted(link, correlation))
+    return int(called[at]) if correlation > 0 and at < len(link) and link[at] == correlation else None
+
+
+# ---- memory
+
+
+def read_memory(events: Events, threads: Threads) -> MemoryEvents:
+    """What PyTorch's allocator gave out and took back on GPUs, and what it has reserved, as the memory of pools."""
+    row = events.memory
+    if not len(row["time"]):
+        return NO_MEMORY
+    tid = threads.ids[row["thread"]]
+    order = np.lexsort((row["change"], row["time"], row["address"], row["device"], pid_of(tid)))
+    process = tid & ~np.int64(0xFFFFFF)
+    place = [values[order] for values in (row["address"], row["device"], process)]
+    same = np.logical_and.reduce([values[1:] == values[:-1] for values in place]) if len(order) else order > 0
+    change = row["change"][order]
+    until = np.where(change > 0, KEPT, row["time"][order])
+    ends = np.flatnonzero(same & (change[:-1] > 0) & (change[1:] < 0))
+    until[ends] = row["time"][order][ends + 1]
+    known = change > 0
+    known[ends + 1] = True  # what was allocated before the recording is not known, nor is its release
+    held = order[known]
+    pools = _pools(row, process)
+    at = np.concatenate([held, pools[0]])
+    kind = np.repeat([_ON_DEVICE, POOL], [len(held), len(pools[0])])
+    change = np.concatenate([change[known], pools[1]])
+    until = np.concatenate([until[known], row["time"][pools[0]]])
+    uses = [
+        (int(one), int(device), str(what))
+        for one, device, what in zip(process[at], row["device"][at], kind, strict=True)
+    ]
+    listed = sorted(set(uses))
+    code = {use: number for number, use in enumerate(listed)}
+    use = np.array([code[each] for each in uses], np.int32)
+    by_time = np.lexsort((use, change, row["time"][at]))
+    at = at[by_time]
+    time = row["time"][at]
+    return MemoryEvents(
+        tuple(listed), use[by_time], time, change[by_time], until[by_time], tid[at], time, time
+    )
+
+
+def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
+    """The rows at which the reserved memory of a device changes, and by how much."""
+    known = np.flatnonzero(row["reserved"] >= 0)
+    order = known[np.lexsort((row["time"][known], row["device"][known], process[known]))]
+    size = row["reserved"][order]
+    change = np.diff(size, prepend=0)
+    first = np.append(True, (np.diff(row["device"][order]) != 0) | (np.diff(process[order]) != 0))[
+        : len(order)
+    ]
+    change[first] = size[first]
+    some = change != 0
+    return order[some], change[some]

@@ -1,0 +1,315 @@
+"""What a trace of the PyTorch profiler holds, event by event as narrow columns: host events, GPU work, and the rest."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.trace.details import packed
+from nsysprof.trace.kineto.text import Arguments, Event, TraceText
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
+
+# Kinds of host events: `record_function`, operators, calls of modules, calls of CUDA or HIP, what Python waited in, and
+# work of the profiler.
+ANNOTATION, OPERATOR, MODULE, CALL, WAIT, OVERHEAD = range(6)
+# Categories as Kineto writes them; with capitals before 2022.
+_HOST = {
+    "user_annotation": ANNOTATION,
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    "overhead": OVERHEAD,
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "xpu_runtime", "xpu_driver"), CALL),
+    **dict.fromkeys(("privateuse1_runtime", "privateuse1_driver"), CALL),
+}
+_GPU = {
+    **dict.fromkeys(("kernel", "concurrent_kernel"), KERNEL),
+    **dict.fromkeys(("gpu_memcpy", "memcpy"), MEMCPY),
+    **dict.fromkeys(("gpu_memset", "memset"), MEMSET),
+}
+_PYTHON, _SYNC, _MEMORY, _LINK = "python_function", "cuda_sync", "[memory]", ("fwdbwd", "forward_backward")
+# Events that say again what others say, or that belong to no program.
+_NOT_READ = {
+    "gpu_user_annotation",
+    "trace",
+    "ac2g",
+    "async_gpu",
+    "async_cpu_to_gpu",
+    "external_correlation",
+    "",
+}
+_MODULE = "nn.Module: "
+# Python functions in which a thread waits, or works for the system.
+_WAITS = re.compile(
+    r"<built-in (?:method|function) (?:sleep|acquire|wait\w*|poll|select|recv\w*|readinto|read|fsync|accept|connect)\b"
+    r"|.*\bdataloader\.py\(\d+\): __next__$|.*\b(?:threading|queue)\.py\(\d+\): (?:wait|get|join)$"
+)
+_MOST_NS = 1 << 62
+_FLUSH = 1 << 14  # rows that are kept as Python values
+
+
+class Columns:
+    """Columns of whole numbers that grow row by row: ``add`` takes one value for each."""
+
+    def __init__(self, **types: str) -> None:
+        self._types = types
+        self._rows: list[tuple[int, ...]] = []
+        self._parts: list[NDArray[np.int64]] = []
+        self.add = self._rows.append
+
+    def flush(self, least: int = 0) -> None:
+        """Make rows that are at least so many narrow."""
+        if len(self._rows) > least:
+            self._parts.append(np.array(self._rows, np.int64).reshape(-1, len(self._types)))
+            self._rows.clear()
+
+    def take(self) -> dict[str, NDArray[Any]]:
+        """Return all columns, by name."""
+        self.flush()
+        out = {}
+        for at, (name, dtype) in enumerate(self._types.items()):
+            parts = [part[:, at].astype(dtype) for part in self._parts]
+            out[name] = np.concatenate([np.empty(0, dtype), *parts])
+        return out
+
+
+class Codes(dict[Any, int]):
+    """Codes of what was met, in order of first appearance: ``codes[value]``."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = code = len(self)
+        return code
+
+
+@dataclass
+class Events:
+    """The events of a trace. Times are int64 ns since ``first``, when the first event began by the clock of the trace.
+
+    ``host``: columns ``kind`` (ANNOTATION …), ``name`` code of ``names``, ``thread`` code of ``threads``, the pairs of
+    pid and tid, ``start``, ``end``, ``link``: the correlation of a CALL, the sequence number of an OPERATOR, else -1,
+    and ``forward``: the thread number of an operator's forward in autograd, 0 in forward itself.
+
+    ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places``, the pairs of device and stream
+    (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, -1
+    where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph; ``group`` code of
+    ``groups``, the collective's name, elements, group and ranks, 0 for none.
+
+    ``memory``: ``thread``, ``time``, ``device``, ``address``, ``change``, ``reserved``. ``links``: ``begins``, ``id``,
+    ``thread``, ``time``. ``syncs`` are the arguments of `cuda_sync` events that let a stream wait, with their times.
+    ``labels`` are names of threads, by thread; ``seen`` counts categories, ``faults`` what was wrong with events.
+    """
+
+    names: Codes = field(default_factory=Codes)
+    threads: Codes = field(default_factory=Codes)
+    places: Codes = field(default_factory=Codes)
+    groups: Codes = field(default_factory=lambda: Codes({(): 0}))
+    host: dict[str, NDArray[Any]] = field(default_factory=dict)
+    gpu: dict[str, NDArray[Any]] = field(default_factory=dict)
+    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    links: dict[str, NDArray[Any]] = field(default_factory=dict)
+    syncs: list[tuple[int, Arguments]] = field(default_factory=list)
+    labels: dict[int, str] = field(default_factory=dict)
+    processes: dict[int, str] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    whole_us: bool = True
+    first: int = _MOST_NS
+    last: int = -_MOST_NS
+
+
+def read_events(text: TraceText) -> Events:
+    """Read all `Events` of a trace; ``text`` then says what stands beside them."""
+    out = Events()
+    host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
+    numbers = ("start", "end", "correlation", "size", "grid", "block", "registers")
+    gpu = Columns(kind="u1", name="i4", place="i4", **dict.fromkeys(numbers, "i8"), node="?", group="i4")
+    memory = Columns(
+        **dict.fromkeys(("thread", "time", "device"), "i8"), address="i8", change="i8", reserved="i8"
+    )
+    links = Columns(begins="?", id="i8", thread="i4", time="i8")
+    waits: dict[str, bool] = {}
+    for events in text.events():
+        for event in events:
+            category = event.cat.lower()
+            if event.ph == "X":
+                kind = _HOST.get(category)
+                if category == _PYTHON:
+                    kind = _python_kind(event.name, waits)
+                if kind is not None:
+                    _add_host(out, host, event, kind)
+                elif category in _GPU:
+                    _add_gpu(out, gpu, event, _GPU[category])
+                elif category == _SYNC:
+                    _add_sync(out, event)
+                elif category == "trace":
+                    _times(out, event)
+            elif event.ph == "M":
+                _add_label(out, event)
+                continue
+            elif category in _LINK:
+                _add_link(out, links, event)
+            elif event.name == _MEMORY:
+                _add_memory(out, memory, event)
+            out.seen[category] += 1
+        host.flush(_FLUSH)
+        gpu.flush(_FLUSH)
+        memory.flush(_FLUSH)
+        links.flush(_FLUSH)
+    out.host, out.gpu, out.memory, out.links = (each.take() for each in (host, gpu, memory, links))
+    for columns in (out.host, out.gpu, out.memory, out.links):
+        for name in {"start", "end", "time"} & columns.keys():
+            columns[name] -= out.first
+    return out
+
+
+def is_pytorch(seen: Mapping[str, int]) -> bool:
+    """Whether categories of events are those that the PyTorch profiler writes."""
+    known = {*_HOST, *_GPU, _PYTHON, _SYNC, "cpu_instant_event"} - {"overhead", "operator", "runtime"}
+    return not known.isdisjoint(seen) or any(category.startswith(("mtia_", "xpu_")) for category in seen)
+
+
+def not_read(seen: Mapping[str, int]) -> dict[str, int]:
+    """How many events there are of categories that nothing is made of."""
+    known = {*_HOST, *_GPU, _PYTHON, _SYNC, *_LINK, "cpu_instant_event", *_NOT_READ}
+    return {category: count for category, count in seen.items() if category not in known}
+
+
+def whole(value: Any, missing: int = -1) -> int:
+    """The value as a number of 64 bits, whichever way it is written; ``missing`` for what is none."""
+    if not isinstance(value, int):
+        try:
+            value = int(value, 0) if isinstance(value, str) else int(value)
+        except (TypeError, ValueError, OverflowError):
+            return missing
+    return value if -(1 << 63) <= value < 1 << 63 else missing
+
+
+def _python_kind(name: str, known: dict[str, bool]) -> int | None:
+    if name.startswith(_MODULE):
+        return MODULE
+    waits = known.get(name)
+    if waits is None:
+        waits = known[name] = _WAITS.match(name) is not None
+    return WAIT if waits else None
+
+
+def _ns(microseconds: Decimal | None) -> int | None:
+    """A time in whole ns, exactly as written; None where there is none, or none that can be."""
+    if microseconds is None:
+        return None
+    try:
+        out = int(microseconds * 1000)
+    except (ValueError, ArithmeticError):
+        return None
+    return out if -_MOST_NS < out < _MOST_NS else None
+
+
+def _times(out: Events, event: Event) -> tuple[int, int] | None:
+    """Start and end of an event; None, and counted, where it has no start."""
+    start, length = _ns(event.ts), _ns(event.dur)
+    if start is None:
+        out.faults["without a time"] += 1
+        return None
+    if length is None or length < 0:
+        out.faults["without a duration" if length is None else "with a negative duration"] += 1
+        length = 0
+    if out.whole_us and (start % 1000 or length % 1000):
+        out.whole_us = False
+    end = min(start + length, _MOST_NS)
+    out.first, out.last = min(out.first, start), max(out.last, end)
+    return start, end
+
+
+def _thread(out: Events, event: Event) -> int:
+    """The code of the event's thread; of no process or thread where that is not recorded."""
+    pid, tid = event.pid, event.tid
+    if not isinstance(pid, int) or not isinstance(tid, int):
+        if pid is None or tid is None:
+            out.faults["without a process or a thread"] += 1
+        pid, tid = (each if isinstance(each, (int, str)) else None for each in (pid, tid))
+    return out.threads[pid, tid]
+
+
+def _add_host(out: Events, host: Columns, event: Event, kind: int) -> None:
+    times = _times(out, event)
+    if times is None:
+        return
+    link, forward, arguments = -1, 0, event.args
+    if arguments is not None:
+        if kind == CALL:
+            link = whole(arguments.correlation)
+        elif kind == OPERATOR and arguments.sequence is not None:
+            link, forward = whole(arguments.sequence), whole(arguments.forward_thread, 0)
+    host.add((kind, out.names[event.name], _thread(out, event), *times, link, forward))
+
+
+def _add_gpu(out: Events, gpu: Columns, event: Event, kind: int) -> None:
+    times = _times(out, event)
+    if times is None:
+        return
+    its = event.args or Arguments()
+    device, stream = (
+        whole(event.pid if its.device is None else its.device, 0),
+        whole(event.tid if its.stream is None else its.stream, -1),
+    )
+    group = 0
+    if its.collective is not None:
+        group = out.groups[str(its.collective), whole(its.elements), str(its.group), str(its.ranks)]
+    gpu.add(
+        (
+            *(kind, out.names[event.name], out.places[device, stream], *times),
+            *(whole(its.correlation), whole(its.size), _dimensions(its.grid), _dimensions(its.block)),
+            *(whole(its.registers), whole(its.graph_node, 0) > 0, group),
+        )
+    )
+
+
+def _dimensions(value: Any) -> int:
+    """A grid or a block as one number, see `packed`; 0 where it is not recorded."""
+    if not isinstance(value, Sequence) or len(value) != 3:
+        return 0
+    x, y, z = (whole(each, 0) for each in value)
+    return packed(x, y, z)
+
+
+def _add_sync(out: Events, event: Event) -> None:
+    times = _times(out, event)
+    if times and event.args and event.args.sync == "Stream Wait Event":
+        if event.args.device is None:
+            event.args.device = event.pid
+        out.syncs.append((times[0], event.args))
+
+
+def _add_link(out: Events, links: Columns, event: Event) -> None:
+    time = _ns(event.ts)
+    if time is not None and event.ph in ("s", "f"):
+        links.add((event.ph == "s", whole(event.id), _thread(out, event), time))
+
+
+def _add_memory(out: Events, memory: Columns, event: Event) -> None:
+    time, its = _ns(event.ts), event.args
+    if time is None or its is None or not whole(its.device_type, 0):
+        return
+    change, reserved = whole(its.allocated, 0), whole(its.reserved)
+    memory.add((_thread(out, event), time, whole(its.device_id), whole(its.address), change, reserved))
+
+
+_SYSTEM_NAME = re.compile(r"thread -?\d+ \((.*)\)\Z", re.DOTALL)
+
+
+def _add_label(out: Events, event: Event) -> None:
+    """What a thread, or a process, is called."""
+    name = event.args.name if event.args else None
+    if not isinstance(name, str) or not isinstance(event.pid, int):
+        return
+    if event.name == "process_name":
+        out.processes[event.pid] = name
+    elif event.name == "thread_name" and isinstance(event.tid, int):
+        match = _SYSTEM_NAME.match(name)
+        out.labels[out.threads[event.pid, event.tid]] = match[1] if match else name.strip()

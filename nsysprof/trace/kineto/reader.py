@@ -1,0 +1,273 @@
+"""The reader of traces of the PyTorch profiler: opens one, and returns what its events hold."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.details import (
+    CallList,
+    Dependencies,
+    HostActivity,
+    Job,
+    MemoryEvents,
+    OpDetails,
+    OtherRanges,
+)
+from nsysprof.trace.kineto.build import Threads, build_trace, threads_of, within_whole_us
+from nsysprof.trace.kineto.details import (
+    read_call_list,
+    read_dependencies,
+    read_host_activity,
+    read_memory,
+    read_op_details,
+    read_other_ranges,
+)
+from nsysprof.trace.kineto.events import Events, is_pytorch, read_events, whole
+from nsysprof.trace.kineto.text import BOMS, GZIP, TraceText
+from nsysprof.trace.report import About, Gpu, Progress, Reader, Report
+from nsysprof.trace.trace import KERNEL, Trace
+
+_HEAD = 1 << 12  # bytes that show what a file is
+_ANY_TRACE, _BYTES_PER_ROW = 450_000_000, 150  # memory of an analysis in all, and per event that is kept
+_EPOCH_NS = 1_000_000_000 * 1_000_000_000  # times above it are since 1970: traces before 2024
+
+
+class KinetoReader(Reader):
+    """Reads Chrome JSON that ``torch.profiler`` wrote, plain or compressed by gzip."""
+
+    format, recorder = "kineto", "the PyTorch profiler"
+    endings = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz")
+    annotations = "record_function"
+
+    def __init__(self, text: TraceText, events: Events, threads: Threads) -> None:
+        self.text, self.events, self.threads = text, events, threads
+
+    @classmethod
+    def claims(cls, path: Path) -> bool:
+        """Files that begin like JSON, also if compressed."""
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD)
+            if head.startswith(GZIP):
+                head = zlib.decompressobj(31).decompress(head, _HEAD)
+        except (OSError, zlib.error):
+            return False
+        for mark, name in BOMS:
+            if head.startswith(mark):
+                head = codecs.decode(head, name, "replace").encode("utf-8", "replace")
+        return head.lstrip()[:1] in (b"{", b"[")
+
+    @classmethod
+    def open(cls, path: Path, **options: Path | None) -> Report:
+        """Read the whole trace into narrow columns; `About` is what it says beside its events."""
+        text = TraceText(path)
+        with _reading(path):
+            events = read_events(text)
+        if not text.found or not is_pytorch(events.seen):
+            raise _refusal(path, text, events)
+        if events.whole_us:
+            within_whole_us(events)
+        threads = threads_of(events)
+        reader = cls(text, events, threads)
+        return Report(path, path, reader, reader.about())
+
+    def about(self) -> About:
+        """What the trace says of itself."""
+        beside, events = self.text.beside, self.events
+        cuda = whole(_json(beside, "cuda_driver_version"), 0)
+        start = self._start_utc_ns()
+        began = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=(start or 0) // 1000)
+        processes = {
+            int(self.threads.ids[code]) & ~0xFFFFFF: events.processes[pid]
+            for code, (pid, _) in enumerate(events.threads)
+            if pid in events.processes
+        }
+        return About(
+            duration_ns=max(events.last - events.first, 0) or None,
+            start_utc=began.strftime("%Y-%m-%dT%H:%M:%S") if start else None,
+            gpus=tuple(_gpus(_json(beside, "deviceProperties"))),
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda > 1000 else None,
+            processes=processes,
+            warnings=tuple(self._faults()),
+        )
+
+    def _faults(self) -> Iterator[str]:
+        """What could not be read."""
+        text, events = self.text, self.events
+        if text.cut:
+            last = format_ns(max(events.last - events.first, 0))
+            yield (
+                f"the file ends early ({text.cut}): {sum(events.seen.values()):,} events were read, the last one {last}"
+                " behind the first; whatever was recorded behind them is missing"
+            )
+        if text.broken:
+            yield f"events that cannot be read and are left out: {text.broken:,}"
+        if text.mended:
+            yield f"events of which some fields cannot be read, and count as not recorded: {text.mended:,}"
+
+    def _start_utc_ns(self) -> int | None:
+        base = whole(_json(self.text.beside, "baseTimeNanoseconds"), 0)
+        first = self.events.first + max(base, 0)
+        return first if _EPOCH_NS < first < 1 << 62 else None
+
+    def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
+        """The annotations, launches and GPU ops."""
+        return build_trace(report, self.events, self.threads, arena)
+
+    def steps(self) -> int:
+        """The GPU ops, which attribution counts."""
+        return len(self.events.gpu["kind"])
+
+    def bytes_needed(self, enough: int) -> int:
+        """About how much memory an analysis takes."""
+        return _ANY_TRACE + _BYTES_PER_ROW * (len(self.events.gpu["kind"]) + len(self.events.host["kind"]))
+
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+        """Operators and calls of modules."""
+        return read_other_ranges(self.events, self.threads, sources)
+
+    def op_details(self, trace: Trace) -> OpDetails:
+        """Grids, blocks and registers."""
+        return read_op_details(self.events)
+
+    def grids(self) -> NDArray[np.int64]:
+        """The grid of each kernel; empty where none is recorded."""
+        gpu = self.events.gpu
+        grid: NDArray[np.int64] = gpu["grid"][gpu["kind"] == KERNEL]
+        return grid if grid.any() else grid[:0]
+
+    def call_list(self, progress: Progress | None = None) -> CallList:
+        """All calls of CUDA or HIP."""
+        return read_call_list(self.events, self.threads)
+
+    def dependencies(self, trace: Trace) -> Dependencies:
+        """What makes streams wait for one another, where that was recorded."""
+        return read_dependencies(self.events, trace)
+
+    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
+        """Calls of CUDA or HIP, and Python functions that wait."""
+        return read_host_activity(self.events, self.threads)
+
+    def memory(self) -> MemoryEvents:
+        """What PyTorch's allocator gave out and took back on GPUs (``profile_memory=True``)."""
+        return read_memory(self.events, self.threads)
+
+    def thread_names(self) -> dict[int, str]:
+        """The names of threads in the system."""
+        return self.threads.names
+
+    def job(self) -> Job:
+        """Rank, host and start."""
+        rank = whole((_json(self.text.beside, "distributedInfo") or {}).get("rank"))
+        host = _json(self.text.beside, "host_name")
+        return Job(rank if rank >= 0 else None, host if isinstance(host, str) else None, self._start_utc_ns())
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NsysprofError(f"{path}: reading failed part-way: {error.strerror or error}") from None
+
+
+def _json(beside: dict[str, bytes], name: str) -> Any:
+    """What stands beside the events under that name; None where nothing that can be read does."""
+    try:
+        value = msgspec.json.decode(beside.get(name, b"null"))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    if name == "distributedInfo" and not isinstance(value, dict):
+        return None
+    return value
+
+
+def _gpus(properties: Any) -> Iterator[Gpu]:
+    """The GPUs of ``deviceProperties``."""
+    for each in properties if isinstance(properties, list) else ():
+        if not isinstance(each, dict):
+            continue
+        number = {
+            name: whole(each.get(name), 0)
+            for name in ("id", "numSms", "totalGlobalMem", "computeMajor", "computeMinor")
+        }
+        yield Gpu(
+            id=number["id"],
+            name=str(each.get("name") or "unknown GPU"),
+            sm_count=max(number["numSms"], 0) or None,
+            memory_bytes=max(number["totalGlobalMem"], 0) or None,
+            compute_capability=(number["computeMajor"], number["computeMinor"])
+            if number["computeMajor"] > 0
+            else None,
+        )
+
+
+# ---- what is no trace of PyTorch
+
+_HINT = "torch.profiler's export_chrome_trace writes what can be read; nsys reports can be read, too"
+
+
+def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
+    """Say what a JSON file looks like that is no trace of the PyTorch profiler."""
+    beside = text.beside
+    shown = ", ".join(list(beside)[:4])
+    if not text.found:
+        what = f"JSON without traceEvents ({one_line(shown, 60)})" if beside else "JSON without traceEvents"
+        if "rocprofiler-sdk-tool" in beside:
+            what = "a result of rocprofv3"
+        elif {"schema", "nodes"} <= beside.keys():
+            what = "an execution trace of PyTorch (its graph of operators, without GPU work)"
+        elif {"resourceSpans", "spans"} & beside.keys():
+            what = "a trace of OpenTelemetry"
+        elif "nsysprof" in shown or re.search(r"nsysprof-\w+/\d", _first_text(beside)):
+            what = "a result of nsysprof, and no recording"
+        if text.cut and not beside:
+            return NsysprofError(
+                f"{path}: no trace of the PyTorch profiler: {text.cut}", f"head -c 300 {quote(str(path))}"
+            )
+        return NsysprofError(f"{path}: no trace of the PyTorch profiler: {what}", _HINT)
+    return NsysprofError(
+        f"{path}: a Chrome trace, but not of the PyTorch profiler: {_looks(text, events)}", _HINT
+    )
+
+
+def _first_text(beside: dict[str, bytes]) -> str:
+    return next(iter(beside.values()), b"")[:80].decode("utf-8", "replace")
+
+
+def _looks(text: TraceText, events: Events) -> str:
+    """What a Chrome trace of another program looks like."""
+    beside = b" ".join(
+        [b"%b %b" % (name.encode(), value[:4096]) for name, value in text.beside.items()]
+    ).lower()
+    names = " ".join(str(name) for name in list(events.processes.values())[:50]).lower()
+    seen = set(events.seen)
+    listed = ", ".join(sorted(filter(None, seen))[:4])
+    known = {
+        "it holds no events": not seen,
+        "it looks like one of viztracer": b"viztracer" in beside,
+        "it is an export of nsysprof": b"nsysprof" in beside,
+        "it looks like one of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
+        "it looks like one of Chromium": b"chrom" in beside or "devtools.timeline" in seen,
+        "it looks like one of torch.autograd.profiler, which torch.profiler replaced": "cpu functions"
+        in names
+        or bool({"cuda", "cpu"} & seen),
+        f"categories {one_line(listed, 80)}": bool(listed),
+    }
+    return next((what for what, holds in known.items() if holds), "its events have no category")

@@ -1,0 +1,397 @@
+"""Splits the text of a trace into events, some thousand at a time, without ever holding all of it.
+
+A trace is one JSON object whose list ``traceEvents`` may be gigabytes long. Text between two places where an event ends
+and the next begins is decoded at once; where that fails, less and less of it, and at last one event alone, token by
+token, so that whatever is wrong with an event costs no other.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nsysprof.core.files import open_regular
+
+_BLOCK = 1 << 20  # bytes read, and characters decoded, at a time
+_MOST = 1 << 27  # characters of one event, or of what stands beside the events
+_KEPT = 1 << 22  # characters of what stands beside the events that are kept
+# Where one event ends and the next begins: in JSON this cannot stand inside of a text, whose quotes are escaped.
+_BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts|args)"\s*:)')
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_TOKEN = re.compile(_TEXT + rb"|[\[\]{}]", re.DOTALL)
+_SPACE = re.compile(rb"\s*")
+_PLAIN = re.compile(rb"[^\s,\]}]+")
+# What is no JSON, but was written: bare numbers that are none, control characters, and lone backslashes.
+_FAULTS = re.compile(_TEXT + rb"|-?\b(?:nan|inf|infinity)\b(?:\([^)]*\))?", re.DOTALL | re.IGNORECASE)
+_IN_TEXT = re.compile(rb'[\x00-\x1f]|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
+BOMS = (
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16")),
+    *((codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig")),
+)
+GZIP = b"\x1f\x8b"
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """What is read of the ``args`` of an event, as recorded; None where it is absent."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    size: Any = msgspec.field(name="bytes", default=None)
+    kind: Any = None
+    grid: Any = None
+    block: Any = None
+    registers: Any = msgspec.field(name="registers per thread", default=None)
+    graph_node: Any = msgspec.field(name="graph node id", default=None)
+    sequence: Any = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+    sync: Any = msgspec.field(name="cuda_sync_kind", default=None)
+    wait_stream: Any = msgspec.field(name="wait_on_stream", default=None)
+    wait_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)
+    allocated: Any = msgspec.field(name="Bytes", default=None)
+    address: Any = msgspec.field(name="Addr", default=None)
+    reserved: Any = msgspec.field(name="Total Reserved", default=None)
+    device_id: Any = msgspec.field(name="Device Id", default=None)
+    device_type: Any = msgspec.field(name="Device Type", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    name: Any = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event as recorded; times in µs, exactly as written."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Any = None
+    tid: Any = None
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+    id: Any = None
+    args: Arguments | None = None
+
+
+_EVENTS = msgspec.json.Decoder(list[Event])
+_EVENT = msgspec.json.Decoder(Event)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_FAILS = (msgspec.DecodeError, ValueError, RecursionError)  # UnicodeDecodeError is a ValueError
+
+
+@dataclass
+class TraceText:
+    """The text of a trace: go through `events` once, then the rest is known.
+
+    ``beside`` holds what stands beside the events, name and JSON; ``found`` whether there was a list of events at all,
+    ``listed`` whether it was the whole document; ``broken`` counts events that could not be read, ``mended`` those
+    of which some fields could not; ``cut`` says why the text ended early, empty where it did not.
+    """
+
+    path: Path
+    beside: dict[str, bytes] = field(default_factory=dict)
+    found: bool = False
+    listed: bool = False
+    broken: int = 0
+    mended: int = 0
+    cut: str = ""
+    _blocks: Iterator[bytes] = field(init=False, repr=False)
+    _text: bytes = field(default=b"", repr=False)
+    _at: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        self._blocks = self._read()
+
+    def events(self) -> Iterator[list[Event]]:
+        """Yield all events, some thousand at a time, in the order of the file."""
+        try:
+            if self._next() == b"[":
+                self.found = self.listed = True
+                self._at += 1
+                yield from self._list()
+            else:
+                yield from self._members()
+        except _Ended:
+            self.cut = self.cut or "the text ends inside of its JSON"
+        except _TooLongError as error:
+            self.cut = f"{error} of more than {_MOST >> 20} MiB"
+
+    # ---- the file
+
+    def _read(self) -> Iterator[bytes]:
+        """Blocks of the text in UTF-8, of plain or compressed files."""
+        with open_regular(self.path) as file:
+            head = file.read(_BLOCK)
+            blocks = iter(lambda: file.read(_BLOCK), b"")
+            raw = self._inflated(head, blocks) if head.startswith(GZIP) else _chained(head, blocks)
+            first = next(raw, b"")
+            coding = next((name for mark, name in BOMS if first.startswith(mark)), None)
+            if coding is None:
+                yield first
+                yield from raw
+                return
+            decoder = codecs.getincrementaldecoder(coding)("replace")
+            for block in _chained(first, raw):
+                yield decoder.decode(block).encode("utf-8", "replace")
+
+    def _inflated(self, block: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The text of a gzip file, of one member or several, as far as it goes."""
+        inflate = zlib.decompressobj(31)
+        while True:
+            try:
+                text = inflate.decompress(block, _BLOCK)
+            except zlib.error:
+                self.cut = "its gzip data is damaged there"
+                return
+            if text:
+                yield text
+            block = inflate.unconsumed_tail
+            if inflate.eof:
+                block = inflate.unused_data.lstrip(b"\0") or next(blocks, b"")
+                if not block.startswith(GZIP[: max(len(block), 1)]):
+                    return
+                inflate = zlib.decompressobj(31)
+            elif not block and not (block := next(blocks, b"")):
+                # what is left is small
+                self.cut = "its gzip data ends early"
+                yield inflate.flush()
+                return
+
+    def _more(self) -> None:
+        """Read on, at least as much as is at hand of what is not used yet."""
+        parts = [self._text[self._at :]]
+        wanted = max(len(parts[0]), 1)
+        if wanted > _MOST:
+            raise _TooLongError("it holds an event" if self.found else "it holds a value")
+        while wanted > 0:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            parts.append(block)
+            wanted -= len(block)
+        if len(parts) == 1:
+            raise _Ended
+        self._text, self._at = b"".join(parts), 0
+
+    # ---- tokens
+
+    def _next(self) -> bytes:
+        """The next character that is no space, without taking it."""
+        while True:
+            match = _SPACE.match(self._text, self._at)
+            assert match
+            self._at = match.end()
+            if self._at < len(self._text):
+                return self._text[self._at : self._at + 1]
+            self._more()
+
+    def _value(self) -> bytes:
+        """Take the JSON value that begins here; long ones are scanned and not kept whole."""
+        first = self._next()
+        while True:
+            end = _end_of(self._text, self._at, first)
+            if end and (first in b'{["' or end < len(self._text)):
+                value, self._at = self._text[self._at : end], end
+                return value
+            try:
+                self._more()
+            except _Ended:
+                if first not in b'{["' and end:
+                    value, self._at = self._text[self._at :], len(self._text)
+                    return value
+                raise
+
+    # ---- the document
+
+    def _members(self) -> Iterator[list[Event]]:
+        """Go through the members of the document, of which one is the list of events."""
+        if self._next() != b"{":
+            raise _Ended
+        self._at += 1
+        while (mark := self._next()) != b"}":
+            if mark == b",":
+                self._at += 1
+                continue
+            if mark != b'"':
+                self.cut = "the text is no JSON there"
+                return
+            name = _text_of(self._value())
+            if self._next() != b":":
+                self.cut = "the text is no JSON there"
+                return
+            self._at += 1
+            if name == "traceEvents" and self._next() == b"[":
+                self.found = True
+                self._at += 1
+                yield from self._list()
+            else:
+                value = self._value()
+                self.beside[name] = value if len(value) <= _KEPT else b"null"
+
+    def _list(self) -> Iterator[list[Event]]:
+        """Take the events up to the end of their list."""
+        window = _BLOCK
+        while True:
+            mark = self._next()
+            if mark in b",]":
+                self._at += 1
+                if mark == b"]":
+                    return
+                continue
+            if len(self._text) - self._at < _BLOCK:
+                self._try_more()
+            events, end = self._several(window)
+            if end:
+                self._at, window = end, min(2 * window, _BLOCK)
+                yield events
+            elif window > 1 << 10:
+                window //= 8
+            else:
+                yield self._one()
+                window = 1 << 11
+
+    def _try_more(self) -> None:
+        try:
+            self._more()
+        except _Ended:
+            self._blocks = iter(())
+
+    def _several(self, window: int) -> tuple[list[Event], int]:
+        """Decode the whole events of the next ``window`` characters, and find where they end: 0 where none do."""
+        stop = min(self._at + window, len(self._text))
+        last = None
+        for begin in (stop - (1 << 14), self._at):
+            for last in _BETWEEN.finditer(self._text, max(begin, self._at), stop):  # noqa: B007
+                pass
+            if last or begin <= self._at:
+                break
+        if last is None:
+            return [], 0
+        try:
+            return _EVENTS.decode(b"[%b]" % self._text[self._at : last.start() + 1]), last.end()
+        except _FAILS:
+            return [], 0
+
+    def _one(self) -> list[Event]:
+        """Take one event, whatever is wrong with it; none where nothing can be read of it."""
+        begun = self._at
+        try:
+            text = self._value()
+        except (_Ended, _TooLongError):
+            begun = self._at  # reading on has moved it
+            behind = _BETWEEN.search(self._text, begun)
+            if behind is None:
+                raise
+            self._at, self.broken = behind.end(), self.broken + 1
+            return []
+        try:
+            return [_EVENT.decode(text)]
+        except _FAILS:
+            event, lost = mended(text)
+        if event is None:
+            self.broken += 1
+            inner = _BETWEEN.search(text)  # a quote too many or too few: the next event begins inside
+            if inner:
+                self._at -= len(text) - inner.end()
+            return []
+        self.mended += lost
+        return [event]
+
+
+class _Ended(Exception):  # noqa: N818 (no error: what was read counts)
+    """The text ends where more was to come."""
+
+
+class _TooLongError(Exception):
+    """Something is longer than can be held."""
+
+
+def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _end_of(text: bytes, at: int, first: bytes) -> int:
+    """Where the JSON value ends that begins there with ``first``; 0 where the text ends before."""
+    if first not in b"{[":
+        match = (_TOKEN if first == b'"' else _PLAIN).match(text, at)
+        return match.end() if match else 0 if first == b'"' else at + 1
+    depth = 0
+    for token in _TOKEN.finditer(text, at):
+        mark = text[token.start()]
+        if mark in b"{[":
+            depth += 1
+        elif mark in b"}]":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return 0
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(value))
+    except _FAILS:
+        return value.decode("utf-8", "replace")
+
+
+def mended(text: bytes) -> tuple[Event | None, bool]:
+    """The event of a text that is no JSON, or not of the expected types, as far as it can be read, None where nothing
+    can; and whether fields are left out that cannot.
+    """
+    text = _FAULTS.sub(_mend, text.decode("utf-8", "replace").encode())
+    try:
+        return _EVENT.decode(text), False
+    except _FAILS:
+        pass
+    try:
+        fields = _FIELDS.decode(text)
+    except _FAILS:
+        return None, False
+    event = Event()
+    arguments = fields.pop("args", None)
+    whole = _fill(event, fields)
+    if arguments is not None:
+        event.args = Arguments()
+        try:
+            whole &= _fill(event.args, _FIELDS.decode(arguments))
+        except _FAILS:
+            whole = False
+    return event, not whole
+
+
+def _fill(target: msgspec.Struct, values: dict[str, msgspec.Raw]) -> bool:
+    """Set the fields that can be read; whether all can."""
+    whole = True
+    for each in msgspec.structs.fields(target):
+        if each.encode_name in values:
+            try:
+                value = msgspec.json.decode(values[each.encode_name], type=each.type)
+            except _FAILS:
+                whole = False
+                continue
+            setattr(target, each.name, value)
+    return whole
+
+
+def _mend(match: re.Match[bytes]) -> bytes:
+    text = match[0]
+    if not text.startswith(b'"'):
+        return b"null"
+    return _IN_TEXT.sub(_escape, text)
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    mark = match[0]
+    if mark == b"\\":
+        return b"\\\\"
+    return b"\\u%04x" % mark[0] if mark[0] < 32 else mark

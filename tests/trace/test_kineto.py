@@ -1,0 +1,255 @@
+"""Traces of the PyTorch profiler: what their events become, compared with a plain reading of the same file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import nsysprof
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.errors import NsysprofError
+from tests.kit import plain_kineto
+from tests.kit.kineto import (
+    PID,
+    annotation,
+    call,
+    event,
+    gpu_op,
+    launch,
+    memory,
+    module,
+    operator,
+    trace_text,
+    wait_event,
+    write_trace,
+)
+
+STEP = [
+    annotation("ProfilerStep#1", 0, 1000),
+    annotation("forward", 10, 400),
+    operator("aten::mm", 20, 60),
+    *launch("gemm", (30, 40), (100, 300), id=1),
+    call("cudaMemcpyAsync", 420, 450, 2),
+    gpu_op("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 500, 600, 2, bytes=4096),
+    call("cudaDeviceSynchronize", 700, 900, 3),
+    gpu_op("kernel", "launched before", 5, 50, 77),
+]
+
+
+def read(path: Path, ranges: str = "auto", threads: str = "strict") -> Attribution:
+    """Read and attribute a trace."""
+    with nsysprof.open_report(path) as report:
+        return attribute(report, threads, ranges=ranges)
+
+
+def same_as_plain(path: Path, inner: str = "") -> None:
+    """Assert that ranges, ops, launches and owners are those of a plain reading."""
+    found = read(path, inner or "nvtx")
+    trace, launches = found.trace, found.trace.launches
+    names = [trace.range_names[code].text for code in trace.ranges.name.tolist()]
+    ranges, ops = plain_kineto.read(path, inner)
+    assert Counter(zip(names, trace.ranges.start.tolist(), trace.ranges.end.tolist(), strict=True)) == ranges
+    times = zip(
+        *(values.tolist() for values in (trace.ops.start, trace.ops.end, trace.ops.launch, found.op_owner)),
+        strict=True,
+    )
+    assert ops == Counter(
+        (
+            start,
+            end,
+            trace.call_names[launches.name[launch]] if launch >= 0 else None,
+            int(launches.start[launch]) if launch >= 0 else None,
+            names[owner] if owner >= 0 else None,
+        )
+        for start, end, launch, owner in times
+    )
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_annotations_are_ranges_and_correlations_join_launches(tmp_path: Path, name: str) -> None:
+    """A GPU op belongs to the annotation in which the call of its correlation stands; one without call to nobody."""
+    path = write_trace(tmp_path / name, STEP)
+    same_as_plain(path)
+    found = read(path)
+    assert [(row.outcome, row.ops) for row in found.ledger if row.ops] == [
+        ("own thread", 2),
+        ("no launch row", 1),
+    ]
+    assert found.trace.op_names == ["gemm", "launched before", "memcpy HtoD"]
+    assert [gpu.name for gpu in found.trace.report.about.gpus] == ["NVIDIA H100"]
+    assert found.trace.copies.size_bytes.tolist() == [4096]
+
+
+def test_operators_and_modules_are_added_to_annotations(tmp_path: Path) -> None:
+    """`--ranges ops` and `modules` come beside annotations, and `auto` takes these alone."""
+    path = write_trace(tmp_path / "t.json", [*STEP, module("Linear_0", 15, 70)])
+    same_as_plain(path, "ops")
+    assert len(read(path).trace.ranges) == 2
+    both = read(path, "ops,modules")
+    kinds = [both.trace.range_names[code].text for code in both.trace.ranges.name.tolist()]
+    assert kinds == ["ProfilerStep#1", "forward", "nn.Module: Linear_0", "aten::mm"]
+
+
+def test_modules_without_a_thread_follow_the_operators_inside(tmp_path: Path) -> None:
+    """A call of a module on process 0, thread 0 belongs where all its operators are; between two threads to none."""
+    inside = [operator("aten::mm", 20, 40), operator("aten::add", 50, 60), operator("aten::mm", 120, 140)]
+    other = [operator("aten::mul", 130, 150, tid=200)]
+    lost = {"pid": 0, "tid": 0}
+    modules = [
+        module("Net_0", 10, 70, **lost),
+        module("Both_0", 110, 160, **lost),
+        module("Half_0", 30, 65, **lost),
+    ]
+    found = read(write_trace(tmp_path / "t.json", [*inside, *other, *modules]), "modules").trace
+    assert [found.range_names[code].text for code in found.ranges.name.tolist()] == ["nn.Module: Net_0"]
+    assert found.threads[found.ranges.thread[0]] & 0xFFFFFF == PID
+    assert any(
+        "whose thread is not recorded" in sentence and ": 2;" in sentence for sentence in found.warnings
+    )
+
+
+def test_times_are_exact_and_begin_with_the_first_event(tmp_path: Path) -> None:
+    """Nanoseconds after years of µs are not rounded, as a float64 would."""
+    base = 4_523_326_945_790_484_001
+    found = read(
+        write_trace(
+            tmp_path / "t.json", [annotation("a", base, base + 7), annotation("b", base + 3, base + 4)]
+        )
+    )
+    assert found.trace.ranges.start.tolist() == [0, 3]
+    assert found.trace.ranges.end.tolist() == [7, 4]
+
+
+def test_whole_microseconds_nest_all_the_same(tmp_path: Path) -> None:
+    """Where starts and durations were cut to µs, a call may seem to end up to 1 µs after the range around it."""
+    cut = [annotation("step", 0, 10_000), *launch("gemm", (9_000, 11_000), (20_000, 30_000), id=1)]
+    assert read(write_trace(tmp_path / "t.json", cut)).ledger[0].ops == 1
+    fine = [*cut, annotation("other", 40_000, 40_001)]
+    assert read(write_trace(tmp_path / "f.json", fine)).ledger[0].ops == 0
+
+
+def test_waits_for_events_are_dependencies(tmp_path: Path) -> None:
+    """`cuda_sync` names the record that a stream waits for; -1, as of PyTorch 2.11, names none."""
+    known = [*STEP, call("cudaEventRecord", 300, 302, 10), *wait_event(310, 11, 9, 10, 7)]
+    for events, waits, unnamed in ((known, 1, 0), ([*STEP, *wait_event(310, 11, 9, -1, 7)], 0, 1)):
+        with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
+            trace = attribute(report).trace
+            found = report.reader.dependencies(trace)
+        assert (len(found.waits), len(found.records), found.unnamed) == (waits, waits, unnamed)
+
+
+def test_memory_of_the_allocator(tmp_path: Path) -> None:
+    """What is allocated is live until released; what was there before is unknown; reserved memory is the pool's."""
+    events = [
+        *STEP,
+        memory(10, 1, 512, 2048),
+        memory(20, 2, 256, 2048),
+        memory(30, 1, -512, 2048),
+        memory(40, 9, -8, 4096),
+    ]
+    with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
+        found = report.reader.memory()
+    by_use = {kind: (time.tolist(), size.tolist()) for (_, _, kind), (time, size) in found.by_use().items()}
+    assert by_use == {"device": ([10, 20, 30], [512, 768, 256]), "pool": ([10, 40], [2048, 4096])}
+
+
+def test_ids_that_are_no_small_numbers(tmp_path: Path) -> None:
+    """Negative threads, as CUPTI writes them, and processes by name get numbers, and keep their names."""
+    far = [*launch("k", (10, 20), (30, 40), id=1, tid=-549452224), annotation("a", 0, 50, tid=-549452224)]
+    with nsysprof.open_report(
+        write_trace(tmp_path / "t.json", [*far, annotation("b", 0, 5, pid="Spans", tid="x")])
+    ) as report:
+        found = attribute(report)
+        assert found.ledger[0].ops == 1
+        assert found.trace.thread_label(1) == "thread -549452224 4195904"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"traceEvents": []}', "a Chrome trace, but not of the PyTorch profiler: it holds no events"),
+        ('{"traceEvents": [{"ph": "X", "cat": "FEE", "ts": 1}], "viztracer_metadata": {}}', "viztracer"),
+        ('{"schema": "1", "nodes": []}', "an execution trace of PyTorch"),
+        ('[{"ph": "X", "cat": "foo", "ts": 1}]', "categories foo"),
+        ('{"a": 1}', "JSON without traceEvents (a)"),
+        ("[1, 2]", "it holds no events"),
+    ],
+)
+def test_other_json_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
+    """A trace of another program is named."""
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(NsysprofError, match="PyTorch") as caught:
+        nsysprof.open_report(path)
+    assert words in caught.value.message
+
+
+HEAD = trace_text(STEP)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            HEAD.replace('"bytes": 4096', '"bytes": NaN, "x": -Infinity, "y": nan').encode(),
+            "",
+        ),
+        (HEAD.replace('"aten::mm"', '"aten\x01\\Q::mm"').encode(), ""),
+        (HEAD.replace('"ph": "X"', '"ph": "X", "ph": "X"').encode(), ""),
+        (HEAD.encode("utf-16"), ""),
+        (b"\xef\xbb\xbf" + HEAD.encode(), ""),
+        (HEAD.replace('"aten::mm"', f'"{"m" * 3_000_000}"').encode(), ""),
+        (HEAD.replace('"schemaVersion": 1', f'"deep": {"[" * 50_000}{"]" * 50_000}').encode(), ""),
+        (
+            HEAD.replace(
+                '"correlation": 3', f'"correlation": 3, "deep": {"[" * 5_000}{"]" * 5_000}'
+            ).encode(),
+            "cannot be read and are left out: 1",
+        ),
+        (
+            HEAD.replace('"name": "gemm"', '"name": ["gemm"]').encode(),
+            "some fields cannot be read, and count as not recorded: 1",
+        ),
+        (HEAD[: HEAD.index('"traceName"')].encode(), "the file ends early"),
+        (HEAD[HEAD.index("[", HEAD.index("traceEvents")) : HEAD.rindex("]") + 1].encode(), ""),
+    ],
+    ids=["nan", "bad text", "twice", "utf-16", "bom", "long", "deep", "deep event", "no text", "cut", "list"],
+)
+def test_odd_text_costs_nothing_else(tmp_path: Path, content: bytes, words: str) -> None:
+    """Whatever is odd about some of the text, all GPU ops are read."""
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    found = read(path)
+    assert len(found.trace.ops) == 3
+    warnings = [*found.trace.report.about.warnings]
+    assert any(words in sentence for sentence in warnings) if words else not warnings
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.75, 0.95])
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(tmp_path: Path, keep: float, name: str) -> None:
+    """The events before the cut are read, and a warning says that others are missing."""
+    path = write_trace(
+        tmp_path / name,
+        [each for at in range(50) for each in launch(f"k{at * at}", (at, at), (at, at), at + 1)],
+    )
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)])
+    found = read(path)
+    assert 0 < len(found.trace.ops) <= 50
+    assert "the file ends early" in found.trace.report.about.warnings[0]
+
+
+def test_faults_of_events_are_counted(tmp_path: Path) -> None:
+    """Events without a time are left out, negative durations count as 0, unknown categories are named."""
+    events = [
+        *STEP,
+        annotation("back", 50, 40),
+        event("strange", "x", 1, 2),
+        {"ph": "X", "cat": "cpu_op", "name": "n"},
+    ]
+    warnings = read(write_trace(tmp_path / "t.json", events)).trace.warnings
+    for words in ("without a time: 1;", "negative duration: 1;", "strange (1)"):
+        assert any(words in sentence for sentence in warnings), words
