@@ -36,6 +36,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     started: str | None = None
     command: str | None = None
     program: str | None = None
+    profiler: str | None = None
     nsys_command: str | None = None
     wall_ns: int | None = None
     exit_code: int | None = None
@@ -44,6 +45,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     environment: dict[str, Any] | None = None
     environment_hash: str | None = None
     gpu_state: dict[str, Any] | None = None
+    processes: list[dict[str, Any]] | None = None
     overhead: dict[str, Any] | None = None
     workload: dict[str, Any] | None = None
 
