@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsysprof.capture.injection import Injection
@@ -44,7 +44,7 @@ class Request:
     extra: tuple[str, ...] = ()
     results: bool = False
     overhead: bool = False
-    injection: Injection = Injection()
+    injection: Injection = field(default_factory=Injection)
 
 
 def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:

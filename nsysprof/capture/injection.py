@@ -125,7 +125,12 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
             )
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a window of steps"
-        if injection.steps and about.state == "ended" and not about.stopped and about.steps < injection.steps[0]:
+        if (
+            injection.steps
+            and about.state == "ended"
+            and not about.stopped
+            and about.steps < injection.steps[0]
+        ):
             yield f"{each.shown} made {plural(about.steps, 'optimizer step')}: --steps begins later"
     forks = sum(each.about.forks for each in processes)
     workers = sum(each.about.worker for each in processes)
@@ -144,6 +149,6 @@ def why_nothing(program: Sequence[str]) -> tuple[str, str]:
             f"leave {options[0]} out",
         )
     return (
-        "no Python of this program imported torch, or none that heeds PYTHONPATH and site (python -I, -E and -S do not)",
+        "no Python of this program imported torch, or none that heeds PYTHONPATH (python -I, -E and -S do not)",
         "nsysprof capture -- PROGRAM records any program under nsys",
     )

@@ -44,7 +44,8 @@ def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterato
     """Describe what a profiler costs: a ratio of medians where a workload timed its calls, else of whole runs."""
     if overhead is None:
         return
-    walls = f"{format_ns(overhead['plain_wall_ns'])} without {profiler}, {format_ns(overhead['profiled_wall_ns'])} with it"
+    plain, profiled = (format_ns(overhead[f"{which}_wall_ns"]) for which in ("plain", "profiled"))
+    walls = f"{plain} without {profiler}, {profiled} with it"
     if overhead["median_ratio"] is None:
         yield f"whole run: {walls}"
         return

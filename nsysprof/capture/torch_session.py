@@ -1,4 +1,4 @@
-"""One capture with torch's own profiler: runs the program without it for its time, then with it, and keeps its traces."""
+"""One capture with torch's own profiler: runs the program without it for its time, then with it; keeps its traces."""
 
 from __future__ import annotations
 
@@ -93,7 +93,11 @@ def capture_with_torch(
         if each.trace is not None
     }
     recorded = [each for each in processes if each.trace and any(counts[each.trace].values())]
-    recorded = [each for each in recorded if each.trace and (counts[each.trace]["ops"] or counts[each.trace]["ranges"])]
+    recorded = [
+        each
+        for each in recorded
+        if each.trace and (counts[each.trace]["ops"] or counts[each.trace]["ranges"])
+    ]
     sentences = tuple(process_sentences(processes, request.injection))
     if not recorded:
         raise failure or _nothing(request, processes, sentences)
@@ -133,12 +137,16 @@ def capture_with_torch(
         for each in recorded
         if each.trace
     ]
-    record["report"] = {"traces": traces, **{what: sum(each[what] for each in traces) for what in ("ops", "ranges", "kernels")}}
+    record["report"] = {
+        "traces": traces,
+        **{what: sum(each[what] for each in traces) for what in ("ops", "ranges", "kernels")},
+    }
     written = folder / "published.json"
     write_record(written, record)
     stale = [path for path in _of_ranks(outputs) if path not in names.values()]
     give_names(
-        {written: outputs.path(".json"), **{_packed(trace): names[trace] for trace in names if trace}}, force=force
+        {written: outputs.path(".json"), **{_packed(trace): names[trace] for trace in names if trace}},
+        force=force,
     )
     for path in stale:
         path.unlink(missing_ok=True)
@@ -170,13 +178,15 @@ def _nothing(request: TorchRequest, processes: Sequence[Process], sentences: Seq
 
 def _of_ranks(outputs: Outputs) -> list[Path]:
     """List the traces of single processes that an earlier capture of that name has left."""
-    found = outputs.folder.glob(f"{outputs.name}.*{TORCH_ENDINGS[0]}") if outputs.folder.is_dir() else iter(())
+    found = (
+        outputs.folder.glob(f"{outputs.name}.*{TORCH_ENDINGS[0]}") if outputs.folder.is_dir() else iter(())
+    )
     kinds = (f"{outputs.name}.rank", f"{outputs.name}.process")
     return sorted(path for path in found if path.name.startswith(kinds))
 
 
 def _named(recorded: Sequence[Process], outputs: Outputs) -> Iterator[Path]:
-    """Name the trace of each process: by its rank, or its place among those without one; of a single one as the capture."""
+    """Name the trace of each process: by its rank, or its place among those without; a single one as the capture."""
     taken: set[str] = set()
     for number, each in enumerate(recorded, 1):
         alone = len(recorded) == 1 and (each.about.world_size or 1) == 1
@@ -193,7 +203,10 @@ def captured_line(record: dict[str, Any]) -> str:
     from nsysprof.core.units import format_bytes  # noqa: PLC0415
 
     report = record["report"]
-    counted = [plural(report[what], noun) for what, noun in (("ops", "CPU op"), ("kernels", "kernel"), ("ranges", "range"))]
+    counted = [
+        plural(report[what], noun)
+        for what, noun in (("ops", "CPU op"), ("kernels", "kernel"), ("ranges", "range"))
+    ]
     size = format_bytes(sum(each["size_bytes"] for each in report["traces"]))
     return f"captured {counted[0]}, {counted[1]} and {counted[2]}: {plural(len(report['traces']), 'trace')}, {size}"
 

@@ -38,14 +38,19 @@ class RecordingOptions:
 
     profiler: Annotated[
         Profiler,
-        typer.Option(metavar="nsys|torch", help="Who records: nsys, or PyTorch's own profiler, without nsys."),
+        typer.Option(
+            metavar="nsys|torch", help="Who records: nsys, or PyTorch's own profiler, without nsys."
+        ),
     ] = Profiler.NSYS
     modules: Annotated[
-        bool, typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward.")
+        bool,
+        typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward."),
     ] = False
     depth: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="--modules: down to N levels of calls below the root [default: all]."),
+        typer.Option(
+            min=0, metavar="N", help="--modules: down to N levels of calls below the root [default: all]."
+        ),
     ] = None
     mark_steps: Annotated[
         bool, typer.Option("--mark-steps", help="Open a range step0, step1 … around each optimizer step.")
@@ -56,7 +61,11 @@ class RecordingOptions:
     ] = None
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="S", help="torch: record at most this long from the first step or module on [default: 60]."),
+        typer.Option(
+            min=0.1,
+            metavar="S",
+            help="torch: record at most this long from the first step or module on [default: 60].",
+        ),
     ] = None
     trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE
     capture_range: Annotated[
@@ -95,9 +104,13 @@ class RecordingOptions:
 
         of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.nsys]
         if self.with_torch and any(of_nsys):
-            raise typer.BadParameter("--trace, --capture-range, --nsys-arg, --memory and --nsys go with nsys only")
+            raise typer.BadParameter(
+                "--trace, --capture-range, --nsys-arg, --memory and --nsys go with nsys only"
+            )
         if not self.with_torch and (self.steps is not None or self.seconds is not None):
-            raise typer.BadParameter("--steps and --seconds go with --profiler torch; nsys has --capture-range")
+            raise typer.BadParameter(
+                "--steps and --seconds go with --profiler torch; nsys has --capture-range"
+            )
         if self.depth is not None and not self.modules:
             raise typer.BadParameter("--depth goes with --modules")
         return Injection(
@@ -208,7 +221,7 @@ def _capture_with_torch(
 ) -> None:
     """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
-    from nsysprof.capture.text import overhead_lines, not_run_lines
+    from nsysprof.capture.text import not_run_lines, overhead_lines
     from nsysprof.capture.torch_session import TorchRequest, capture_with_torch, captured_line, next_command
 
     workload = not chosen.program
@@ -220,9 +233,19 @@ def _capture_with_torch(
         return
     with making(outputs, force=chosen.force, endings=TORCH_ENDINGS) as folder:
         command = ["nsysprof", *sys.argv[1:]]
-        done = capture_with_torch(request, folder, outputs, command, echo, scrubbed=scrubbed, force=chosen.force)
+        done = capture_with_torch(
+            request, folder, outputs, command, echo, scrubbed=scrubbed, force=chosen.force
+        )
     record = done.record
-    print("\n".join([captured_line(record), *overhead_lines(record["overhead"], "PyTorch's profiler"), *not_run_lines(record["workload"])]))
+    print(
+        "\n".join(
+            [
+                captured_line(record),
+                *overhead_lines(record["overhead"], "PyTorch's profiler"),
+                *not_run_lines(record["workload"]),
+            ]
+        )
+    )
     for sentence in done.sentences:
         print_message(f"nsysprof: {sentence}")
     print_message("next:")

@@ -19,7 +19,7 @@ _STEP = re.compile(r"(?i)\W*(profiler|train(ing)?)?[ _-]*(step|iter(ation)?|batc
 
 
 class _Emitter:
-    """Where ranges go; ``on`` is False while nothing is recorded. ``steps`` notes that the program names its own steps."""
+    """Where ranges go; ``on`` is False while nothing is recorded, ``steps`` True once the program names its own."""
 
     def __init__(self) -> None:
         self.on = False
@@ -46,7 +46,9 @@ def end(handle: Any) -> None:
 
 def to_torch(torch: Any) -> None:
     """Make ranges annotations of torch's profiler."""
-    enter = torch.autograd._record_function_with_args_enter  # not an op: tracing and dispatch modes do not see it
+    enter = (
+        torch.autograd._record_function_with_args_enter
+    )  # not an op: tracing and dispatch modes do not see it
 
     def begin_annotation(name: str) -> Any:
         return enter(_UNSAFE.sub(_escaped, name))
@@ -87,9 +89,9 @@ def _push(name: object, domain: object = None) -> int:
     stacks = _local.__dict__.setdefault("stacks", {})
     stack = stacks.setdefault(domain, [])
     text = name if isinstance(name, str) else "" if name is None else str(name)
+    emitter.steps = emitter.steps or _STEP.fullmatch(text) is not None
     if emitter.sign is not None:
         emitter.sign()
-    emitter.steps = emitter.steps or _STEP.fullmatch(text) is not None
     stack.append(begin(text))
     return len(stack) - 1
 

@@ -19,6 +19,7 @@ from .annotate import begin, emitter, end
 
 _WRAPPED = ("module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
 _SAMPLE_EACH, _MAX_SAMPLES = 16, 4096
+_COMPILED = " (compiled)"
 _LEAF = "torch::autograd::AccumulateGrad"
 Names = dict[int, tuple[Any, str]]
 
@@ -30,7 +31,7 @@ class _Call:
 
     def __init__(self, name: str, names: Names, around: _Call | None) -> None:
         self.name, self.names = name, names
-        self.depth = around.depth + 1 if around else 0
+        self.depth: int = around.depth + 1 if around else 0
         self.chain: tuple[_Call, ...] = (*(around.chain if around else ()), self)
         self.run = functools.partial(_node_runs, self)  # one hook for all nodes of the call
 
@@ -52,10 +53,9 @@ class _Here(threading.local):
 class _Hooks:
     """What the hooks need: torch, the deepest level, the names by root, and how long they take."""
 
-    torch: Any = None
-    depth: int | None = None
-
     def __init__(self) -> None:
+        self.torch: Any = None
+        self.depth: int | None = None
         self.names: weakref.WeakKeyDictionary[Any, Names] = weakref.WeakKeyDictionary()
         self.running: set[int] = set()
         self.calls = self.nodes = 0
@@ -99,7 +99,7 @@ def _entered(module: Any, _args: Any) -> None:
     if _hooks.torch.compiler.is_compiling() or not emitter.on:
         return
     began = time.perf_counter_ns()
-    _enter(module, " (compiled)" if hasattr(module, "dynamo_ctx") else "")
+    _enter(module, _COMPILED if hasattr(module, "dynamo_ctx") else "")
     _hooks.calls += 1
     if _hooks.calls % _SAMPLE_EACH == 0:
         _hooks.sample("enter", began)
@@ -125,12 +125,22 @@ def _enter(module: Any, mark: str = "") -> None:
     names = known.names if known else _names_of(module)
     name = _name(module, names, here.stack[-1][0] if here.stack else None, known) + mark
     depth = around.depth + 1 if around else 0
-    if around is not None and (name == around.name or (_hooks.depth is not None and depth > _hooks.depth)):
-        here.stack.append((module, around, None))  # a wrapper has the name of what it wraps
+    if around is not None and _is_silent(module, name, around, depth):
+        here.stack.append((module, around, None))
         return
     call = _Call(name, names, around)
     here.stack.append((module, call, begin(name)))
     _mark(here, call)
+
+
+def _is_silent(module: Any, name: str, around: _Call, depth: int) -> bool:
+    """Whether a module has no range of its own: what a wrapper wraps, what is too deep, graphs of what is compiled."""
+    too_deep = _hooks.depth is not None and depth > _hooks.depth
+    return (
+        too_deep
+        or name == around.name
+        or (around.name.endswith(_COMPILED) and not _is_named(module, around.names))
+    )
 
 
 def _leave(module: Any, output: Any) -> None:
@@ -155,7 +165,7 @@ def _mark(here: _Here, call: _Call | None) -> None:
 
 
 def _recomputing(here: _Here) -> _Call | None:
-    """Return the call whose backward runs on this thread: what runs forward in it computes again what it had not kept."""
+    """Return the call whose backward runs on this thread: what runs forward in it is computed again."""
     return here.tasks[-1][1][-1][0] if here.tasks and here.tasks[-1][1] else None
 
 
@@ -173,7 +183,7 @@ def _names_of(root: Any) -> Names:
 
 def _name_below(module: Any, path: str, names: Names) -> None:
     """Name a module and all below it by its path from the root; what only wraps a module adds nothing to it."""
-    names[id(module)] = weakref.ref(module), path or type(_inside(module)).__name__
+    names[id(module)] = weakref.ref(module), path or _kind(module)
     if _wraps(module):
         _name_below(_only_child(module), path, names)
         return
@@ -188,14 +198,20 @@ def _is_named(module: Any, names: Names) -> bool:
 
 
 def _name(module: Any, names: Names, parent: Any, around: _Call | None) -> str:
-    """Return the name of a module; one that came after its root was named is looked for below the module that calls it."""
+    """Return the name of a module; one that came later is looked for below the module that calls it."""
     if not _is_named(module, names) and parent is not None and _is_named(parent, names):
         path = names[id(parent)][1]
         _name_below(parent, "" if around is not None and not around.depth else path, names)
     if _is_named(module, names):
         return names[id(module)][1]
-    kind = type(_inside(module)).__name__  # made as it was called, belongs to no module
+    kind = _kind(module)  # made as it was called, belongs to no module
     return f"{around.name}.({kind})" if around is not None and around.depth else kind
+
+
+def _kind(module: Any) -> str:
+    """Return the class of a module, or of what it wraps, or of what it was scripted or traced from."""
+    inside = _inside(module)
+    return str(getattr(inside, "original_name", None) or type(inside).__name__)
 
 
 def _wraps(module: Any) -> bool:
@@ -219,7 +235,9 @@ def _inside(module: Any) -> Any:
 def _hook_nodes(here: _Here, output: Any) -> None:
     """Let each node that was made in the calls of a root open the ranges of its call before it runs."""
     first, last = here.marks[0], here.marks[-1]
-    waiting = [tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor) if tensor.grad_fn is not None]
+    waiting = [
+        tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor) if tensor.grad_fn is not None
+    ]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()
@@ -308,7 +326,7 @@ def _watch_compiled(module_class: Any) -> None:
         def ranged(*inputs: Any, **named: Any) -> Any:
             if _hooks.torch.compiler.is_compiling() or not emitter.on:
                 return run(*inputs, **named)
-            _enter(self, " (compiled)")
+            _enter(self, _COMPILED)
             output = None
             try:
                 output = run(*inputs, **named)

@@ -5,11 +5,15 @@ its environment. A Python that never imports torch gets nothing but an entry in 
 that would have run without us runs after this one.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import os
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  pathlib takes 10 ms to import
 _ORDER = "NSYSPROF_CAPTURE"
@@ -19,10 +23,10 @@ _PACKAGE = "_nsysprof"
 class _Imports:
     """A finder that finds what the others find, and calls a function once such a module is imported."""
 
-    def __init__(self, after):
+    def __init__(self, after: dict[str, Callable[[], None]]) -> None:
         self.after = after
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec that the other finders have for a module we wait for; None for any other module."""
         if name not in self.after:
             return None
@@ -34,10 +38,10 @@ class _Imports:
                 return spec
         return None
 
-    def _call_after(self, loader, name):
+    def _call_after(self, loader: Any, name: str) -> None:
         load = loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: Any) -> None:
             loader.__dict__.pop("exec_module", None)
             load(module)
             call = self.after.pop(name, None)
@@ -48,22 +52,19 @@ class _Imports:
             loader.exec_module = exec_module
 
 
-def _begin():
+def _begin() -> None:
     package = types.ModuleType(_PACKAGE)
     package.__path__ = [_HERE]
     sys.modules[_PACKAGE] = package
 
-    def call(function):
-        def begin():
-            getattr(importlib.import_module(f"{_PACKAGE}.recorder"), function)()
+    def call(function: str) -> None:
+        getattr(importlib.import_module(f"{_PACKAGE}.recorder"), function)()
 
-        return begin
-
-    after = {"torch": call("torch_imported"), "nvtx": call("nvtx_imported")}
+    after = {"torch": lambda: call("torch_imported"), "nvtx": lambda: call("nvtx_imported")}
     sys.meta_path.insert(0, _Imports(after))
 
 
-def _chain():
+def _chain() -> None:
     """Run the sitecustomize that this one stands before."""
     ours = sys.modules.pop(__name__)
     try:
