@@ -125,11 +125,17 @@ class RecordingOptions:
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
         """Return the request to capture that command, which may be a workload's."""
         from nsysprof.capture.compose import Request
+        from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
 
+        try:
+            nsys = find_nsys(self.nsys)
+        except NsysprofError as error:
+            hint = f"{error.hint}; --profiler torch records PyTorch programs without nsys"
+            raise NsysprofError(error.message, hint) from None
         return Request(
             command,
-            find_nsys(self.nsys),
+            nsys,
             trace=tuple(map(str.strip, self.trace.split(","))),
             capture_range=self.capture_range,
             extra=(*["--cuda-memory-usage=true"] * self.memory, *(self.nsys_arg or ())),
