@@ -3,11 +3,11 @@
 Each prints what it computed, so that a recording that changes a bit of it shows.
 """
 
+# mypy: disable-error-code="misc, untyped-decorator, no-untyped-call, unused-ignore"
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -116,7 +116,8 @@ def modules() -> None:
     optimizer = torch.optim.Adam(model.parameters())
     for number in range(3):
         train(f"decoder {number}", model, x, optimizer)
-    train("cnn", nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 1)), torch.randn(2, 1, 8, 8))  # fmt: skip
+    convolved = [nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 1)]
+    train("cnn", nn.Sequential(*convolved), torch.randn(2, 1, 8, 8))
     wide = x.clone().requires_grad_()
     train("checkpoint", Decoder(reentrant=False), wide)
     train("reentrant", Decoder(reentrant=True), wide)
@@ -137,7 +138,7 @@ def modules() -> None:
     train("traced", torch.jit.trace(plain, x), x)
     train("scripted", torch.jit.script(plain), x)
     train("symbolic", torch.fx.symbolic_trace(plain), x)
-    print(make_fx(lambda each: plain(each))(x).code)
+    print(make_fx(plain)(x).code)
     show("per sample", torch.func.vmap(torch.func.grad(lambda each: plain(each).sum()))(x))
     print(len(torch.export.export(plain, (x,)).graph.nodes))
     for in_place in (False, True):
@@ -196,7 +197,6 @@ class Numbers(torch.utils.data.Dataset[Any]):
 
 def loaders() -> None:
     """Workers of a DataLoader, forked and spawned, a fork that leaves by sys.exit, and one by an exception."""
-    print(signal.getsignal(signal.SIGTERM) is not None)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for method in ("fork", "spawn"):

@@ -21,9 +21,9 @@ class Recording:
     """The recording of this process; there is one at most, and none in children of fork."""
 
     def __init__(self) -> None:
-        self.order: dict[str, Any] = json.loads(os.environ["NSYSPROF_CAPTURE"])
+        self.order: dict[str, Any] = json.loads(os.environ.get("NSYSPROF_CAPTURE", "{}"))
         self.pid = os.getpid()
-        self.place = Path(self.order["folder"], f"{self.pid}-{time.time_ns()}")
+        self.place = Path(self.order.get("folder", ""), f"{self.pid}-{time.time_ns()}")
         self.about: dict[str, Any] = {
             "pid": self.pid,
             "state": "waiting",
