@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nsysprof.compare.comparison import Comparison, compare
     from nsysprof.errors import NsysprofError
     from nsysprof.export.export import export
+    from nsysprof.forecast.forecast import Forecast, forecast
     from nsysprof.kernels.classify import load_rules
     from nsysprof.steps.steps import Steps, steps
     from nsysprof.trace.report import Report, open_report, read_tables
@@ -39,6 +40,7 @@ _HOMES = {
     "Attribution": "attribution.attribute",
     "Breakdown": "analyze.breakdown",
     "Comparison": "compare.comparison",
+    "Forecast": "forecast.forecast",
     "NsysprofError": "errors",
     "Report": "trace.report",
     "Steps": "steps.steps",
@@ -50,6 +52,7 @@ _HOMES = {
     "check": "check.check",
     "compare": "compare.comparison",
     "export": "export.export",
+    "forecast": "forecast.forecast",
     "load_rules": "kernels.classify",
     "merged_paths": "attribution.paths",
     "open_report": "trace.report",
@@ -59,9 +62,9 @@ _HOMES = {
     "why": "why.why",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "NsysprofError", "Report", "Steps", "Tables", "Trace", "Why",
-    "__version__", "attribute", "break_down", "check", "compare", "export", "load_rules", "merged_paths", "open_report",
-    "range_paths", "read_tables", "steps", "why",
+    "Attribution", "Breakdown", "Comparison", "Forecast", "NsysprofError", "Report", "Steps", "Tables", "Trace", "Why",
+    "__version__", "attribute", "break_down", "check", "compare", "export", "forecast", "load_rules", "merged_paths",
+    "open_report", "range_paths", "read_tables", "steps", "why",
 ]  # fmt: skip
 
 
