@@ -245,7 +245,7 @@ def _times_by_name(program: Program, path: Path) -> dict[int, int]:
     known = frame.dropna().groupby("name")["ns"].agg(["median", "min", "max"])
     found = {at: name for at, name in enumerate(trace.op_names) if name in known.index}
     for name in found.values():
-        _, low, high = known.loc[name].tolist()
+        low, high = float(known["min"][name]), float(known["max"][name])
         if high > _MAX_SPREAD * low:
             raise AbstainError(
                 f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: which of it"

@@ -20,7 +20,7 @@ from tests.kit import simulated
 from tests.kit.command_line import runner
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
-from tests.kit.trace import Launch, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Items, Launch, Range, launch_kernel, launch_memcpy
 
 BLOCK, STEPS = TRACES / "block.sqlite", "RUN::math::S1024/iter*"
 
@@ -129,7 +129,7 @@ def test_a_removed_culprit_takes_its_time_along(trace: MakeTrace) -> None:
 
 def test_copies_that_do_not_block_let_the_host_go_on(trace: MakeTrace) -> None:
     """A copy from pageable memory, whose call returns with it."""
-    items = []
+    items: list[Items] = []
     for at in (0, 1_000, 2_000):
         items += [
             Range("step", at, at + 900),
@@ -160,7 +160,7 @@ def test_processes_that_share_a_gpu_have_no_forecast() -> None:
 
 def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
     """Kernels that start long after their launch, for no reason."""
-    items = []
+    items: list[Items] = []
     for at in range(0, 5_000_000, 1_000_000):
         items += [
             Range("step", at, at + 500_000),
@@ -256,7 +256,7 @@ def test_the_command_writes_what_it_says(
 def test_odd_reports_are_answered_or_refused(trace: MakeTrace, seed: int) -> None:
     """Ops before their launch, lost launches, graphs traced whole, steps of no length: never a traceback."""
     path, codes = trace(*random_waits(seed)), set[int]()
-    for changes in (
+    questions_asked: tuple[dict[str, Any], ...] = (
         {"scale": ["gemm=0.5"]},
         {"delay": ["step*=5us"]},
         {"graph": ["step*"]},
