@@ -2,10 +2,9 @@
 
     import nsysprof
 
-    with nsysprof.open_report("traces/run.sqlite") as report:
-        attribution = nsysprof.attribute(report)
-        breakdown = nsysprof.break_down(attribution)
-    breakdown.ranges  # a pandas frame, a row per NVTX range path
+    breakdown = nsysprof.analyze("traces/run.sqlite")
+    breakdown.ranges  # a pandas frame, a row per range path
+    breakdown.plot.timeline()  # a figure of matplotlib
 
 Importing this package loads nothing heavy: numpy, pandas and matplotlib come with the functions that need them.
 """
@@ -20,6 +19,7 @@ TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any
 
+    from nsysprof.analyze.analyze import analyze
     from nsysprof.analyze.breakdown import Breakdown, break_down
     from nsysprof.attribution.attribute import Attribution, attribute
     from nsysprof.attribution.paths import merged_paths, range_paths
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from nsysprof.compare.comparison import Comparison, compare
     from nsysprof.errors import NsysprofError
     from nsysprof.export.export import export
-    from nsysprof.forecast.forecast import Forecast, forecast
+    from nsysprof.fleet.answer import Fleet
+    from nsysprof.fleet.fleet import fleet
     from nsysprof.kernels.classify import load_rules
     from nsysprof.steps.steps import Steps, steps
     from nsysprof.trace.report import Report, open_report, read_tables
@@ -40,19 +41,20 @@ _HOMES = {
     "Attribution": "attribution.attribute",
     "Breakdown": "analyze.breakdown",
     "Comparison": "compare.comparison",
-    "Forecast": "forecast.forecast",
+    "Fleet": "fleet.answer",
     "NsysprofError": "errors",
     "Report": "trace.report",
     "Steps": "steps.steps",
     "Tables": "trace.trace",
     "Trace": "trace.trace",
     "Why": "why.why",
+    "analyze": "analyze.analyze",
     "attribute": "attribution.attribute",
     "break_down": "analyze.breakdown",
     "check": "check.check",
     "compare": "compare.comparison",
     "export": "export.export",
-    "forecast": "forecast.forecast",
+    "fleet": "fleet.fleet",
     "load_rules": "kernels.classify",
     "merged_paths": "attribution.paths",
     "open_report": "trace.report",
@@ -62,9 +64,9 @@ _HOMES = {
     "why": "why.why",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "Forecast", "NsysprofError", "Report", "Steps", "Tables", "Trace", "Why",
-    "__version__", "attribute", "break_down", "check", "compare", "export", "forecast", "load_rules", "merged_paths",
-    "open_report", "range_paths", "read_tables", "steps", "why",
+    "Attribution", "Breakdown", "Comparison", "Fleet", "NsysprofError", "Report", "Steps", "Tables", "Trace", "Why",
+    "__version__", "analyze", "attribute", "break_down", "check", "compare", "export", "fleet", "load_rules",
+    "merged_paths", "open_report", "range_paths", "read_tables", "steps", "why",
 ]  # fmt: skip
 
 
@@ -88,4 +90,4 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

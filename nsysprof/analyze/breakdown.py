@@ -44,6 +44,7 @@ from nsysprof.attribution.paths import (
     warm_up,
 )
 from nsysprof.attribution.split import BY, Part, parts
+from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.errors import NsysprofError
@@ -64,8 +65,8 @@ def _frame(table: str) -> cached_property[pd.DataFrame]:
     return cached_property(lambda self: self.columns(table).frame())
 
 
-@dataclass(frozen=True)
-class Breakdown:
+@dataclass(frozen=True, repr=False)
+class Breakdown(Shown):
     """The answer of `break_down`: tables that are made when they are first asked for; times are int64 ns.
 
     `columns` gives a table as numpy columns; the attribute of its name is the same as a pandas frame with a default
@@ -100,6 +101,30 @@ class Breakdown:
         if table not in self._columns:
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
+
+    def overview(self) -> Overview:
+        """What is to be seen of the answer in Python."""
+        from nsysprof.analyze.analyze import overview  # noqa: PLC0415 (which describes this class)
+
+        return overview(self)
+
+    @cached_property
+    def records(self) -> dict[str, pd.DataFrame]:
+        """The tables ``ops, launches, ranges, instances`` of ``nsysprof export``, whose keys join; see `records`."""
+        from nsysprof.analyze.record_source import record_source  # noqa: PLC0415 (made of this class)
+        from nsysprof.analyze.records import record_tables  # noqa: PLC0415
+
+        return {table.declared.file: table.frame() for table in record_tables(record_source(self))}
+
+    @property
+    def ops(self) -> pd.DataFrame:
+        """A row per GPU op, with its owner: the table ``ops`` of `records`."""
+        return self.records["ops"]
+
+    @property
+    def launches(self) -> pd.DataFrame:
+        """A row per host call that caused GPU work: the table ``launches`` of `records`."""
+        return self.records["launches"]
 
     ranges = _frame("ranges")
     merged = _frame("merged")

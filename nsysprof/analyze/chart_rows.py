@@ -25,7 +25,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.core.columns import ColumnTable, stack_tables
 from nsysprof.core.intervals import Ints, union_length
-from nsysprof.core.text import shorten
+from nsysprof.core.text import shorten, shorten_all
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
 from nsysprof.trace.trace import FOUND
 
@@ -94,7 +94,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     if len(rows) == top + 1:  # a row that says "1 more" takes as much place as the one it stands for
         top += 1
     shown, others = by_time.take(slice(top)), by_time.take(slice(top, None))
-    labels = [shorten(text, LABEL) for text in shown["text"].tolist()]
+    labels = shorten_all(shown["text"].tolist(), LABEL)
     calls = list(dict.fromkeys(shown["call_name"].tolist()))
     unit = f"instance ({shorten(calls[0], LABEL)})" if len(calls) == 1 and calls[0] else "instance"
     if len(others):

@@ -36,7 +36,7 @@ from nsysprof.charts.marks import (
 )
 from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
-from nsysprof.core.text import plural, printable, shorten
+from nsysprof.core.text import plural, printable, shorten, shorten_all
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.summaries.unified import FAULT_BOUND
@@ -134,8 +134,8 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.memory]
     order = [*order, -1]  # -1: of no process with GPU work
     out: list[Stream | Marks] = []
-    for lane in sorted(lanes, key=lambda lane: order.index(lane.process)):
-        label = shorten(lane.label, _LABEL)
+    lanes.sort(key=lambda lane: order.index(lane.process))
+    for lane, label in zip(lanes, shorten_all([lane.label for lane in lanes], _LABEL), strict=True):
         if isinstance(lane, MemoryLane):
             level = np.ceil(lane.live / max(lane.peak, 1) * STREAM_LEVELS).astype(np.uint8)
             out.append(Stream(label, lane.process, level, np.zeros(len(level), np.uint8), [MEMORY]))

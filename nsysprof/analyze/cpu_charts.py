@@ -11,7 +11,7 @@ from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Part
 from nsysprof.charts.palette import IDLE, INK, WHOLE
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import Ints
-from nsysprof.core.text import plural, shorten
+from nsysprof.core.text import plural, shorten, shorten_all
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
 
 _LABEL = 46  # characters
@@ -88,7 +88,7 @@ def _bars(
     notes = ["no range has GPU work"] + [f"{plural(more, 'more range')}: see ranges.csv"] * (more > 0)
     return Bars(
         heading=Heading(title, subtitle(breakdown), legend, notes),
-        labels=[shorten(text, _LABEL) for text in rows.texts("merged_path").tolist()],
+        labels=shorten_all(rows.texts("merged_path").tolist(), _LABEL),
         rest=None,
         panels=[panel],
         columns=columns,

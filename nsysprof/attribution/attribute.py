@@ -5,6 +5,7 @@ The rules stand in docs/attribution.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import Report, allocator, read_tables
+from nsysprof.trace.report import Report, allocator, open_report, read_tables
 from nsysprof.trace.trace import MIGRATION, START_END, Trace
 
 # The outcomes of GPU ops, in the order of the ledger.
@@ -44,7 +45,7 @@ class LedgerRow:
     sum_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attribution:
     """What belongs to which range.
 
@@ -70,6 +71,11 @@ class Attribution:
     sources: str = AUTO
     replay: NDArray[np.int32] | None = None
     recorded: Trace | None = None
+
+    def __repr__(self) -> str:
+        found = sum(row.ops for row in self.ledger if row.outcome in OUTCOMES[: WINDOW + 1])
+        shares = f"{found:,} of {len(self.trace.ops):,} GPU ops belong to ranges"
+        return f"<Attribution of {self.trace.report.path.name}: {shares}>"
 
     @cached_property
     def launched(self) -> Attribution:
@@ -104,14 +110,16 @@ class Attribution:
 
 
 def attribute(
-    report: Report | Trace,
+    report: str | os.PathLike[str] | Report | Trace | Attribution,
     threads: str = "follow",
     progress: Callable[[str, int], None] | None = None,
     memory_limit: int | None = None,
     graphs: str = "launched",
     ranges: str = AUTO,
 ) -> Attribution:
-    """Attribute every GPU op of an open report, or of its trace if that was read before.
+    """Attribute every GPU op of a report: a file, an open one, or its trace if that was read before.
+
+    What is an `Attribution` is returned as it is.
 
     ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
     ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
@@ -124,6 +132,8 @@ def attribute(
 
     Raises `NsysprofError` for another word in ``threads``, ``graphs`` or ``ranges``.
     """
+    if isinstance(report, Attribution):
+        return report
     for word, known, what in (
         (threads, THREADS, "treat helper threads"),
         (graphs, GRAPHS, "read CUDA graphs"),
@@ -134,6 +144,7 @@ def attribute(
     if isinstance(report, Trace):
         trace = report
     else:
+        report = report if isinstance(report, Report) else open_report(report)
         trace = choose_ranges(read_tables(report, progress, allocator(report, memory_limit)), ranges)
     recorded = replay = None
     if graphs == "captured":

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from nsysprof.capture.injection import Injection
 from nsysprof.capture.program import with_results
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys
@@ -33,8 +32,7 @@ class Request:
     takes the place of the same one here, as nsys takes none of them twice. ``capture_range`` limits the recording:
     ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME`` (the first range of that name); None records
     the whole run. ``results`` says that the program takes ``--results FILE`` and writes its own measurements there, as
-    the workloads do; ``overhead`` that it is run once without nsys before, to find what nsys costs. ``injection`` is
-    what runs in the program itself.
+    the workloads do; ``overhead`` that it is run once without nsys before, to find what nsys costs.
     """
 
     program: tuple[str, ...]
@@ -44,7 +42,6 @@ class Request:
     extra: tuple[str, ...] = ()
     results: bool = False
     overhead: bool = False
-    injection: Injection = field(default_factory=Injection)
 
 
 def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:

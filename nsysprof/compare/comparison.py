@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import (
     DEFAULT_MERGE,
     SLOWEST,
@@ -20,6 +21,7 @@ from nsysprof.attribution.paths import (
     instances_text,
     read_instances,
 )
+from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.compare.attention_model import (
     Expected,
     Models,
@@ -52,12 +54,13 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
 from nsysprof.kernels.classify import Rules, load_rules
+from nsysprof.results.table import TextTable
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
 from nsysprof.waits.causes import CAUSE_BEFORE
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """The answer of `compare`; all frames have a default index, times are int64 ns per call.
 
     ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, ``base_span_ns,
@@ -84,6 +87,21 @@ class Comparison:
     measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
     records: tuple[Path | None, ...] = ()
     totals: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def overview(self) -> Overview:
+        """What is to be seen of the answer in Python: all pairs, and the ledger of the largest difference."""
+        from nsysprof.compare.charts import comparison_charts  # noqa: PLC0415 (these describe this class)
+        from nsysprof.compare.text import gap_table, pair_table  # noqa: PLC0415
+
+        largest = self.differences[self.ranked[0]]
+
+        def details() -> Iterator[str | TextTable]:
+            yield from largest.findings[1:]
+            if len(self.sides) > 1:
+                yield pair_table(self)
+            yield gap_table(largest, 12)
+
+        return Overview(largest.findings[0], comparison_charts(self), details)
 
     @property
     def one_report(self) -> bool:
@@ -132,8 +150,8 @@ class Comparison:
 
 
 def compare(
-    report: Attribution,
-    other: Attribution | None = None,
+    report: str | os.PathLike[str] | Attribution,
+    other: str | os.PathLike[str] | Attribution | None = None,
     *,
     base: str | None = None,
     new: str | None = None,
@@ -148,7 +166,7 @@ def compare(
     shape: str | None = None,
     counters: Sequence[Path | None] = (),
 ) -> Comparison:
-    """Compare ranges of one attributed report, or of two: ``report`` before, ``other`` after.
+    """Compare ranges of one report, or of two, attributed or as files: ``report`` before, ``other`` after.
 
     ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (in one report both); ranges are
     paired by what the stars stand for. Of two reports ``select`` pairs equal paths; without any glob the outermost
@@ -166,7 +184,7 @@ def compare(
     check_request(base, new, select, one_report=other is None, picked=slowest or bool(instances))
     given = read_shape(shape) if shape else None
     rules = rules or load_rules()
-    attributions = [report] if other is None else [report, other]
+    attributions = [attribute(each) for each in (report, other) if each is not None]
     records = [
         record or record_beside(each.trace.report.path)
         for each, record in zip(attributions, (*records, None, None), strict=False)

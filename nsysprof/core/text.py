@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import takewhile
 from pathlib import Path
 from shlex import quote
 
@@ -73,19 +72,32 @@ def _ends(text: str, most: int, tail: int) -> tuple[str, str]:
     return text[: most - 1 - tail], text[len(text) - tail :]
 
 
+def shorten_all(texts: Sequence[str], most: int, shortened: Callable[[str, int], str] = shorten) -> list[str]:
+    """Shorten the names of one list so that they stay distinct: those that would be equal begin where they differ."""
+    short = [shortened(text, most) for text in texts]
+    alike: dict[str, list[int]] = {}
+    for at, text in enumerate(short):
+        if len(texts[at]) > most:
+            alike.setdefault(text, []).append(at)
+    for rows in alike.values():
+        names = [texts[at] for at in rows]
+        if len(set(names)) > 1:
+            first, last = min(names), max(names)  # what these two share, all do
+            pairs = enumerate(zip(first, last, strict=False))
+            same = next((at for at, (one, other) in pairs if one != other), len(first))
+            since = max(same - most // 4, 0)
+            for at, name in zip(rows, names, strict=True):
+                short[at] = shortened(f"…{name[since:][: most - 2]}", most)
+    return short
+
+
 def shorten_both(
     one: str, other: str, most: int, shortened: Callable[[str, int], str] = shorten
 ) -> tuple[str, str]:
     """Shorten two names so that they stay distinct, if need be by leaving out their common beginning."""
-    short = shortened(one, most), shortened(other, most)
-    if short[0] != short[1] or one == other:
-        return short
-    # both have the same ends, which is all that cutting leaves: begin where they differ
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-    since = max(same - most // 4, 0)
-    short = shortened(f"…{one[since:][: most - 2]}", most), shortened(f"…{other[since:][: most - 2]}", most)
-    if short[0] != short[1]:
-        return short
+    first, second = shorten_all((one, other), most, shortened)
+    if first != second or one == other:
+        return first, second
     return f"{shortened(one, most - 7)} (base)", f"{shortened(other, most - 6)} (new)"
 
 

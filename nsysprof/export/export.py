@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.record_source import RecordSource, record_source
+from nsysprof.analyze.records import TABLES, RecordTable, record_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core.document import read_if_document
 from nsysprof.core.files import open_regular, whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.export.perfetto import perfetto_protos, write_perfetto
-from nsysprof.export.source import ExportSource, export_source
 from nsysprof.export.table_files import pyarrow_parquet, write_csv_files, write_parquet
-from nsysprof.export.tables import TABLES, ExportTable, export_tables
 from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.kernels.classify import load_rules
 from nsysprof.results.files import write_document
@@ -60,7 +60,7 @@ def export(
 
     By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
     trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
-    ``ranges`` and ``instances`` (`nsysprof.export.tables` says what their columns hold) and ``export.json``.
+    ``ranges`` and ``instances`` (`nsysprof.analyze.records` says what their columns hold) and ``export.json``.
     ``threads``, ``graphs``, ``ranges``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis;
     ``spreadsheet_safe`` puts a ``'`` before names in CSV that a spreadsheet would take for formulas. An earlier export
     is replaced with ``force`` only, and what no export wrote never.
@@ -75,7 +75,7 @@ def export(
         place = Path(output) if output is not None else default
         _check(opened, to, place, default, force=force)
         attribution = attribute(opened, threads, progress, memory_limit, graphs, ranges)
-        source = export_source(break_down(attribution, rules=loaded), progress)
+        source = record_source(break_down(attribution, rules=loaded), progress)
         if to == "perfetto":
             source = replace(source, waits=_waits(why(attribution, rules=loaded)))
         if progress:
@@ -158,7 +158,7 @@ def _files(to: str) -> list[str]:
 
 
 def write_export(
-    source: ExportSource, to: str, output: Path, *, spreadsheet_safe: bool = False, force: bool = False
+    source: RecordSource, to: str, output: Path, *, spreadsheet_safe: bool = False, force: bool = False
 ) -> Path:
     """Write a report as a Perfetto trace (a file, compressed if it is named ``.gz``) or as tables (a folder).
 
@@ -187,7 +187,7 @@ def write_export(
         otherwise=_ELSEWHERE,
     )
     with results.making() as made, _writing(output):
-        tables = export_tables(source)
+        tables = record_tables(source)
         if to == "parquet":
             write_parquet(tables, source.about, made)
         else:
@@ -212,7 +212,7 @@ def _writing(output: Path) -> Iterator[None]:
         ) from None
 
 
-def _write_document(source: ExportSource, tables: list[ExportTable], path: Path) -> None:
+def _write_document(source: RecordSource, tables: list[RecordTable], path: Path) -> None:
     """Write what the tables are of and what their columns hold."""
     breakdown = source.breakdown
     document = {

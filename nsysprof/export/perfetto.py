@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.analyze.record_source import RecordSource
+from nsysprof.analyze.records import OP_KINDS
 from nsysprof.attribution.attribute import OUTCOMES, OWN_THREAD
 from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
@@ -31,8 +33,6 @@ from nsysprof.export.perfetto_wire import (
     repeated,
     tag,
 )
-from nsysprof.export.source import ExportSource
-from nsysprof.export.tables import OP_KINDS
 from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_tracks
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
@@ -66,7 +66,7 @@ class Writable(Protocol):
         """Write bytes behind those before."""
 
 
-def write_perfetto(source: ExportSource, file: Writable) -> None:
+def write_perfetto(source: RecordSource, file: Writable) -> None:
     """Write the trace of a report. Memory is that of columns, not of the trace."""
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
@@ -113,7 +113,7 @@ class _Packets:
         packet = self._protos.TracePacket(**{**self._same, **what})
         self._file.write(self._protos.Trace(packet=[packet]).SerializeToString())
 
-    def begin(self, source: ExportSource, tracks: Sequence[Track]) -> None:
+    def begin(self, source: RecordSource, tracks: Sequence[Track]) -> None:
         """Write what the trace is of, and its tracks."""
         self._add(
             sequence_flags=self._protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED,
@@ -122,7 +122,7 @@ class _Packets:
         for number, track in enumerate(tracks, 1):
             self._add(track_descriptor=self._descriptor(number, track))
 
-    def _attributes(self, source: ExportSource) -> Any:
+    def _attributes(self, source: RecordSource) -> Any:
         breakdown, ledger = source.breakdown, source.breakdown.attribution.ledger
         about: dict[str, str | int] = {
             **source.about,
@@ -201,7 +201,7 @@ class _Packets:
 # ---- slices: their names and notes, as pieces of the event that begins each
 
 
-def _slice_content(protos: Any, source: ExportSource, texts: TraceTexts) -> dict[What, Content]:
+def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
     A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1. Behind
@@ -228,7 +228,7 @@ def _some(some: Pieces, which: NDArray[np.bool_]) -> Pieces:
     return some.spread(np.flatnonzero(which), len(which))
 
 
-def _calls(source: ExportSource, texts: TraceTexts, flow: bytes) -> Content:
+def _calls(source: RecordSource, texts: TraceTexts, flow: bytes) -> Content:
     calls = source.calls
     names = pieces([texts.named(name, "cuda") for name in calls.names])
     launch = np.full(len(calls) + 1, -1, np.int32)
@@ -255,7 +255,7 @@ def _calls(source: ExportSource, texts: TraceTexts, flow: bytes) -> Content:
     return content
 
 
-def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
+def _ranges(source: RecordSource, texts: TraceTexts) -> Content:
     trace, breakdown = source.trace, source.breakdown
     ranges, path = trace.ranges, breakdown.paths.of
     names = pieces(
@@ -281,7 +281,7 @@ def _ranges(source: ExportSource, texts: TraceTexts) -> Content:
     return content
 
 
-def _ops(source: ExportSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
+def _ops(source: RecordSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
     trace, calls, sizes = source.trace, source.calls, source.trace.copy_sizes()
     ops, fate = trace.ops, source.breakdown.attribution.op_outcome
     names = pieces(_op_names(source, texts))
@@ -328,7 +328,7 @@ class _Arrows:
         return [self.begins.take(rows), self.ends.take(rows)]
 
 
-def _arrows(source: ExportSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
+def _arrows(source: RecordSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
     """Find the flows: each has the number of its piece behind those of the ops."""
     ops, waits, count = source.trace.ops, path.waits, len(path.wait)
     op = waits["op"].to_numpy(np.int64)[path.wait]
@@ -373,7 +373,7 @@ def _pieces(texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     return content
 
 
-def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
+def _op_names(source: RecordSource, texts: TraceTexts) -> list[bytes]:
     """Encode what the name of an op decides: the short one, or where kernels share it the full one, and its family."""
     trace, kinds = source.trace, source.breakdown.kinds
     kind = np.zeros(len(trace.op_names), np.uint8)
@@ -398,7 +398,7 @@ def _op_names(source: ExportSource, texts: TraceTexts) -> list[bytes]:
     ]
 
 
-def _op_shapes(source: ExportSource, texts: TraceTexts) -> tuple[Pieces, NDArray[np.intp]]:
+def _op_shapes(source: RecordSource, texts: TraceTexts) -> tuple[Pieces, NDArray[np.intp]]:
     """Encode the notes on each distinct grid and block, and find which of them each op has."""
     grid, of_grid = np.unique(source.details.grid, return_inverse=True)
     block, of_block = np.unique(source.details.block, return_inverse=True)

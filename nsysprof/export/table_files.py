@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from nsysprof.analyze.records import Column, RecordTable
 from nsysprof.core.files import csv_field
 from nsysprof.errors import NsysprofError
-from nsysprof.export.tables import Column, ExportTable
 
 _ROWS_AT_ONCE = 50_000
 _ROW_GROUP = 1 << 18  # rows
 _DICTIONARY_BYTES = 1 << 26  # beyond it pyarrow writes texts out row by row
 
 
-def write_csv_files(tables: Sequence[ExportTable], folder: Path) -> None:
+def write_csv_files(tables: Sequence[RecordTable], folder: Path) -> None:
     """Write each table as ``NAME.csv`` into an existing folder.
 
     UTF-8, commas, quotes where needed, a header; ``true`` and ``false``; what is absent is empty.
@@ -58,7 +58,7 @@ def pyarrow_parquet() -> Any:
     return parquet
 
 
-def write_parquet(tables: Sequence[ExportTable], about: Mapping[str, str], folder: Path) -> None:
+def write_parquet(tables: Sequence[RecordTable], about: Mapping[str, str], folder: Path) -> None:
     """Write each table as ``NAME.parquet`` into an existing folder: typed columns, texts as dictionaries, zstd.
 
     Row groups of 262,144 rows; ``about`` goes into the metadata of each file, and what a column holds into that of the
@@ -80,7 +80,7 @@ def write_parquet(tables: Sequence[ExportTable], about: Mapping[str, str], folde
                 writer.write_batch(batch, row_group_size=_ROW_GROUP)
 
 
-def _batches(table: ExportTable, metadata: Mapping[str, bytes]) -> Iterator[Any]:
+def _batches(table: RecordTable, metadata: Mapping[str, bytes]) -> Iterator[Any]:
     """Yield the rows of a table, one record batch for each row group; one without rows for an empty table."""
     import pyarrow as pa  # noqa: PLC0415 (an extra)
 

@@ -15,12 +15,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.analyze.record_source import RecordSource
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import LaunchWork, Totals, project, take_calls
 from nsysprof.attribution.split import device_labels, stream_names
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.core.nesting import enclosing, stack
-from nsysprof.export.source import ExportSource
 from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, START_END, Trace, pid_of, recorded_as, tid_of
 
 What: TypeAlias = Literal["call", "range", "op", "piece"]
@@ -95,7 +95,7 @@ def _add_lanes(
 # ---- processes
 
 
-def host_tracks(source: ExportSource) -> list[Track]:
+def host_tracks(source: RecordSource) -> list[Track]:
     """Make a track per process, below it one per thread, the main thread first, and below those ranges and calls."""
     trace, names = source.trace, source.trace.thread_names
     tids = np.union1d(trace.threads, source.calls.threads)
@@ -113,7 +113,7 @@ def host_tracks(source: ExportSource) -> list[Track]:
     return out
 
 
-def _add_ranges(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
+def _add_ranges(out: list[Track], source: RecordSource, thread: int, tid: int) -> None:
     """Add the push/pop ranges of a thread."""
     trace = source.trace
     first, last = _push_pop(trace, *_place(trace.threads, trace.ranges.thread, tid))
@@ -129,7 +129,7 @@ def _push_pop(trace: Trace, first: int, last: int) -> tuple[int, int]:
     return first, first + int(np.searchsorted(trace.ranges.kind[first:last], START_END))
 
 
-def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) -> None:
+def _add_calls(out: list[Track], source: RecordSource, thread: int, tid: int) -> None:
     """Add the host calls of a thread, those inside others too."""
     calls = source.calls
     first, last = _place(calls.threads, calls.thread, tid)
@@ -139,7 +139,7 @@ def _add_calls(out: list[Track], source: ExportSource, thread: int, tid: int) ->
     _add_lanes(out, "CUDA calls", thread, "call", rows, start, end, enclosing(end))
 
 
-def _add_start_end_ranges(out: list[Track], source: ExportSource, place: int, process: int) -> None:
+def _add_start_end_ranges(out: list[Track], source: RecordSource, place: int, process: int) -> None:
     """Add the start/end ranges of a process, whichever thread began them."""
     trace, ranges = source.trace, source.trace.ranges
     [code] = np.flatnonzero(trace.processes == process).tolist() or [-1]
@@ -160,10 +160,10 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 # ---- GPUs
 
 
-def gpu_tracks(source: ExportSource, before: int) -> list[Track]:
+def gpu_tracks(source: RecordSource, before: int) -> list[Track]:
     """Make a track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front.
 
-    Behind the ops, which their arrows come from, stand the `ExportSource.waits`.
+    Behind the ops, which their arrows come from, stand the `RecordSource.waits`.
     """
     trace = source.trace
     out: list[Track] = []
@@ -221,7 +221,7 @@ def _kernels_in_flight(trace: Trace) -> Iterator[tuple[int, Steps]]:
         yield number, Steps("count", time[changed], running[changed])
 
 
-def _add_memory(out: list[Track], source: ExportSource, place: dict[object, int], before: int) -> None:
+def _add_memory(out: list[Track], source: RecordSource, place: dict[object, int], before: int) -> None:
     trace = source.trace
     for (process, device, kind), steps in trace.memory.by_use().items():
         gpu = trace.gpu_of.get((process, device), (process, device))
@@ -233,7 +233,7 @@ def _add_memory(out: list[Track], source: ExportSource, place: dict[object, int]
 
 
 def _add_projection(
-    out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: ExportSource
+    out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: RecordSource
 ) -> None:
     """Add the ranges of a thread on a stream, inside those that they are in on the host."""
     inside, row = ranges.inside, ranges.row

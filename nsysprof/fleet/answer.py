@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.text import join_first, plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
@@ -50,6 +51,7 @@ from nsysprof.formats.rank_answer import (
     WHOLE,
     ReportAnswer,
 )
+from nsysprof.results.table import TextTable
 
 # Ranks whose clocks put their iterations further apart than this many times their length have no common time.
 _MAX_APART = 4
@@ -69,8 +71,8 @@ class RankLane:
     exposed: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Fleet:
+@dataclass(frozen=True, repr=False)
+class Fleet(Shown):
     """The answer over all ranks; all frames have a default index, times are int64 ns.
 
     ``ranks``: a row per rank, the columns of ``ranks.csv``: who it is, where the time of its iterations went, its
@@ -104,6 +106,19 @@ class Fleet:
     warnings: tuple[str, ...]
     failures: tuple[ReportFailure, ...]
     options: dict[str, Any]
+
+    def overview(self) -> Overview:
+        """What is to be seen of the answer in Python: the findings, and the ranks."""
+        from nsysprof.fleet.charts import FLEET_CHARTS  # noqa: PLC0415 (these describe this class)
+        from nsysprof.fleet.text import rank_table  # noqa: PLC0415
+
+        first, *others = self.findings or (f"{len(self.ranks):,} ranks",)
+
+        def details() -> Iterator[str | TextTable]:
+            yield from others
+            yield rank_table(self, 16)
+
+        return Overview(first, FLEET_CHARTS, details)
 
 
 def fleet_answer(

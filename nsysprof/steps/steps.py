@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,13 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
+from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.kernels.classify import Rules, classify, load_rules
+from nsysprof.results.table import TextTable
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.ledger import MAX_EXPLAINED, Excess, excess_of, same_for_all_kernels
@@ -62,8 +65,8 @@ class Chain:
         return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
 
 
-@dataclass(frozen=True)
-class Steps:
+@dataclass(frozen=True, repr=False)
+class Steps(Shown):
     """Which steps of a report were slow, and why: `steps.csv` as ``steps``, ``ledger`` as `tables.LEDGER` has it.
 
     ``chains`` are the steps of each path, GPU and process. ``chosen`` says how ranges were chosen where nobody named
@@ -76,6 +79,18 @@ class Steps:
     ledger: pd.DataFrame
     chosen: str
     left_out: int
+
+    def overview(self) -> Overview:
+        """What is to be seen of the answer in Python: the findings, and the slow steps."""
+        from nsysprof.steps.charts import CHARTS, title_of  # noqa: PLC0415 (these describe this class)
+        from nsysprof.steps.findings import findings  # noqa: PLC0415
+        from nsysprof.steps.text import paths_table, slow_table  # noqa: PLC0415
+
+        def details() -> Iterator[str | TextTable]:
+            yield from (each.text for each in findings(self))
+            yield from filter(None, (paths_table(self), slow_table(self, 16)))
+
+        return Overview(title_of(self), CHARTS, details)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -90,7 +105,7 @@ class Steps:
 
 
 def steps(
-    attribution: Attribution,
+    attribution: str | os.PathLike[str] | Attribution,
     per: str | None = None,
     *,
     rules: Rules | None = None,
@@ -98,12 +113,16 @@ def steps(
 ) -> Steps:
     """Judge the steps that the glob ``per`` matches; without one the ranges that repeat, as `why` chooses them.
 
+    ``attribution`` is what `attribute` gave, or a file to read.
     A step is its GPU window (see `gpu_windows`), and the pause before it in which the GPU idles. Names that a glob
     matches and that differ in numbers alone are one path. Of a report without GPU work steps are the ranges on the
     host. Raises `NsysprofError` where no range matches, or none repeats. Near-linear in GPU ops and calls.
     """
+    attribution = attribute(attribution)
+    named = attribution.op_owner if attribution.replay is not None else None
+    attribution = attribution.launched
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
-    rows, path, texts, chosen = choose_ranges(attribution.launched, per, merge_names)
+    rows, path, texts, chosen = choose_ranges(attribution, per, merge_names)
     if not len(rows):
         file = quote_path(attribution.trace.report.path)
         raise NsysprofError(
@@ -112,22 +131,7 @@ def steps(
         )
     if per is not None:
         path, texts = _without_numbers(path, texts)
-    return steps_of_ranges(attribution, rows, path, texts, kinds, merge_names=merge_names, chosen=chosen)
-
-
-def steps_of_ranges(
-    attribution: Attribution,
-    rows: NDArray[np.intp],
-    path: NDArray[np.int32],
-    texts: Sequence[str],
-    kinds: Kinds,
-    *,
-    merge_names: Sequence[str] | None = DEFAULT_MERGE,
-    chosen: str = "",
-) -> Steps:
-    """Judge range instances as steps: ``path`` is that of each of ``rows``, a place in ``texts``."""
-    named = attribution.op_owner if attribution.replay is not None else None
-    facts = read_facts(attribution.launched, kinds, merge_names, named)
+    facts = read_facts(attribution, kinds, merge_names, named)
     windows, texts = step_windows(facts, rows, path, texts)
     before = windows.start
     windows = _with_pauses(facts, windows)

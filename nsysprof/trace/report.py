@@ -192,7 +192,7 @@ class Reader(ABC):
         return Job()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """An open report: close it, or use it in a ``with`` statement, to remove what was exported for it.
 
@@ -204,6 +204,11 @@ class Report:
     reader: Reader
     about: About
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        gpus = ", ".join(dict.fromkeys(gpu.name for gpu in self.about.cuda_gpus)) or "GPU not recorded"
+        version = self.about.nsys_version or "of unknown version"
+        return f"<Report {self.path.name}: {self.format}, {self.reader.recorder} {version}, {gpus}>"
 
     @property
     def format(self) -> str:

@@ -145,7 +145,7 @@ class Copies:
     cause: NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """Everything that attribution needs of what was recorded.
 
@@ -179,6 +179,10 @@ class Trace:
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
     other_calls: HostCalls | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.ranges):,} ranges, {len(self.launches):,} launches, {len(self.ops):,} GPU ops"
+        return f"<Trace of {self.report.path.name}: {counts}>"
 
     @cached_property
     def thread_names(self) -> dict[int, str]:

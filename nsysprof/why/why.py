@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,11 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
+from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.results.table import TextTable
 from nsysprof.waits.windows import Windows, gpu_lines
 from nsysprof.why.account import PLACE, account_of, wait_pieces
 from nsysprof.why.culprits import (
@@ -37,19 +40,18 @@ MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launche
 _PLACE = [*PLACE]
 
 
-@dataclass(frozen=True)
-class Why:
+@dataclass(frozen=True, repr=False)
+class Why(Shown):
     """Why the GPUs of a report waited.
 
     ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the whole
     trace), ``start_ns``, ``end_ns``, and what they add up to: ``compute_ns``, ``communication_ns`` and ``copies_ns``
     (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of the exposed communication that the next compute
     depended on. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
-    ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the ``thread`` of
-    the host (a code, -1: none). ``rows`` adds them up by path and GPU, see `tables.WHY`. ``held_up`` has a row per
-    path, GPU and kernel that another stream had to wait for while it computed: the columns of those three and
-    ``waits``, ``waited_ns``, ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait.
-    ``chosen`` says how ranges were chosen where
+    ``culprit``, ``range``, ``exposed_by``, ``claim``, and ``op``, the GPU op that ran or came late. ``rows`` adds them
+    up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
+    for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
+    ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
     nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
     what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
     ``picked`` says which windows these are, where not all.
@@ -68,6 +70,22 @@ class Why:
     between: pd.DataFrame
     per: str = "window"
     picked: str = ""
+
+    def overview(self) -> Overview:
+        """What is to be seen of the answer in Python: the tree and the findings of the path with most time."""
+        from nsysprof.why.charts import CHARTS, title_of  # noqa: PLC0415 (these describe this class)
+        from nsysprof.why.text import places, ranked_paths, tree  # noqa: PLC0415
+
+        paths = [str(path) for path in ranked_paths(self)]
+        if not paths:
+            return Overview("no GPU work in these ranges, and so no wait")
+
+        def details() -> Iterator[str | TextTable]:
+            for number, finding in enumerate(self.findings[paths[0]], 1):
+                yield f"{number}. {finding.text}{f' → {finding.hint}' if finding.hint else ''}"
+            yield tree(self, paths[0], *places(self, paths[0])[0], 3)
+
+        return Overview(title_of(self, paths[0]), CHARTS, details)
 
     @cached_property
     def waits(self) -> pd.DataFrame:
@@ -135,7 +153,7 @@ class Why:
 
 
 def why(
-    attribution: Attribution,
+    attribution: str | os.PathLike[str] | Attribution,
     select: str | None = None,
     *,
     per: str | None = None,
@@ -146,6 +164,8 @@ def why(
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
 
+    ``attribution`` is what `attribute` gave, or a file to read.
+
     Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
     windows, and what the host did, are those of the real launches all the same.
 
@@ -153,6 +173,7 @@ def why(
     only these windows of each path, GPU and process, the first and the last counted from 0, or `SLOWEST`; the first
     ``skip`` are left out. Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
     """
+    attribution = attribute(attribution)
     windows, paths, chosen = choose_windows(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
     rows, picked = pick_windows(attribution.launched, windows, instances, skip)

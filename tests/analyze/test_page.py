@@ -397,7 +397,7 @@ def test_rows_split_by_device_say_which(trace: MakeTrace) -> None:
 @pytest.mark.parametrize("most", [20_000, 3])
 def test_memory_is_a_row_of_steps(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """From each change to the next; in columns, each with the most in it, where there are too many."""
-    monkeypatch.setattr("nsysprof.analyze.page_rows.MAX_STEPS", most)
+    monkeypatch.setattr(page_rows, "MAX_STEPS", most)
     path = trace(
         launch_kernel("k", (0, 1), (0, 10), id=1),
         allocate(9, 0xA, 64, id=2),

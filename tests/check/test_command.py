@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import nsysprof
+from nsysprof.analyze import files as analysis_files
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Done, Run, known_failure, runner
 from tests.kit.trace import Items, Range, launch_kernel
@@ -358,7 +359,7 @@ def test_growth_against_an_analysis_with_long_tables(
     folder = budget.parent / "run.analysis"
     slower = doctored(budget.parent, SLOWER)
     wanted = run(slower, budget.name, "--baseline", SHIPPED, "--json").out
-    monkeypatch.setattr("nsysprof.analyze.files.MAX_ROWS", 5)
+    monkeypatch.setattr(analysis_files, "MAX_ROWS", 5)
     assert run(SHIPPED, "--no-charts", command="analyze").code == 0
     for name in (None, "instances.csv"):
         if name:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from nsysprof import cli
+from nsysprof.analyze import files as analysis_files
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
@@ -282,7 +283,7 @@ def test_an_analysis_that_is_safe_for_spreadsheets_is_a_baseline(
     trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """`check --baseline` knows the calls of a range whose name got a quote, in `ranges.csv` too where it reads that."""
-    monkeypatch.setattr("nsysprof.analyze.files.MAX_ROWS", rows)
+    monkeypatch.setattr(analysis_files, "MAX_ROWS", rows)
     path = trace(*[
         item for at in (0, 1000)
         for item in (Range("=step", at, at + 100), launch_kernel("k", (at + 1, at + 2), (at + 3, at + 9), id=at + 1))

@@ -15,6 +15,7 @@ from nsysprof.core.text import (
     plural,
     quote_path,
     shorten,
+    shorten_all,
     shorten_both,
     visible,
 )
@@ -39,6 +40,18 @@ def test_two_names_stay_two(one: str, other: str, cut: type) -> None:
         assert short[0] != short[1]
         assert max(map(len, short)) <= most
         assert shorten_both(other, one, most, cut)[0] != short[0] or short[0].endswith("(base)")
+
+
+def test_labels_of_a_list_are_cut_where_they_are_alike() -> None:
+    """Long names that differ only in their middle show that part; those that differ anyway keep both ends."""
+    layers = [f"model.decoder.block.{number}.attention.self.projection.output" for number in range(12)]
+    short = shorten_all([*layers, "x" * 60, "head"], 24)
+    assert len(set(short)) == 14
+    assert short[3].startswith("…")
+    assert ".3." in short[3]
+    assert short[-1] == "head"
+    assert max(map(len, short)) <= 24
+    assert shorten_all(layers[:1], 24) == [shorten(layers[0], 24)]
 
 
 def test_a_name_that_fits_stays_whole() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nsysprof import NsysprofError, attribute, break_down, cli, open_report, read_tables
-from nsysprof.export.source import export_source
+from nsysprof.analyze.record_source import record_source
 from tests.conftest import MakeTrace
 from tests.kit.parquet_export import parquet_export
 from tests.kit.trace import (
@@ -325,7 +325,7 @@ def test_a_report_that_changes_before_it_is_exported_is_refused(trace: MakeTrace
         breakdown = break_down(attribute(read_tables(report)))
         shutil.copyfile(trace(*program()[:40], duration=END), path)
         with pytest.raises(NsysprofError, match="was changed while it was read"):
-            export_source(breakdown)
+            record_source(breakdown)
 
 
 # ---- values that make no sense

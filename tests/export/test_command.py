@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 import nsysprof
+from nsysprof.analyze.records import TABLES
 from nsysprof.errors import NsysprofError
-from nsysprof.export.tables import TABLES
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Run, known_failure, runner
 from tests.kit.perfetto_trace import Slice, read_trace

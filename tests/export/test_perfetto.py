@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.export import perfetto
 from nsysprof.export.export import write_export
-from nsysprof.export.source import ExportSource, export_source
 from nsysprof.export.tracks import stream_ranges
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
@@ -41,13 +41,13 @@ TRACES = Path(__file__).parents[2] / "traces"
 OP_CATEGORIES = ("kernel", "memcpy", "memset", "graph", "migration")
 
 
-def source_of(path: Path, threads: str = "follow") -> ExportSource:
+def source_of(path: Path, threads: str = "follow") -> RecordSource:
     """What is exported of a report, whose file is closed again."""
     with open_report(path) as report:
-        return export_source(break_down(attribute(report, threads)))
+        return record_source(break_down(attribute(report, threads)))
 
 
-def written(source: ExportSource, folder: Path) -> ReadTrace:
+def written(source: RecordSource, folder: Path) -> ReadTrace:
     """The trace of a report, read back."""
     return read_trace(write_export(source, "perfetto", folder / "out.pftrace", force=True))
 
@@ -71,7 +71,7 @@ def split_ranges(trace: ReadTrace) -> tuple[list[Slice], list[Slice]]:
     return sorted(host, key=lambda each: each.args["range"]), projected
 
 
-def checked(source: ExportSource, trace: ReadTrace) -> None:
+def checked(source: RecordSource, trace: ReadTrace) -> None:
     """Assert what holds for the trace of any report; `read_trace` has asserted that slices nest."""
     offset = trace.about["nsysprof.time_offset_ns"]
     assert isinstance(offset, int)
@@ -82,7 +82,7 @@ def checked(source: ExportSource, trace: ReadTrace) -> None:
     _check_counters(source, trace, offset)
 
 
-def _check_ops(source: ExportSource, trace: ReadTrace, offset: int) -> None:
+def _check_ops(source: RecordSource, trace: ReadTrace, offset: int) -> None:
     ops, found = source.trace.ops, ops_of(trace)
     assert [each.args["op"] for each in found] == list(range(len(ops)))
     assert [each.start - offset for each in found] == ops.start.tolist()
@@ -105,7 +105,7 @@ def _duration(each: Slice) -> int:
     return int(each.args.get("duration_ns", each.end - each.start))
 
 
-def _check_calls_and_flows(source: ExportSource, trace: ReadTrace, offset: int) -> None:
+def _check_calls_and_flows(source: RecordSource, trace: ReadTrace, offset: int) -> None:
     calls, launches = trace.slices("cuda"), source.trace.launches
     assert len(calls) == len(source.calls)
     assert Counter(each.name for each in calls) == Counter(
@@ -127,7 +127,7 @@ def _check_calls_and_flows(source: ExportSource, trace: ReadTrace, offset: int) 
     assert set(linked) <= set(range(len(launches)))
 
 
-def _check_ranges(source: ExportSource, trace: ReadTrace, offset: int) -> None:
+def _check_ranges(source: RecordSource, trace: ReadTrace, offset: int) -> None:
     ranges, paths = source.trace.ranges, source.breakdown.paths
     found, _ = split_ranges(trace)
     assert [each.args["range"] for each in found] == list(range(len(ranges)))
@@ -141,7 +141,7 @@ def _check_ranges(source: ExportSource, trace: ReadTrace, offset: int) -> None:
     _check_nesting(source, found)
 
 
-def _check_nesting(source: ExportSource, found: list[Slice]) -> None:
+def _check_nesting(source: RecordSource, found: list[Slice]) -> None:
     """What is drawn inside a range is inside it on the host."""
     parent = source.breakdown.attribution.parent
     for each in found:
@@ -149,7 +149,7 @@ def _check_nesting(source: ExportSource, found: list[Slice]) -> None:
             assert each.around.args["range"] == parent[int(each.args["range"])]
 
 
-def _check_projections(source: ExportSource, trace: ReadTrace, offset: int) -> None:
+def _check_projections(source: RecordSource, trace: ReadTrace, offset: int) -> None:
     """Over its streams a range has what it has in all."""
     _, found = split_ranges(trace)
     _check_nesting(source, found)
@@ -169,7 +169,7 @@ def _check_projections(source: ExportSource, trace: ReadTrace, offset: int) -> N
             assert mine[0].args["busy_ns"] == inside.busy_ns[row]
 
 
-def _check_counters(source: ExportSource, trace: ReadTrace, offset: int) -> None:
+def _check_counters(source: RecordSource, trace: ReadTrace, offset: int) -> None:
     """The kernels in flight, added up over time, are the kernels' durations, and in the end none is left."""
     ops = source.trace.ops
     kernels = ops.kind == 0

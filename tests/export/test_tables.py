@@ -12,12 +12,12 @@ import pytest
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.record_source import RecordSource, record_source
+from nsysprof.analyze.records import OPS, TABLES, record_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.export import table_files
 from nsysprof.export.export import write_export
-from nsysprof.export.source import ExportSource, export_source
-from nsysprof.export.tables import OPS, TABLES, export_tables
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
@@ -30,13 +30,13 @@ NULLABLE = {"stream", "launch", "correlation", "owner", "parent", "first_op_ns",
 SHAPE = {f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"}
 
 
-def source_of(path: Path, threads: str = "follow") -> ExportSource:
+def source_of(path: Path, threads: str = "follow") -> RecordSource:
     """What is exported of a report, whose file is closed again."""
     with open_report(path) as report:
-        return export_source(break_down(attribute(report, threads)))
+        return record_source(break_down(attribute(report, threads)))
 
 
-def parquet(source: ExportSource, folder: Path) -> dict[str, pd.DataFrame]:
+def parquet(source: RecordSource, folder: Path) -> dict[str, pd.DataFrame]:
     """The tables of a report, written as Parquet and read with pandas; whole numbers stay whole."""
     written = write_export(source, "parquet", folder / "out")
     assert sorted(file.name for file in written.iterdir()) == sorted(
@@ -48,7 +48,7 @@ def parquet(source: ExportSource, folder: Path) -> dict[str, pd.DataFrame]:
     }
 
 
-def checked(source: ExportSource, tables: dict[str, pd.DataFrame]) -> None:
+def checked(source: RecordSource, tables: dict[str, pd.DataFrame]) -> None:
     """Assert what holds for the tables of any report."""
     ops, launches, ranges, instances = tables.values()
     breakdown = source.breakdown
@@ -277,7 +277,7 @@ def test_pyarrow_that_is_missing(trace: MakeTrace, tmp_path: Path, monkeypatch: 
 
 def test_every_column_is_documented_and_made(trace: MakeTrace) -> None:
     """The documentation is the list of columns, in their order."""
-    tables = export_tables(source_of(trace(*random_report(3))))
+    tables = record_tables(source_of(trace(*random_report(3))))
     assert [table.declared for table in tables] == list(TABLES)
     for table in tables:
         assert list(table.columns(slice(0, 5))) == table.declared.names

@@ -19,10 +19,10 @@ import typer
 
 import nsysprof
 from nsysprof import cli
+from nsysprof.analyze.records import INSTANCES, OPS
 from nsysprof.check import budget as budget_module
 from nsysprof.check.budget import read_budget
 from nsysprof.counters.text import counters_summary
-from nsysprof.export.tables import INSTANCES, OPS
 from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.steps.files import steps_document
@@ -152,7 +152,7 @@ def test_the_block_below_a_command_is_what_it_prints(
 ) -> None:
     """Each line of a block of text is printed by the command in the block above it, in that order."""
     arguments = shlex.split(command)[1:]
-    if arguments[0] in ("analyze", "compare", "fleet", "forecast", "steps", "why"):
+    if arguments[0] in ("analyze", "compare", "fleet", "steps", "why"):
         arguments += ["--no-charts", "-o", str(tmp_path / "out")]
     if arguments[0] == "fleet":
         pytest.importorskip("distributed")
@@ -253,7 +253,6 @@ SECTIONS = {
     "compare": ("compare", "", ""),
     "why": ("why", "", ""),
     "steps": ("steps", "", ""),
-    "forecast": ("forecast", "", ""),
     "counters": ("counters", "", ""),
     "check": ("check", "", ""),
     "bench": ("bench", "", "## bench diff"),
@@ -329,7 +328,7 @@ def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(example, "docs/python.md", "exec"), names)
     [column] = re.findall(r"`(breakdown\.columns[^`]*)`", PAGES["python"])
     assert isinstance(eval(column, names), np.ndarray)
-    shown = re.findall(r"^(breakdown\.\w+)", example, re.M)
+    shown = re.findall(r"^(breakdown\.\w+)  # pandas", example, re.M)
     assert len(shown) >= 3
     for expression in shown:
         frame = eval(expression, names)

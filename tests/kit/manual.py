@@ -117,7 +117,9 @@ def declared_tables() -> dict[str, list[Table]]:
         for value in vars(importlib.import_module(module)).values():
             if isinstance(value, Table) and id(value) not in seen:
                 seen.add(id(value))
-                found.setdefault(module.split(".")[1], []).append(value)
+                # what an export writes are the records of an analysis
+                room = "export" if module == "nsysprof.analyze.records" else module.split(".")[1]
+                found.setdefault(room, []).append(value)
     return found
 
 

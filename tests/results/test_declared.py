@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nsysprof.analyze import records as export
 from nsysprof.analyze import tables as analyze
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.analyze.files import write_tables
@@ -14,7 +15,6 @@ from nsysprof.bench import tables as bench
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import GAPS, MEASURED, write_gaps
 from nsysprof.counters.tables import COUNTERS
-from nsysprof.export import tables as export
 from nsysprof.fleet import tables as fleet
 from nsysprof.formats.counters import CounterCells
 from nsysprof.results.table import Table, table

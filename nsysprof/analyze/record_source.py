@@ -17,7 +17,7 @@ from nsysprof.why.instance import PathPieces
 
 
 @dataclass(frozen=True)
-class ExportSource:
+class RecordSource:
     """A breakdown with the details of its report.
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
@@ -55,7 +55,7 @@ class ExportSource:
         return taken
 
 
-def export_source(breakdown: Breakdown, progress: Progress | None = None) -> ExportSource:
+def record_source(breakdown: Breakdown, progress: Progress | None = None) -> RecordSource:
     """Read what exports need of the report that was broken down whole; it must still be open.
 
     Raises `NsysprofError` where the file turns out to be damaged.
@@ -67,4 +67,4 @@ def export_source(breakdown: Breakdown, progress: Progress | None = None) -> Exp
     launches = trace.launches
     path = np.append(breakdown.paths.of, np.int32(-1))[attribution.owner]
     call = calls.find(trace.threads[launches.thread], launches.start, launches.end)
-    return ExportSource(breakdown, details, calls, call, path)
+    return RecordSource(breakdown, details, calls, call, path)

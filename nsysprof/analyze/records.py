@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze import tables as analyze
+from nsysprof.analyze.record_source import RecordSource
 from nsysprof.analyze.tables import InstanceRows, instance_columns
 from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
 from nsysprof.attribution.paths import instance_numbers
 from nsysprof.attribution.split import device_labels
 from nsysprof.core.columns import Texts
-from nsysprof.export.source import ExportSource
 from nsysprof.results.table import Table, table
 from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import pid_of, tid_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
 
@@ -137,22 +140,41 @@ class Column:
 
 
 @dataclass(frozen=True)
-class ExportTable:
+class RecordTable:
     """A table that is made some rows at a time: ``columns(slice)`` has the columns that are ``declared``, in order."""
 
     declared: Table
     rows: int
     columns: Callable[[slice], dict[str, Column]]
 
+    def frame(self) -> pd.DataFrame:
+        """All rows as a frame of pandas: texts as categories, whole numbers without a value as missing."""
+        import pandas as pd  # noqa: PLC0415 (slow to import)
 
-def export_tables(source: ExportSource) -> list[ExportTable]:
+        def values(column: Column) -> Any:
+            if column.texts is not None:
+                texts = list(dict.fromkeys(column.texts))
+                place = {text: at for at, text in enumerate(texts)}
+                code = np.array([*(place[text] for text in column.texts), -1], np.int32)
+                return pd.Categorical.from_codes(
+                    code[np.maximum(column.values.astype(np.int64), -1)], pd.Index(texts)
+                )
+            if column.absent is None:
+                return column.values
+            return pd.arrays.IntegerArray(column.values.astype(np.int64), column.absent.copy())
+
+        columns = self.columns(slice(0, self.rows))
+        return pd.DataFrame({name: values(columns[name]) for name in self.declared.names})
+
+
+def record_tables(source: RecordSource) -> list[RecordTable]:
     """Make the `TABLES` of a report. Nothing is computed before rows are asked for, but for sums over launches."""
     trace = source.trace
     return [
-        ExportTable(OPS, len(trace.ops), _ops(source)),
-        ExportTable(LAUNCHES, len(trace.launches), _launches(source)),
-        ExportTable(RANGES, len(source.breakdown.ranges), _ranges(source)),
-        ExportTable(INSTANCES, len(trace.ranges), _instances(source)),
+        RecordTable(OPS, len(trace.ops), _ops(source)),
+        RecordTable(LAUNCHES, len(trace.launches), _launches(source)),
+        RecordTable(RANGES, len(source.breakdown.ranges), _ranges(source)),
+        RecordTable(INSTANCES, len(trace.ranges), _instances(source)),
     ]
 
 
@@ -165,12 +187,12 @@ def _id(values: NDArray[np.integer]) -> Column:
     return _optional(values, values >= 0)
 
 
-def _paths(source: ExportSource, path: NDArray[np.int32]) -> dict[str, Column]:
+def _paths(source: RecordSource, path: NDArray[np.int32]) -> dict[str, Column]:
     breakdown = source.breakdown
     return {"path": Column(path, breakdown.path_texts), "merged_path": Column(path, breakdown.merged_texts)}
 
 
-def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
+def _ops(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
     breakdown, trace, details = source.breakdown, source.trace, source.details
     attribution, ops, size = breakdown.attribution, trace.ops, trace.copy_sizes()
     labels = device_labels(trace)
@@ -226,7 +248,7 @@ def _ops(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     return columns
 
 
-def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
+def _launches(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
     attribution, trace, calls = source.breakdown.attribution, source.trace, source.calls
     launches, ops = trace.launches, trace.ops
     known = np.flatnonzero(ops.launch >= 0)
@@ -265,7 +287,7 @@ def _launches(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
     return columns
 
 
-def _ranges(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
+def _ranges(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
     breakdown = source.breakdown
     frame, paths = breakdown.ranges, breakdown.paths
 
@@ -290,7 +312,7 @@ def _column(values: NDArray[Any]) -> Column:
     return Column(coded, list(codes))
 
 
-def _instances(source: ExportSource) -> Callable[[slice], dict[str, Column]]:
+def _instances(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
     breakdown, trace = source.breakdown, source.trace
     attribution, ranges, paths = breakdown.attribution, trace.ranges, breakdown.paths
     inside = attribution.inclusive

@@ -1,0 +1,51 @@
+"""Which of many ranks is slow, and who waits for whom, in one call: reports one after the other, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.fleet.answer import Fleet, fleet_answer
+from nsysprof.fleet.examine import ReportTask, examine_report
+from nsysprof.fleet.identity import rank_pattern
+from nsysprof.fleet.inputs import find_reports
+from nsysprof.fleet.range_iterations import Choice
+
+File = str | os.PathLike[str]
+
+
+def fleet(
+    reports: File | Sequence[File],
+    *,
+    per: str | None = None,
+    skip: int = 0,
+    merge: Sequence[str] = DEFAULT_MERGE,
+    rank_from: str | None = None,
+    threads: str = "follow",
+    graphs: str = "launched",
+    ranges: str = "auto",
+    rules: str | None = None,
+) -> Fleet:
+    """Compare the ranks of one run; ``reports`` are files, folders or globs, as the command ``fleet`` takes them.
+
+    ``per`` is a glob of the ranges that are iterations, ``skip`` leaves out the first of them, ``rank_from`` says where
+    in a name its rank stands, and the others are those of `analyze`. Reports that cannot be read are the ``failures``
+    of the answer. Raises `NsysprofError` where nothing is named or none can be read. The command does the same with
+    many processes.
+    """
+    names = [reports] if isinstance(reports, str | os.PathLike) else reports
+    files, _ = find_reports([os.fspath(name) for name in names])
+    choice = Choice(per, tuple(merge), skip)
+    tasks = (ReportTask(file, choice, threads, rules, None, None, graphs, ranges) for file in files)
+    options = {
+        "per": per,
+        "merge": list(merge),
+        "skip": skip,
+        "threads": threads,
+        "graphs": graphs,
+        "ranges": ranges,
+        "rank_from": rank_from,
+    }
+    pattern = rank_pattern(rank_from) if rank_from is not None else None
+    return fleet_answer([examine_report(task) for task in tasks], rank_from=pattern, options=options)
