@@ -23,11 +23,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # of the kit of the tests
 
 import nsysprof  # noqa: E402
+from nsysprof.charts.chart import save_charts  # noqa: E402
+from nsysprof.steps.charts import CHARTS  # noqa: E402
 from tests.kit.program import MS, US, Program  # noqa: E402
 from tests.kit.trace import write  # noqa: E402
 
 STEPS, REPORTS, SEED = 300, 4, 19
-STEP_NS = 1_150 * US  # what a step takes without noise, about
+STEP_NS = 1_040 * US  # what a step takes without noise, about
 DOSES = (0.05, 0.1, 0.3, 1.0)  # of a step
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KINDS = {
@@ -92,8 +94,8 @@ def program(planted: dict[int, tuple[str, int]], noise: np.ndarray, random: np.r
     return made
 
 
-def rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """A row per planted step, and one per step that was called slow and has nothing planted."""
+def rows(folder: Path, picture: Path) -> Iterator[dict[str, Any]]:
+    """A row per planted step, and one per step that was called slow and has nothing planted; draws the first report."""
     for name, noise in NOISES.items():
         for number in range(REPORTS):
             random = np.random.default_rng([SEED, number, len(name)])
@@ -101,12 +103,14 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
             doses = [(kind, dose) for kind in KINDS for dose in DOSES]
             planted = dict(zip(places, doses, strict=True))
             of_steps = {step: (kind, round(dose * STEP_NS)) for step, (kind, dose) in planted.items()}
-            path = folder / f"{number}.sqlite"
+            path = folder / f"planted-{number}.sqlite"
             path.unlink(missing_ok=True)
             write(path, program(of_steps, noise(random), random).items)
             with nsysprof.open_report(path) as report:
                 answer = nsysprof.steps(nsysprof.attribute(report))
             [chain], judged = answer.chains, answer.steps
+            if not number and name == next(iter(NOISES)):
+                save_charts(CHARTS, answer, picture)
             limit = chain.judgement.limit
             slow = judged[judged["class"] == "slow"].set_index("step")
             for step, (kind, dose) in sorted(planted.items()):
@@ -137,7 +141,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        table = pd.DataFrame(rows(Path(folder)))
+        table = pd.DataFrame(rows(Path(folder), options.output))
     real = pd.DataFrame(shipped())
     table.to_csv(options.output / "planted.csv", index=False, float_format="%.3g")
     real.to_csv(options.output / "shipped.csv", index=False)

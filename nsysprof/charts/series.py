@@ -31,6 +31,7 @@ _LEFT, _WIDE, _APART, _SIDE = 0.75, 9.6, 0.12, WIDTH - MARGIN - 0.75 - 9.6 - 0.1
 _ONE, _SEVERAL, _AXIS, _TITLE = 4.2, 2.5, 0.62, 0.34
 _LOGARITHMIC = 6.0  # times the lowest level: times that go further up have a logarithmic axis
 _BINS = 60
+_MOST_AVOIDED = 600  # typical steps that names keep off
 _LEAST_BAR = 0.02  # of the width, so that a single step shows
 
 
@@ -90,7 +91,7 @@ def _draw_points(axes: Axes, panel: SeriesPanel) -> None:
     places = Places(*size_of(axes))
     marks = [around(inches(axes, x, y), 0.05) for x, y, *_ in panel.names]
     places.mark(*marks)
-    odd = np.flatnonzero(panel.colour > 0)
+    odd = np.flatnonzero((panel.colour > 0) | (len(panel.x) <= _MOST_AVOIDED))
     level = np.interp(np.linspace(0, float(panel.x.max()), 200), *panel.level)
     lines = zip(np.linspace(0, float(panel.x.max()), 200), level, strict=True)
     points = [*zip(panel.x[odd], panel.y[odd], strict=True), *lines]

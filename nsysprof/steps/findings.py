@@ -63,7 +63,7 @@ def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
         what = join_words_of(cause, culprit)
         amount = f"+{format_ns(excess)}"
         if of_it < _MOST_OF_IT * excess:
-            amount += f" each, of which {format_ns(of_it)}"
+            amount += f"{' each' * (len(rows) > 1)}, of which {format_ns(of_it)}"
         ratio = float((rows["span_ns"] / rows["typical_ns"]).median())
         count, total = len(rows), len(chain.of(code))
         text = (
@@ -112,9 +112,21 @@ def _numbers(steps: Sequence[int]) -> str:
 def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     """What is no slow step: changes, drift, numbers in names, warm-up, the clock."""
     place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
-    for at, by in judged.changes:
+    for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
         text = f"from step {at:,} on steps take {by:.2f} times as long as before"
-        yield Finding(*place, "change", text, steps=[at])
+        frame = excess.frame(answer.facts)
+        added = frame.groupby(["cause", "culprit"], as_index=False)["delta_ns"].sum()
+        cause, culprit, ns = "", "", 0.0
+        if len(added):
+            most = added.iloc[int((added["delta_ns"] * (1 if by > 1 else -1)).to_numpy().argmax())]
+            cause, culprit, ns = (
+                str(most["cause"]),
+                str(most["culprit"]),
+                most["delta_ns"] / frame["step"].nunique(),
+            )
+            what = join_words_of(cause, one_line(culprit, _NAME))
+            text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}"
+        yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
         word = "longer" if judged.drift > 0 else "shorter"
         text = f"steps drift: those of the second half take {format_share(abs(judged.drift))} {word}"

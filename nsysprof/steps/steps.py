@@ -22,7 +22,7 @@ from nsysprof.kernels.classify import Rules, classify, load_rules
 from nsysprof.results.table import TextTable
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
-from nsysprof.steps.ledger import MAX_EXPLAINED, Excess, excess_of, same_for_all_kernels
+from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.windows import Windows, gpu_lines, gpu_windows
@@ -38,7 +38,7 @@ class Chain:
     """The steps of a path, one after the other on a GPU, of one process; rows of `Steps.steps`.
 
     ``span`` their times in ns, ``judgement`` what these show, ``fit`` what numbers in their names explain; ``excess``
-    accounts for those that are not typical.
+    accounts for those that are not typical, ``changed`` at each change for typical steps behind it.
     """
 
     path: str
@@ -49,6 +49,7 @@ class Chain:
     judgement: Judgement
     fit: Fit | None
     excess: Excess
+    changed: tuple[Excess, ...] = ()
 
     def of(self, *classes: int) -> NDArray[np.intp]:
         """The numbers of the steps of some classes."""
@@ -70,10 +71,11 @@ class Steps(Shown):
     """Which steps of a report were slow, and why: `steps.csv` as ``steps``, ``ledger`` as `tables.LEDGER` has it.
 
     ``chains`` are the steps of each path, GPU and process. ``chosen`` says how ranges were chosen where nobody named
-    them, ``left_out`` how many instances have no GPU work, or no time of their own.
+    them, ``left_out`` how many instances have no GPU work, or no time of their own; the rest was made from ``facts``.
     """
 
     attribution: Attribution
+    facts: Facts
     chains: tuple[Chain, ...]
     steps: pd.DataFrame
     ledger: pd.DataFrame
@@ -215,7 +217,7 @@ def _answer(
         steps.append(_frame(facts, mine, chain, before[rows], [names[each] for each in code[rows].tolist()]))
         ledgers.append(chain.excess.frame(facts).assign(path=chain.path, gpu=chain.gpu, pid=chain.pid))
     frame, ledger = _joined(steps, STEPS.names), _joined(ledgers, LEDGER.names)
-    return Steps(facts.attribution, tuple(chains), frame, ledger, chosen, left_out)
+    return Steps(facts.attribution, facts, tuple(chains), frame, ledger, chosen, left_out)
 
 
 def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -240,7 +242,18 @@ def _explained(
     excess = excess_of(facts, windows, odd, np.flatnonzero(judged.of == TYPICAL), level)
     clock = odd[same_for_all_kernels(excess, odd) & np.isin(judged.of[odd], SLOW_ONES)]
     judged.of[clock] = CLOCK
-    return Chain(path, int(windows.gpu[0]), pid, rows, span, judged, fit, excess)
+    changed = tuple(_changed(facts, windows, judged, at) for at, _ in judged.changes)
+    return Chain(path, int(windows.gpu[0]), pid, rows, span, judged, fit, excess, changed)
+
+
+def _changed(facts: Facts, windows: Windows, judged: Judgement, at: int) -> Excess:
+    """The typical steps behind a change, each compared with those before it."""
+    typical = np.flatnonzero(judged.of == TYPICAL)
+    others = [0, *(step for step, _ in judged.changes), len(windows)]
+    low, high = max(step for step in others if step < at), min(step for step in others if step > at)
+    before = typical[(typical >= low) & (typical < at)]
+    behind = typical[(typical >= at) & (typical < high)]
+    return excess_of(facts, windows, behind[:NEAR], before[-NEAR:], None)
 
 
 def _frame(facts: Facts, windows: Windows, chain: Chain, before: Ints, names: Sequence[str]) -> pd.DataFrame:

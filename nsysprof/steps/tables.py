@@ -8,7 +8,7 @@ _PLACE = {
     "path": Column("path", "merged path of the range", head="range"),
     "gpu": Column("gpu", "number of the GPU in the report, -1 without GPU work", cell=str, align="r"),
     "pid": Column("pid", "process", cell=str, align="r"),
-    "step": Column("step", "number of the step, from 0, on that GPU in that process", cell=str, align="r"),
+    "step": Column("step", "number of the step, from 0, on that GPU in that process", cell=str, align="l"),
 }
 _NAMED = {
     "cause": "what most of the excess is, as in why.csv",

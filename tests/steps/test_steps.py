@@ -169,6 +169,15 @@ def test_every_so_many_steps(trace: MakeTrace) -> None:
     assert first.text.startswith("one step in 20 is slow: +2.00 ms host, nanosleep in data")
 
 
+def test_a_change_says_what_changed(trace: MakeTrace) -> None:
+    """From step 50 on each step sleeps for 2 ms: one change, no slow step, and the sleep is named."""
+    answer = steps_of(trace(*program(dict.fromkeys(range(50, 120), "sleep"), 120).items))
+    [found] = findings(answer)
+    assert (found.kind, found.steps, found.culprit) == ("change", [50], "nanosleep in data")
+    assert found.text.startswith("from step 50 on steps take 3.")
+    assert found.text.endswith("times as long as before, most of all +2.00 ms host, nanosleep in data")
+
+
 def test_side_streams_move_no_end(trace: MakeTrace) -> None:
     """A copy of 2 ms to the host, in a stream of its own, begins in step 10 and ends in step 12: all are typical."""
     made = Program()
