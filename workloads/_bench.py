@@ -3,8 +3,10 @@
     python workloads/_bench.py POINTS WORKLOAD.py
 
 POINTS is the file that holds the plan and grows by a line for everything that is measured, see `_bench_points.py`. What
-is measured there already is not measured again. The exit code is 0 when nothing is left to do, 75 when the process has
-to be started anew because CUDA is broken in it, 1 when it cannot go on, and 130 when it was interrupted.
+is measured there already is not measured again. Where the plan asks for several runs, each is a process of its own,
+because how fast a call is differs from process to process. The exit code is 0 when nothing is left to do, 75 when a
+process has to be started anew, for the next run or because CUDA is broken in this one, 1 when it cannot go on, and 130
+when it was interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -72,25 +75,26 @@ def _sweep(path: Path, workload: Workload) -> int:
     from _bench_check import BrokenError, setting_of
 
     set_precision(deterministic=bool(progress.plan.get("deterministic")))
-    watch = _start(path, progress)
-    configurations = progress.plan["configurations"]
+    runs = range(progress.runs)
+    run = next((each for each in runs if progress.left(each)), runs[-1])
+    left = progress.left(run)
+    watch = _start(path, progress, run, [each["id"] for each in left])
+    before = len(progress.plan["configurations"]) - len(left) if run == 0 else 0
+    prefix = f"run {run + 1} of {len(runs)} " if len(runs) > 1 else ""
     try:
-        for number, configuration in enumerate(configurations, 1):
-            left = [
-                name for name in configuration["backends"] if (configuration["id"], name) not in progress.done
-            ]
-            if left:
-                print(f"[{number}/{len(configurations)}] {configuration['id']}", flush=True)
-                setting = setting_of(workload, progress.plan, {**configuration, "backends": left}, watch)
-                _measure(path, progress, setting)
+        for number, configuration in enumerate(left, before + 1):
+            print(f"{prefix}[{number}/{before + len(left)}] {configuration['id']}", flush=True)
+            _measure(path, progress, setting_of(workload, progress.plan, configuration, watch, run))
     except BrokenError as error:
         print(f"starting anew: {error}", flush=True)
+        return START_ANEW
+    if run < runs[-1]:
         return START_ANEW
     _bench_points.append(path, "done")
     return 0
 
 
-def _start(path: Path, progress: Progress) -> GpuWatch | None:
+def _start(path: Path, progress: Progress, run: int, order: Sequence[str]) -> GpuWatch | None:
     """Write what is measured on, or hold it against what was; and measure the peaks, if asked to."""
     from _bench_nvml import RULE, watch_gpu
     from _bench_peaks import describe_peaks, peaks
@@ -104,7 +108,8 @@ def _start(path: Path, progress: Progress) -> GpuWatch | None:
         )
     watched = {"answers": watch is not None, "reason": why}
     rules = {**_RULES, "throttled": RULE}
-    _bench_points.append(path, "start", environment=here, gpu_watch=watched, rules=rules)
+    about = {"environment": here, "gpu_watch": watched, "rules": rules}
+    _bench_points.append(path, "start", **about, run=run, order=list(order))
     if progress.measure_peaks and not progress.peaks:
         found = peaks(device)
         print(describe_peaks(found), flush=True)
@@ -146,6 +151,10 @@ def _measure(path: Path, progress: Progress, setting: Setting) -> None:
     """Measure what is left of a configuration, and write a point for each of its backends."""
     from _bench_check import fitting
 
+    if setting.run:
+        for group, found, why in _as_before(progress, setting):
+            _sampled(path, setting, group, found, why)
+        return
     checked, held = _checked(path, progress, setting)
     alone = {name for name in held if (setting.id, name) in progress.alone}
     crowded: list[str] = []
@@ -154,6 +163,23 @@ def _measure(path: Path, progress: Progress, setting: Setting) -> None:
         crowded += _sampled(path, setting, group, checked, why if len(held) > 1 and len(group) == 1 else None)
     for name in crowded:
         _sampled(path, setting, [name], checked, _CROWDED)
+
+
+def _as_before(
+    progress: Progress, setting: Setting
+) -> list[tuple[list[str], dict[str, Mapping[str, Any]], str | None]]:
+    """Who is sampled together in a later run, with what the first found of them: the same as there, in another order.
+
+    Outputs were checked and memory was counted in the first run; neither is done again.
+    """
+    groups: dict[frozenset[str], list[str]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in setting.configuration["backends"]:
+        found[name] = progress.first[setting.id, name]
+        groups.setdefault(frozenset([name, *found[name]["sampled_with"]]), []).append(name)
+    order = random.Random(f"{setting.plan['seed']} run {setting.run} {setting.id}")
+    shuffled = [order.sample(group, len(group)) for group in groups.values()]
+    return [(group, found, found[group[0]]["alone_reason"]) for group in shuffled]
 
 
 def _checked(

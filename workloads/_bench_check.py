@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class Setting:
     configuration: Mapping[str, Any]
     work: Work
     watch: GpuWatch | None
+    run: int = 0
 
     @property
     def id(self) -> str:
@@ -58,8 +60,10 @@ class Setting:
 
     @property
     def rule(self) -> Rule:
-        """When a sample is long enough, and when there are enough."""
-        return Rule(self.plan["samples"], self.plan["ci_width"], self.plan["min_sample_ns"])
+        """When a sample is long enough, and when there are enough: all runs together take the samples of the plan."""
+        runs, width = self.plan.get("runs") or 1, self.plan["ci_width"]
+        width = None if width is None else width * math.sqrt(runs)
+        return Rule(math.ceil(self.plan["samples"] / runs), width, self.plan["min_sample_ns"])
 
     def make(self, backend: str) -> Callable[[], Callable[..., Any]]:
         """What prepares a backend for this problem."""
@@ -71,7 +75,8 @@ class Setting:
     ) -> dict[str, Any]:
         """What is written of a backend, from its check and its samples."""
         configuration = {name: value for name, value in self.configuration.items() if name != "backends"}
-        return {"configuration": configuration, "backend": backend, **found, **samples}
+        named = {"configuration": configuration, "backend": backend}
+        return {**named, **found, **samples, "run": self.run}
 
     def refused(self, backend: str, status: str, reason: str) -> dict[str, Any]:
         """What is written of a backend that was not even tried."""
@@ -91,11 +96,15 @@ def case_of(plan: Mapping[str, Any], configuration: Mapping[str, Any]) -> Case:
 
 
 def setting_of(
-    workload: Workload, plan: Mapping[str, Any], configuration: Mapping[str, Any], watch: GpuWatch | None
+    workload: Workload,
+    plan: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    watch: GpuWatch | None,
+    run: int = 0,
 ) -> Setting:
     """The problem of a configuration; its tensors are made when they are needed."""
     work = workload.prepare(case_of(plan, configuration))
-    return Setting(workload, plan, configuration, work, watch)
+    return Setting(workload, plan, configuration, work, watch, run)
 
 
 def check(

@@ -2,9 +2,9 @@
 
 The first line, which `nsysprof bench` writes, is ``{"kind": "sweep", "schema", "plan", "measure_peaks"}``. Then come
 
-    start    the environment of a process that measures, and the rules it keeps to
+    start    the environment of a process that measures, its run and order, and the rules it keeps to
     trying   the backends of one configuration that are at work from here on
-    point    what came out for one backend, see `_bench.py`
+    point    what came out for one backend in one run, see `_bench.py`
     auto     the backend that PyTorch picked by itself for a configuration, null where that could not be seen
     peaks    what the device reached in a large copy and in large products
     died     a process was killed while it tried what it said last; `nsysprof bench` writes this
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,17 +33,45 @@ _AGAIN = "nsysprof bench --force starts over"
 class Progress:
     """How far a sweep is; places are (id of the configuration, backend).
 
-    ``done`` have their point. ``alone`` were at work together when the process was killed, so that it is not known
-    which of them it was. ``killed`` was it for certain, with the reason.
+    ``done`` have their point in a run, ``first`` are the points of the first run. ``alone`` were at work together when
+    the process was killed, so that it is not known which of them it was. ``killed`` was it for certain, with the reason.
     """
 
     plan: Mapping[str, Any]
     measure_peaks: bool
     environment: Mapping[str, Any] | None = None
     peaks: bool = False
-    done: set[tuple[str, str]] = field(default_factory=set)
+    run: int = 0
+    done: set[tuple[int, str, str]] = field(default_factory=set)
+    first: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     alone: set[tuple[str, str]] = field(default_factory=set)
     killed: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """How many processes measure everything, one after the other."""
+        return int(self.plan.get("runs") or 1)
+
+    def left(self, run: int) -> list[dict[str, Any]]:
+        """The configurations of which backends are left to measure in a run, in its order, with these backends.
+
+        The order of every run is drawn anew where there are several. What the first run could not measure, no later one
+        tries.
+        """
+        configurations = list(self.plan["configurations"])
+        if self.runs > 1:
+            random.Random(f"{self.plan['seed']} run {run}").shuffle(configurations)
+        out = []
+        for each in configurations:
+            backends = [name for name in each["backends"] if (run, each["id"], name) not in self.done]
+            if run:
+                backends = [name for name in backends if self._was_measured(each["id"], name)]
+            if backends:
+                out.append({**each, "backends": backends})
+        return out
+
+    def _was_measured(self, configuration: str, backend: str) -> bool:
+        return self.first.get((configuration, backend), {}).get("status") == "measured"
 
 
 def read(path: Path) -> Progress:
@@ -69,15 +98,20 @@ def _account(
     """Take one line into account; returns what is being tried after it."""
     match line["kind"]:
         case "start":
+            progress.run = int(line.get("run", 0))
             progress.environment = progress.environment or line["environment"]
         case "trying":
             return [(line["configuration"], backend) for backend in line["backends"]]
         case "point":
-            progress.done.add((line["point"]["configuration"]["id"], line["point"]["backend"]))
+            point = line["point"]
+            place, run = (point["configuration"]["id"], point["backend"]), int(point.get("run", 0))
+            progress.done.add((run, *place))
+            if run == 0:
+                progress.first[place] = point
         case "peaks":
             progress.peaks = True
         case "died":
-            left = [place for place in trying if place not in progress.done]
+            left = [place for place in trying if (progress.run, *place) not in progress.done]
             if len(left) == 1:
                 progress.killed[left[0]] = line["reason"]
             progress.alone.update(left)

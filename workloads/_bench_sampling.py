@@ -61,9 +61,9 @@ def sample(
     complete, broken = False, None
     with _no_collections():
         try:
-            _sample_eager(setting, lives, clock)
+            _sample_eager(setting, lives, clock, checked)
             complete = True
-            _sample_graphs(setting, lives, clock)
+            _sample_graphs(setting, lives, clock, checked)
         except BrokenError as error:
             broken = error
     points, crowded = [], []
@@ -81,7 +81,9 @@ def sample(
     return points, crowded, broken
 
 
-def _sample_eager(setting: Setting, lives: Sequence[_Live], clock: CallClock) -> None:
+def _sample_eager(
+    setting: Setting, lives: Sequence[_Live], clock: CallClock, checked: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Put the backends on the device, warm them up, and sample them and their twins in turn."""
     for live in lives:
         backend = setting.workload.backends[live.backend]
@@ -92,6 +94,7 @@ def _sample_eager(setting: Setting, lives: Sequence[_Live], clock: CallClock) ->
                 Series(functools.partial(_timed, backend, clock.eager, live.step)) for _ in range(2)
             ]
             live.warmed = warm_up(live.eager[0], setting.rule)
+            _as_in_first_run(live.eager[0], checked[live.backend].get("calls_per_sample"))
             live.eager[1].calls_per_sample = live.eager[0].calls_per_sample
         except BackendError as error:
             live.fail(error)
@@ -108,7 +111,9 @@ def _sample_eager(setting: Setting, lives: Sequence[_Live], clock: CallClock) ->
     _rounds(setting, [series for live in lives for series in live.eager], "eager", failed)
 
 
-def _sample_graphs(setting: Setting, lives: Sequence[_Live], clock: CallClock) -> None:
+def _sample_graphs(
+    setting: Setting, lives: Sequence[_Live], clock: CallClock, checked: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Capture a call of each backend, and sample the replays in turn.
 
     Raises `BrokenError` at the end where a capture has failed: torch does not clean up after it, and the memory of what
@@ -130,6 +135,7 @@ def _sample_graphs(setting: Setting, lives: Sequence[_Live], clock: CallClock) -
                 graph = captured(live.step)
             live.graph = Series(functools.partial(_timed, backend, clock.replay, graph))
             warm_up(live.graph, setting.rule)
+            _as_in_first_run(live.graph, checked[live.backend].get("graph_calls_per_sample"))
         except BackendError as error:
             reason = _why(error)
         if reason:
@@ -159,8 +165,14 @@ def _rounds(
         state = setting.watch.read() if setting.watch else None
         return state, is_throttled(state)
 
+    seed = f"{setting.plan['seed']} {setting.id} {kind}" + (f" run {setting.run}" if setting.run else "")
     if series:
-        run_rounds(series, setting.rule, f"{setting.plan['seed']} {setting.id} {kind}", watch, failed)
+        run_rounds(series, setting.rule, seed, watch, failed)
+
+
+def _as_in_first_run(series: Series, calls: int | None) -> None:
+    """A sample of a later run is the mean of as many calls as one of the first."""
+    series.calls_per_sample = calls or series.calls_per_sample
 
 
 def _timed(backend: Backend, clock: Callable[[Any], float], what: Any) -> float:

@@ -51,7 +51,8 @@ class HowMeasured:
     """How every point of a sweep is measured; the same for all, and a part of the plan.
 
     ``ci_width``: stop before ``samples`` once the 95 % interval of the median is narrower than this part of it.
-    ``training``: what the mode of the workload makes of a call, such as forward and backward.
+    ``training``: what the mode of the workload makes of a call, such as forward and backward. ``runs``: how many
+    processes measure everything, which share the ``samples``.
     """
 
     device: str = "cuda"
@@ -63,6 +64,7 @@ class HowMeasured:
     warm_cache: bool = False
     graph: bool = True
     deterministic: bool = False
+    runs: int = 1
 
 
 _ALL = ("math", "flash", "efficient", "cudnn", "auto")
@@ -155,6 +157,7 @@ def bench_plan(
         "device": how.device,
         "seed": how.seed,
         **({about.mode.option: how.training} if about.mode else {}),
+        "runs": how.runs,
         "samples": how.samples,
         "ci_width": how.ci_width,
         "min_sample_ns": how.min_sample_ns,
@@ -256,7 +259,7 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
     points = job.partial / POINTS
     command = [sys.executable, str(workload_kit(job.program) / "_bench.py"), str(points), str(job.program)]
     while not sweep.done:
-        before = len(sweep.points) + sweep.deaths
+        before = sweep.kept + sweep.deaths
         ended = run_child(command, job.partial / LOG, echo)
         sweep = read_points(points, cut=True)
         if ended.code == INTERRUPTED:
@@ -273,7 +276,7 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
             sweep = read_points(points)
         elif ended.code not in (0, START_ANEW):
             raise _stopped(job, ended, sweep)
-        if not sweep.done and len(sweep.points) + sweep.deaths == before:
+        if not sweep.done and sweep.kept + sweep.deaths == before:
             raise _stopped(job, ended, sweep)
     return _document(job, sweep)
 
@@ -300,12 +303,13 @@ def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
         "rules": start.get("rules"),
         "peaks": sweep.peaks,
         "auto": sweep.auto,
-        "points": [sweep.points[place] for place in order],
+        "runs": sweep.runs,
+        "points": [sweep.merged(place) for place in order],
     }
 
 
 def _so_far(job: SweepJob, sweep: SweepFile) -> str:
-    return f"{len(sweep.points)} of {sweep.planned} points are kept in {job.partial}"
+    return f"{sweep.kept} of {sweep.planned} points are kept in {job.partial}"
 
 
 def _interrupted(job: SweepJob, code: int) -> NsysprofError:

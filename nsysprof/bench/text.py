@@ -30,7 +30,7 @@ from nsysprof.bench.words import (
     speedup_cell,
     tflops_cell,
 )
-from nsysprof.core.text import drop_repeats, join_first, one_line, visible
+from nsysprof.core.text import drop_repeats, join_first, one_line, plural, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import WIDTH, text_table
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
@@ -84,6 +84,13 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     how = [
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {plan['samples']} samples"
         f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
+        f"{plural(plan['runs'], 'run')}, each a process of its own: "
+        + (
+            f"{math.ceil(plan['samples'] / plan['runs'])} samples a run, in an order drawn anew;"
+            " outputs are checked and memory is counted in the first."
+            if plan["runs"] > 1
+            else "intervals tell what holds within this run (--runs 3: between runs)."
+        ),
         "Memory is about what one call needs at its peak, derived from the shapes.",
     ]
     too_large = [

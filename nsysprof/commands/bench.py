@@ -68,6 +68,12 @@ def bench(
         ),
     ] = None,
     device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
+    runs: Annotated[
+        int,
+        typer.Option(
+            metavar="K", min=1, max=1000, help="Processes that share the samples; 1 tells of that one alone."
+        ),
+    ] = 3,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -160,6 +166,7 @@ def bench(
         warm_cache=warm_cache,
         graph=graph,
         deterministic=calls.deterministic,
+        runs=runs,
     )
     modes = [name for name in ("backward", "train") if getattr(calls, name)]
     modes += [chosen.mode] if chosen and chosen.mode else []

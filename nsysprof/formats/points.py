@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
@@ -18,17 +18,28 @@ from nsysprof.errors import NsysprofError
 
 POINTS_SCHEMA = "nsysprof-bench-points/1"
 _START_OVER = "--force starts over"
+# The lists of a point by the beginning of their names: latencies, and what goes with each of them.
+_LISTS = {
+    "": ("throttled", "gpu", "order", "place_in_round"),
+    "aa_": ("aa_throttled",),
+    "graph_": ("graph_throttled",),
+}
 MAX_DIFFERENCES = 5
 
 
 @dataclass
 class SweepFile:
-    """What the file of a sweep holds so far. ``points`` by (id of the configuration, backend)."""
+    """What the file of a sweep holds so far. ``points`` of the first run, by (id of the configuration, backend).
+
+    ``again``: those of later runs, by run as well. ``runs``: run and order of every process that measured.
+    """
 
     head: dict[str, Any]
     start: dict[str, Any] | None = None
     peaks: dict[str, Any] | None = None
     points: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    again: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
     auto: dict[str, str | None] = field(default_factory=dict)
     trying: str | None = None
     failed: dict[str, Any] | None = None
@@ -37,8 +48,39 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """How many points the plan has."""
-        return sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
+        """How many points the plan has, in all runs together as far as the first could measure them."""
+        plan = self.head["plan"]
+        later = sum(point["status"] == "measured" for point in self.points.values())
+        once = sum(len(each["backends"]) for each in plan["configurations"])
+        return once + (once - len(self.points) + later) * ((plan.get("runs") or 1) - 1)
+
+    @property
+    def kept(self) -> int:
+        """How many of these there are."""
+        return len(self.points) + len(self.again)
+
+    def merged(self, place: tuple[str, str]) -> dict[str, Any]:
+        """The point of a place with the samples of all runs, and ``run``, ``aa_run``, ``graph_run`` of each sample.
+
+        All else is of the first run. ``run_reasons``: why there is nothing of a run.
+        """
+        first = self.points[place]
+        point = {name: value for name, value in first.items() if name != "run"}
+        parts = [(0, first), *((run, each) for (*at, run), each in self.again.items() if (*at,) == place)]
+        if first["status"] != "measured" or (self.head["plan"].get("runs") or 1) == 1:
+            return point
+        measured = [(run, each) for run, each in parts if each["status"] == "measured"]
+        for prefix, names in _LISTS.items():
+            latency = f"{prefix}latency_ns"
+            known = [(run, each) for run, each in measured if each.get(latency)]
+            for name in (latency, *names):
+                lists = [each.get(name) for _, each in known]
+                point[name] = None if None in lists or not lists else [one for each in lists for one in each]
+            point[f"{prefix}run"] = [run for run, each in known for _ in each[latency]]
+        gone = {
+            str(run): each["reason"] or each["status"] for run, each in parts if each["status"] != "measured"
+        }
+        return {**point, "run_reasons": gone}
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
@@ -137,6 +179,7 @@ class _Place(msgspec.Struct):
 class _Case(msgspec.Struct):
     configuration: _Place
     backend: str
+    run: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
 
 
 class _Planned(_Place):
@@ -166,12 +209,17 @@ def _take(sweep: SweepFile, line: dict[str, Any]) -> None:
     match line["kind"]:
         case "start":
             sweep.start = sweep.start or line
+            sweep.runs.append({name: line.get(name) for name in ("run", "order")})
             sweep.failed = None
         case "trying":
             sweep.trying = f"{' '.join(line['backends'])} at {line['configuration']}"
         case "point":
             point = line["point"]
-            sweep.points[point["configuration"]["id"], point["backend"]] = point
+            place, run = (point["configuration"]["id"], point["backend"]), point.get("run") or 0
+            if run:
+                sweep.again[*place, run] = point
+            else:
+                sweep.points[place] = point
         case "auto":
             sweep.auto[line["configuration"]] = line["backend"]
         case "peaks":

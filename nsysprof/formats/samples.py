@@ -35,6 +35,7 @@ from nsysprof.hardware.attention_cost import (
 )
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
+from nsysprof.statistics.summary import clock_step
 
 BENCH_SCHEMA = "nsysprof-bench/1"
 MEMORY_PARTS = ("before", "inputs", "outputs", "temporary", "peak")
@@ -47,6 +48,7 @@ KINDS: tuple[Kind, ...] = ("eager", "aa", "graph")
 _Duration = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]  # ns: from a picosecond to 30 years
 _Durations = list[_Duration] | None
 _Marks = list[bool] | None
+_Runs = list[Annotated[int, msgspec.Meta(ge=0, le=10_000)]] | None
 _Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]  # of a wrong output, which may be anything
 
 
@@ -75,6 +77,8 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     Latencies are in ns per call, with a mark for each that was taken while the GPU was throttled; `samples` are the
     others. ``graph_reason``: why there are none of CUDA graph replays; ``sampled_with``: those it took turns with.
+    ``eager_runs`` and the like: the run, that is the process, of each latency; None where there was one run.
+    ``run_reasons``: why there is nothing of a run, by its number.
     """
 
     shape: BenchShape
@@ -87,8 +91,13 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     eager_marks: _Marks = msgspec.field(name="throttled", default=None)
     aa_marks: _Marks = msgspec.field(name="aa_throttled", default=None)
     graph_marks: _Marks = msgspec.field(name="graph_throttled", default=None)
+    eager_runs: _Runs = msgspec.field(name="run", default=None)
+    aa_runs: _Runs = msgspec.field(name="aa_run", default=None)
+    graph_runs: _Runs = msgspec.field(name="graph_run", default=None)
+    run_reasons: dict[str, str] = {}
     gpu: list[GpuState | None] | None = None
     calls_per_sample: Count = 1
+    graph_calls_per_sample: Count | None = None
     graph_reason: str | None = None
     errors: dict[str, _Error | None] | None = None
     tolerance: Amount | None = None
@@ -126,6 +135,12 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
         values, throttled = self.sets[kind]
         return values[~throttled]
 
+    def by_run(self, kind: Kind) -> dict[int, Floats]:
+        """The latencies of a set that count, by run; one run where the file states none."""
+        runs = np.array(getattr(self, f"{kind}_runs") or [0] * len(self.sets[kind][0]), np.int64)
+        values, throttled = self.sets[kind]
+        return {int(run): values[(runs == run) & ~throttled] for run in np.unique(runs[~throttled])}
+
     @property
     def latency_ns(self) -> Floats:
         """The samples of calls."""
@@ -152,7 +167,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 # What a point has only where it was measured: a wrong result is no fast one.
 _OF_SAMPLES = {
     *("latency_ns", "aa_latency_ns", "graph_latency_ns", "throttled", "aa_throttled", "graph_throttled"),
-    *("gpu", "calls_per_sample"),
+    *("gpu", "calls_per_sample", "graph_calls_per_sample", "run", "aa_run", "graph_run"),
 }
 
 
@@ -182,6 +197,26 @@ class BenchSamples:
     def measured(self) -> list[BenchPoint]:
         """The points that have samples."""
         return [point for point in self.points if len(point.latency_ns)]
+
+    @cached_property
+    def runs(self) -> int:
+        """In how many runs, each a process of its own, samples were taken; 1 where the file states none."""
+        return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
+
+    @cached_property
+    def clock_step(self) -> int:
+        """The step of the clock that took the latencies, in ns; 0 where they show none."""
+        whole = [
+            values * calls
+            for point in self.measured
+            for kind, calls in (
+                ("eager", point.calls_per_sample),
+                ("aa", point.calls_per_sample),
+                ("graph", point.graph_calls_per_sample or 0),
+            )
+            if len(values := point.samples(kind))
+        ]
+        return clock_step(np.rint(np.concatenate(whole)).astype(np.int64)) if whole else 0
 
 
 class _Planned(msgspec.Struct):
@@ -330,8 +365,11 @@ def _point(
         raise NsysprofError(
             f"{where}: latency_ns: holds no sample although the point is measured", _MEASURE_AGAIN
         )
-    for kind, field in zip(KINDS, ("throttled", "aa_throttled", "graph_throttled"), strict=True):
-        _check_length(getattr(point, f"{kind}_marks"), getattr(point, kind), f"{where}: {field}")
+    for kind, prefix in zip(KINDS, ("", "aa_", "graph_"), strict=True):
+        for entries, field in (("marks", "throttled"), ("runs", "run")):
+            _check_length(
+                getattr(point, f"{kind}_{entries}"), getattr(point, kind), f"{where}: {prefix}{field}"
+            )
     _check_length(point.gpu, point.eager, f"{where}: gpu")
     return point
 
