@@ -33,8 +33,9 @@ _AGAIN = "nsysprof bench --force starts over"
 class Progress:
     """How far a sweep is; places are (id of the configuration, backend).
 
-    ``done`` have their point in a run, ``first`` are the points of the first run. ``alone`` were at work together when
-    the process was killed, so that it is not known which of them it was. ``killed`` was it for certain, with the reason.
+    ``done`` have their point, by run; ``first`` are the points of the first run. ``alone`` were at work together when
+    the process was killed, so that it is not known which of them it was. ``killed`` was it for certain, with the
+    reason.
     """
 
     plan: Mapping[str, Any]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
 
+from nsysprof.bench.rows import median_of, over_runs_of
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.statistics.contrast import (
@@ -16,10 +17,10 @@ from nsysprof.statistics.contrast import (
     NO_CLEAR_CHANGE,
     SLOWER,
     Rules,
-    contrast,
-    judge,
+    contrasts_over_runs,
     noise_of,
 )
+from nsysprof.statistics.runs import scope_of
 from nsysprof.statistics.summary import summarize
 
 MORE, LESS = "more", "less"
@@ -27,11 +28,13 @@ MORE, LESS = "more", "less"
 _SAME = ("workload", "device", "backward")
 MAX_DIFFERENCES = 6
 _METRICS = ("latency", "graph latency", "peak memory")
-_OF_CONTRAST = ("delta", "delta_word", "p", "adjusted_p", "verdict", "reason")
+_OF_CONTRAST = ("delta", "delta_word", "p", "adjusted_p", "verdict", "reason", "detectable")
 _KINDS: Mapping[str, Kind] = {"latency": "eager", "graph latency": "graph"}
 
 _Place = tuple[str, str]  # configuration and backend
 _Points = Mapping[_Place, BenchPoint]
+_T = TypeVar("_T")
+_Both: TypeAlias = tuple[_T, _T]  # before and after
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,9 @@ class BenchDiff:
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
     "less" or "no clear change" by the least effect alone, since it does not vary). ``change`` is after over before less
-    1, with its 95 % interval; ``overlap`` whether the intervals of both medians do; ``delta`` Cliff's delta.
+    1, with its 95 % interval; ``overlap`` whether the intervals of both medians do; ``delta`` Cliff's delta;
+    ``detectable`` the smallest change that would have shown; ``scope`` what all this speaks of. ``runs``: those of
+    either side that the comparison is over, 1 where one of them has no more.
 
     ``differences``: what is not the same in the two environments; ``only_before`` and ``only_after``: points of one run
     alone, with their status where they were not measured; ``now_wrong``: those measured before whose results are wrong
@@ -55,6 +60,11 @@ class BenchDiff:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     now_wrong: tuple[str, ...]
+
+    @property
+    def runs(self) -> int:
+        """The runs of the side that has fewer."""
+        return min(self.before.runs, self.after.runs)
 
 
 def compare_runs(
@@ -92,7 +102,7 @@ def compare_runs(
         before=before,
         after=after,
         rules=rules,
-        rows=pd.DataFrame(_rows(old, new, common, rules)),
+        rows=pd.DataFrame(_rows((before, after), (old, new), common, rules)),
         differences=differences,
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
@@ -160,8 +170,11 @@ def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Ite
             yield f"{point.name} ({status} in the other)" if status else point.name
 
 
-def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> list[dict[str, Any]]:
-    rows = {metric: _times(old, new, common, metric, rules) for metric in _METRICS[:2]}
+def _rows(
+    samples: _Both[BenchSamples], points: _Both[_Points], common: list[_Place], rules: Rules
+) -> list[dict[str, Any]]:
+    old, new = points
+    rows = {metric: _times(samples, points, common, metric, rules) for metric in _METRICS[:2]}
     rows[_METRICS[2]] = {
         place: _memory(before, after, rules)
         for place in common
@@ -174,7 +187,7 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
             "dtype": shape.dtype,
             "backend": old[place].backend,
             "metric": metric,
-            "overlap": row["before_low"] <= row["after_high"] and row["after_low"] <= row["before_high"],
+            "overlap": not (row["before_low"] > row["after_high"] or row["after_low"] > row["before_high"]),
             **row,
         }
         for place in common
@@ -184,31 +197,42 @@ def _rows(old: _Points, new: _Points, common: list[_Place], rules: Rules) -> lis
 
 
 def _times(
-    old: _Points, new: _Points, common: list[_Place], metric: str, rules: Rules
+    samples: _Both[BenchSamples], points: _Both[_Points], common: list[_Place], metric: str, rules: Rules
 ) -> dict[_Place, dict[str, Any]]:
     """The rows of a kind of latency, judged as one family, of the places where both runs have it.
 
     An eager call must have changed by more than it differs from itself within either run.
     """
     names, kind = ("before", "after"), _KINDS[metric]
-    pairs = {place: (old[place].samples(kind), new[place].samples(kind)) for place in common}
-    pairs = {place: pair for place, pair in pairs.items() if len(pair[0]) and len(pair[1])}
-    contrasts = [contrast(before, after, rules, names=names) for before, after in pairs.values()]
+    pairs = {place: (points[0][place], points[1][place]) for place in common}
+    pairs = {place: pair for place, pair in pairs.items() if all(len(each.samples(kind)) for each in pair)}
     widened = [
-        rules.widened(*(_aa_noise(points[place]) for points in (old, new)))
-        if metric == _METRICS[0]
-        else rules
-        for place in pairs
+        rules.widened(*map(_aa_noise, pair)) if metric == _METRICS[0] else rules for pair in pairs.values()
     ]
+    contrasts = contrasts_over_runs(
+        [(before.by_run(kind), after.by_run(kind)) for before, after in pairs.values()],
+        widened,
+        names=[names] * len(pairs),
+        roundings=[
+            (samples[0].rounding(before, kind), samples[1].rounding(after, kind))
+            for before, after in pairs.values()
+        ],
+        paired=False,
+    )
+    over = [over_runs_of(each, kind) for each in samples]
     rows = {}
-    for (place, pair), one in zip(pairs.items(), judge(contrasts, widened), strict=True):
-        before, after = (summarize(values, name) for values, name in zip(pair, names, strict=True))
+    for (place, pair), one in zip(pairs.items(), contrasts, strict=True):
+        ends: dict[str, Any] = {}
+        for name, point, of, runs in zip(names, pair, samples, over, strict=True):
+            values = point.samples(kind)
+            found = median_of(summarize(values, name), runs.get(place), of.rounding(point, kind))
+            ends |= _ends(found["median_ns"], found["low_ns"], found["high_ns"], len(values), name)
         rows[place] = {
-            **_ends(before.median, before.interval.low, before.interval.high, before.n, "before"),
-            **_ends(after.median, after.interval.low, after.interval.high, after.n, "after"),
+            **ends,
             "change": one.ratio - 1,
-            "change_low": one.ratio_interval.low - 1,
-            "change_high": one.ratio_interval.high - 1,
+            "change_low": one.ratio_interval.low - 1 if one.sure else np.nan,
+            "change_high": one.ratio_interval.high - 1 if one.sure else np.nan,
+            "scope": scope_of(one.runs),
             **{name: getattr(one, name) for name in _OF_CONTRAST},
         }
     return rows
@@ -241,4 +265,6 @@ def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
         "adjusted_p": np.nan,
         "verdict": (MORE if after > before else LESS) if clear else NO_CLEAR_CHANGE,
         "reason": "counted, does not vary",
+        "scope": "",
+        "detectable": np.nan,
     }

@@ -18,10 +18,10 @@ from nsysprof.statistics.contrast import (
     SLOWER,
     Contrast,
     Rules,
-    contrast,
-    judge,
+    contrasts_over_runs,
     noise_of,
 )
+from nsysprof.statistics.runs import scope_of
 
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 COMPARED: tuple[Kind, ...] = ("eager", "graph")
@@ -57,15 +57,17 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
     rows = []
     for kind in COMPARED:
         pairs = [pair for pair in _pairs(samples) if all(len(point.samples(kind)) for point in pair)]
-        contrasts = [
-            contrast(base.samples(kind), new.samples(kind), rules, names=(base.name, new.name))
-            for base, new in pairs
-        ]
         widened = [
             rules.widened(noise[base.place], noise[new.place]) if kind == "eager" else rules
             for base, new in pairs
         ]
-        for (base, new), one, its_rules in zip(pairs, judge(contrasts, widened), widened, strict=True):
+        contrasts = contrasts_over_runs(
+            [(base.by_run(kind), new.by_run(kind)) for base, new in pairs],
+            widened,
+            names=[(base.name, new.name) for base, new in pairs],
+            roundings=[(samples.rounding(base, kind), samples.rounding(new, kind)) for base, new in pairs],
+        )
+        for (base, new), one, its_rules in zip(pairs, contrasts, widened, strict=True):
             row = {**_row(base, new, one), "kind": kind, "least_effect": its_rules.least_effect}
             rows.append({**row, "base_aa": aa[base.place], "new_aa": aa[new.place]})
     return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
@@ -96,14 +98,16 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
         "base_ns": one.base_median,
         "new_ns": one.new_median,
         "speedup": 1 / one.ratio,
-        "speedup_low": 1 / one.ratio_interval.high,
-        "speedup_high": 1 / one.ratio_interval.low,
+        "speedup_low": 1 / one.ratio_interval.high if one.sure else float("nan"),
+        "speedup_high": 1 / one.ratio_interval.low if one.sure else float("nan"),
         "shift_ns": one.shift,
         "shift_low_ns": one.shift_interval.low,
         "shift_high_ns": one.shift_interval.high,
         "delta_low": one.delta_interval.low,
         "delta_high": one.delta_interval.high,
         "memory_ratio": before / after if before and after else float("nan"),
+        "scope": scope_of(one.runs),
+        "detectable": one.detectable,
     }
 
 
@@ -112,12 +116,15 @@ def speedups_of(comparisons: pd.DataFrame) -> Speedups:
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for row in comparisons[~comparisons["mixed"].astype(bool)].to_dict("records"):
         kind, configuration, base, new = (row[name] for name in ("kind", "configuration", "base", "new"))
-        found[kind, configuration, base, new] = {name: row[name] for name in (*_SPEEDUP, "verdict")}
+        found[kind, configuration, base, new] = {
+            name: row.get(name, float("nan")) for name in (*_SPEEDUP, "verdict", "detectable")
+        }
         found[kind, configuration, new, base] = {
             "speedup": 1 / row["speedup"],
             "speedup_low": 1 / row["speedup_high"],
             "speedup_high": 1 / row["speedup_low"],
             "verdict": _TURNED.get(row["verdict"], row["verdict"]),
+            "detectable": row.get("detectable", float("nan")),
         }
     return found
 

@@ -23,6 +23,7 @@ from nsysprof.bench.words import (
     declared,
     device_name,
     exponent_words,
+    finds_cell,
     interval_words,
     known_text,
     largest,
@@ -39,6 +40,7 @@ from nsysprof.charts.chart import Chart
 from nsysprof.core.text import visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import markdown_section, markdown_table
+from nsysprof.statistics.runs import scope_of
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
@@ -95,6 +97,7 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         *declared(RESULTS, "backend"),
         ("latency", latency_cell),
         (f"speed-up over {base}", speedup("eager")),
+        ("finds", lambda row: finds_cell(results.speedup(row["configuration"], base, row["backend"]))),
         ("graph", partial(latency_cell, graph=True)),
         ("speed-up, graph", speedup("graph")),
         ("TFLOP/s", tflops_cell),
@@ -242,7 +245,14 @@ def _method(results: BenchResults) -> Iterator[str]:
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
         f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
-        "- speed-up in brackets: no clear change; with “?”: too few samples",
+        "- speed-up in brackets: no clear change; with “?”: too few samples; finds: the smallest difference that the"
+        " samples of both would have shown in 80 of 100 cases, among as many comparisons",
+        f"- intervals and verdicts speak of what holds {scope_of(results.samples.runs)}"
+        + (
+            ", each a process of its own: the medians of the runs are what is averaged, and what varies"
+            if results.samples.runs > 1
+            else ": another process may differ by more (`nsysprof bench --runs 3`)"
+        ),
         f"- TFLOP/s: {results.about.flops}; of peak: of SMs × sampled clock × FLOPs per"
         " clock and SM, on tensor cores for fp16 and bf16",
         "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"

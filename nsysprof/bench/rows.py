@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import pandas as pd
 from nsysprof.bench.tables import RESULTS, columns_of
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples
+from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples, Kind
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
-from nsysprof.statistics.contrast import Rules, contrast
+from nsysprof.statistics.contrast import Contrast, Rules, contrasts_over_runs, judge
+from nsysprof.statistics.runs import OverRuns, over_runs, run_medians, scope_of
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
 _NAN = float("nan")
+NO_INTERVAL = "none"
 _LEFT_OUT = "left out"  # the status of a point of which every sample was
 # Columns of whole numbers that may be unknown.
 _WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
@@ -28,7 +30,13 @@ _REMEASURE = ["the measured peak (measure it again: --measure-peaks)"]
 def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
     """A row per point in the order of the file; and warnings, a line each."""
     warnings: list[str] = []
-    rows = [_row(point, samples, rules, warnings) for point in samples.points]
+    over = {"eager": over_runs_of(samples, "eager"), "graph": over_runs_of(samples, "graph")}
+    again = _against_themselves(samples, rules)
+    rows = [
+        _row(point, samples, warnings)
+        | (_measured(point, samples, over, again.get(point.place), warnings) if len(point.latency_ns) else {})
+        for point in samples.points
+    ]
     frame = pd.DataFrame(rows, columns=columns_of(RESULTS, samples.described))
     warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
@@ -54,7 +62,27 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
     ]
 
 
-def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
+def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], OverRuns]:
+    """The latency over the runs of each point that was measured in several, by its place."""
+    logs = {point.place: run_medians(point.by_run(kind)) for point in samples.measured}
+    several = [point for point in samples.measured if len(logs[point.place]) > 1]
+    values = [list(logs[point.place].values()) for point in several]
+    found = over_runs(values, [samples.rounding(point, kind) for point in several]) if several else []
+    return {point.place: each for point, each in zip(several, found, strict=True)}
+
+
+def _against_themselves(samples: BenchSamples, rules: Rules) -> dict[tuple[str, str], Contrast]:
+    """The second set of samples (A/A) of each point compared with the first, each judged for itself."""
+    points = [point for point in samples.measured if len(point.samples("aa"))]
+    found = contrasts_over_runs(
+        [(point.by_run("eager"), point.by_run("aa")) for point in points],
+        names=[(f"{point.name}, first run", f"{point.name}, second run") for point in points],
+        roundings=[(samples.rounding(point, "eager"), samples.rounding(point, "aa")) for point in points],
+    )
+    return {point.place: judge([each], rules)[0] for point, each in zip(points, found, strict=True)}
+
+
+def _row(point: BenchPoint, samples: BenchSamples, warnings: list[str]) -> dict[str, Any]:
     shape, measured = point.shape, len(point.latency_ns) > 0
     row: dict[str, Any] = {
         "run": samples.name,
@@ -91,31 +119,40 @@ def _row(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[
         warnings.append(f"{point.name}: not sampled in turn with the others: {point.alone_reason}")
     if point.warm_until == "limit":
         warnings.append(f"{point.name}: its latency had not settled when warming up was given up")
-    if measured:
-        row |= _measured(point, samples, rules, warnings)
+    for run, reason in point.run_reasons.items():
+        warnings.append(f"{point.name}: not measured in run {int(run) + 1}: {reason}")
     return row
 
 
-def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: list[str]) -> dict[str, Any]:
+def _measured(
+    point: BenchPoint,
+    samples: BenchSamples,
+    over: Mapping[str, Mapping[tuple[str, str], OverRuns]],
+    again: Contrast | None,
+    warnings: list[str],
+) -> dict[str, Any]:
     cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
     summary = summarize(point.latency_ns, point.name)
-    warnings += summary.warnings
+    runs = over["eager"].get(point.place)
+    # over runs it does not matter how samples of a run depend on each other
+    warnings += summary.warnings if runs is None else ()
     graph = summarize(point.samples("graph"), f"{point.name}, graph") if len(point.samples("graph")) else None
     # what is allowed for is counted once for each point, and so are samples that are few in both
-    if graph and max(graph.n, summary.n) >= LEAST_SAMPLES:
+    if graph and runs is None and max(graph.n, summary.n) >= LEAST_SAMPLES:
         warnings += [line for line in graph.warnings if not line.endswith(ALLOWED_FOR)]
-    second, names = point.samples("aa"), (f"{point.name}, first run", f"{point.name}, second run")
-    again = contrast(point.latency_ns, second, rules, names=names) if len(second) else None
-    per_ns = 1e9 / summary.median
-    graph_ns = graph.median if graph else _NAN
-    shares = _shares_of_peaks(point, samples.limits, summary.median, graph_ns)
+    latency = median_of(summary, runs, samples.rounding(point, "eager"))
+    replay = median_of(graph, over["graph"].get(point.place), samples.rounding(point, "graph"))
+    per_ns, graph_ns = 1e9 / latency["median_ns"], replay["median_ns"]
+    shares = _shares_of_peaks(point, samples.limits, latency["median_ns"], graph_ns)
     if shares["refused"]:
         warnings.append(f"{point.name}: {shares['refused']}")
     return {
-        **_latency(summary),
-        "graph_median_ns": graph_ns,
-        "graph_low_ns": graph.interval.low if graph else _NAN,
-        "graph_high_ns": graph.interval.high if graph else _NAN,
+        **_spread(summary),
+        **latency,
+        **{f"graph_{name}": replay[name] for name in ("median_ns", "low_ns", "high_ns")},
+        "runs": len(point.by_run("eager")),
+        "scope": scope_of(runs.runs if runs else 1),
+        "run_cv": runs.error * float(np.sqrt(runs.runs)) if runs else _NAN,
         "aa_ratio": again.ratio if again else _NAN,
         "aa_verdict": again.verdict if again else None,
         "tflops": cost.flops * per_ns / 1e12,
@@ -126,14 +163,35 @@ def _measured(point: BenchPoint, samples: BenchSamples, rules: Rules, warnings: 
     }
 
 
-def _latency(summary: Summary) -> dict[str, Any]:
+def median_of(summary: Summary | None, runs: OverRuns | None, rounding: float) -> dict[str, Any]:
+    """The median with its interval: over the runs where there are several, else within the one.
+
+    No interval where that of one run is not sure; it is never narrower than what steps of the clock make of a median.
+    """
+    if summary is None:
+        return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
+    if runs is not None:
+        interval = runs.interval()
+        return {
+            "median_ns": runs.value,
+            "low_ns": interval.low,
+            "high_ns": interval.high,
+            "interval": interval.method,
+        }
+    found = {"median_ns": summary.median, "low_ns": _NAN, "high_ns": _NAN, "interval": NO_INTERVAL}
+    if summary.sure:
+        found |= {
+            "low_ns": min(summary.interval.low, summary.median / float(np.exp(rounding))),
+            "high_ns": max(summary.interval.high, summary.median * float(np.exp(rounding))),
+            "interval": summary.interval.method,
+        }
+    return found
+
+
+def _spread(summary: Summary) -> dict[str, Any]:
     return {
         "n_effective": summary.order.effective,
         "outliers": summary.outliers,
-        "median_ns": summary.median,
-        "low_ns": summary.interval.low,
-        "high_ns": summary.interval.high,
-        "interval": summary.interval.method,
         "cv": _NAN if summary.cv is None else summary.cv,
         "q05_ns": summary.p5,
         "q25_ns": summary.p25,

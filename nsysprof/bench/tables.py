@@ -56,6 +56,9 @@ RESULTS = table(
         "peak_bytes": Column("", _MEMORY, "peak memory"),
         "score_matrix_bytes temporary_matrices peak_matrices": "of the batch, in the dtype; memory in these",
         "error tolerance error_of_tolerance": "relative error against float64, of what is nearest to its limit",
+        "runs": "processes that took the samples",
+        "scope": "what intervals speak of: within this run, or over so many",
+        "run_cv": "how much medians of runs vary: standard deviation, as a part of the median",
     },
 )
 COMPARISONS = table(
@@ -77,6 +80,8 @@ COMPARISONS = table(
         "base_aa new_aa": "verdict of each on itself",
         "memory_ratio": "peak memory of base over that of new",
         "least_effect": "the least difference that counts",
+        "scope": "what interval and verdict speak of: within this run, or over so many",
+        "detectable": "the smallest difference that these samples would have shown in 80 of 100 cases",
     },
 )
 DECISIONS = table(

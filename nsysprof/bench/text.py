@@ -20,6 +20,7 @@ from nsysprof.bench.words import (
     decision_words,
     declared,
     fastest_words,
+    finds_cell,
     interval_words,
     known_text,
     picked_words,
@@ -30,13 +31,14 @@ from nsysprof.bench.words import (
     speedup_cell,
     tflops_cell,
 )
-from nsysprof.core.text import drop_repeats, join_first, one_line, plural, visible
+from nsysprof.core.text import drop_repeats, join_first, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import WIDTH, text_table
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 MAX_WARNINGS = 12
+WITHIN_EACH = "within these two runs: what differs from run to run is in no interval"
 MAX_POINTS_NAMED = 8
 
 
@@ -84,13 +86,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     how = [
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {plan['samples']} samples"
         f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
-        f"{plural(plan['runs'], 'run')}, each a process of its own: "
-        + (
-            f"{math.ceil(plan['samples'] / plan['runs'])} samples a run, in an order drawn anew;"
-            " outputs are checked and memory is counted in the first."
-            if plan["runs"] > 1
-            else "intervals tell what holds within this run (--runs 3: between runs)."
-        ),
+        *_wrapped([_runs_of_plan(plan["runs"], plan["samples"])], others=""),
         "Memory is about what one call needs at its peak, derived from the shapes.",
     ]
     too_large = [
@@ -103,12 +99,24 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     return _joined(table, [*how, *too_large])
 
 
+def _runs_of_plan(runs: int, samples: int) -> str:
+    if runs == 1:
+        return "1 run: intervals tell what holds within it (--runs 3: between runs)."
+    return (
+        f"{runs} runs, each a process of its own: {math.ceil(samples / runs)} samples a run, in an order drawn anew;"
+        " outputs are checked and memory is counted in the first."
+    )
+
+
 # ---- results
 
 
 def bench_summary(results: BenchResults) -> str:
     """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
-    about = [about_run(results), f"  {clock_words(results)}; ±: {interval_words(results)}"]
+    about = [
+        about_run(results),
+        *_wrapped([f"{clock_words(results)}; ±: {interval_words(results)}"], "  ", "    "),
+    ]
     findings = _wrapped([*bench_findings(results), _legend(results)])
     return _joined(about, _warnings(results), _points(results), _decisions(results), findings)
 
@@ -116,7 +124,8 @@ def bench_summary(results: BenchResults) -> str:
 def _legend(results: BenchResults) -> str:
     unit = results.about.unit
     return (
-        "(1.01x): no clear change; 1.3x ?: too few samples. of peak: of SMs × sampled clock × FLOPs per clock."
+        "(1.01x): no clear change; 1.3x ?: too few samples; finds: the smallest difference that the samples would have"
+        " shown. of peak: of SMs × sampled clock × FLOPs per clock."
         + (f" {unit.split()[-1]}: peak memory in {unit} of the dtype." if unit else "")
         + " error: relative, against float64."
     )
@@ -149,6 +158,7 @@ def _points(results: BenchResults) -> list[str]:
         ("TFLOP/s", tflops_cell),
         ("of peak", share_cell),
         (f"vs {base}", versus),
+        ("finds", lambda row: finds_cell(results.speedup(row["configuration"], base, row["backend"]))),
         ("peak", measured(cell("peak_bytes", format_bytes))),
         (results.about.unit.rpartition(" ")[2], measured(cell("peak_matrices", "{:.2f}".format))),
         ("error", measured(cell("error", "{:.0e}".format))),
@@ -223,7 +233,8 @@ def _differences(diff: BenchDiff) -> list[str]:
         ("before", lambda row: _value(row, "before")),
         ("after", lambda row: _value(row, "after")),
         ("change", _change),
-        ("intervals", lambda row: "overlap" if row["overlap"] else "apart"),
+        ("intervals", _overlap),
+        ("finds", finds_cell),
         ("effect", _effect),
         ("verdict", cell("verdict")),
     ]
@@ -244,10 +255,17 @@ def _percent(change: float) -> str:
 
 def _change(row: Any) -> str:
     """`+8.0 ± 0.4 %`; no interval of few samples, which holds less than it claims."""
-    if row["metric"] == "peak memory" or min(row["before_n"], row["after_n"]) < LEAST_SAMPLES:
+    few = min(row["before_n"], row["after_n"]) < LEAST_SAMPLES or math.isnan(row["change_low"])
+    if row["metric"] == "peak memory" or few:
         return _percent(row["change"])
     half = (row["change_high"] - row["change_low"]) / 2
     return f"{_percent(row['change'])[:-2]} ± {half * 100:.{0 if half >= 0.0995 else 1}f} %"
+
+
+def _overlap(row: Any) -> str:
+    if math.isnan(row["before_low"] + row["after_low"]):
+        return ""
+    return "overlap" if row["overlap"] else "apart"
 
 
 def _effect(row: Any) -> str:
@@ -269,7 +287,13 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
         f"{len(times)} times compared: {', '.join(verdicts)}; a difference counts from"
         f" {format_share(diff.rules.least_effect)} on"
     )
-    yield "± 95 % interval of the change; effect: Cliff's delta. What differs from run to run is in no interval."
+    scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
+    yield from _wrapped(
+        [
+            f"± 95 % interval of the change, {scope}; finds: the smallest change that would have shown;"
+            " effect: Cliff's delta."
+        ]
+    )
     for name, only in (("before", diff.only_before), ("after", diff.only_after)):
         if only:
             yield from _wrapped([f"only {name}: {join_first(only, MAX_POINTS_NAMED)}"])

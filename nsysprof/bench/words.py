@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from nsysprof.bench.results import BenchResults
+from nsysprof.bench.rows import NO_INTERVAL
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.results.table import Table, without_empty
 from nsysprof.statistics.confidence import RANGE
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, word_by_verdict
+from nsysprof.statistics.runs import WITHIN, scope_of
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"
@@ -67,9 +69,9 @@ def plus_minus(row: Any, *, graph: bool = False) -> str:
         return ""
     if not graph and row["n"] < LEAST_SAMPLES:
         return f"({format_ns(row['min_ns'])}–{format_ns(row['max_ns'])})"
-    if not graph and row["interval"] == RANGE:
-        return ""
     median, low, high = _median_and_ends(row, graph=graph)
+    if (not graph and row["interval"] == RANGE) or math.isnan(low):
+        return ""
     return f"± {format_share((high - low) / 2 / median)}"
 
 
@@ -104,6 +106,8 @@ def ratio_cell(row: Any, name: str = "speedup") -> str:
     ratio, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if not math.isfinite(ratio):
         return "-"
+    if math.isnan(low):
+        return format_ratio(ratio)
     return f"{format_ratio(ratio)} ({format_ratio(low)[:-1]}–{format_ratio(high)[:-1]})"
 
 
@@ -137,6 +141,7 @@ def about_run(results: BenchResults) -> str:
         f"{what} ({shared})" if shared else what,
         one_line(device_name(results), 40),
         f"{few if few == many else f'{few}–{many}'} samples each" if counts else "no samples",
+        *([f"in {samples.runs} runs" if samples.runs > 1 else WITHIN] if counts else []),
     ]
     return " · ".join(parts)
 
@@ -161,7 +166,15 @@ def clock_words(results: BenchResults) -> str:
 def interval_words(results: BenchResults) -> str:
     """What `plus_minus` shows of the samples that there are."""
     few = bool(results.results["n"].between(1, LEAST_SAMPLES - 1).any())
-    return "95 % interval of the median" + (f", or (least–most) of fewer than {LEAST_SAMPLES}" if few else "")
+    scope = scope_of(results.samples.runs)
+    none = "; none where samples are too few or depend on each other" * (
+        NO_INTERVAL in results.results["interval"].to_numpy()
+    )
+    return (
+        f"95 % interval of the median {scope}"
+        + (f", or (least–most) of fewer than {LEAST_SAMPLES}" if few else "")
+        + none
+    )
 
 
 # ---- backends and their verdicts
@@ -176,6 +189,12 @@ def speedup_cell(
     ratio = text(pair)
     marked = {NO_CLEAR_CHANGE: ratio.join(brackets), TOO_FEW_SAMPLES: f"{ratio} ?"}
     return marked.get(pair["verdict"], ratio)
+
+
+def finds_cell(pair: Mapping[str, Any] | None) -> str:
+    """`1.8 %`: the smallest difference that a comparison would have shown; empty where that is not known."""
+    detectable = math.nan if pair is None else pair["detectable"]
+    return "" if math.isnan(detectable) else format_share(detectable)
 
 
 def speed_words(pair: Any, base: str, where: str) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import chain
 from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -49,10 +50,14 @@ class SweepFile:
     @property
     def planned(self) -> int:
         """How many points the plan has, in all runs together as far as the first could measure them."""
-        plan = self.head["plan"]
-        later = sum(point["status"] == "measured" for point in self.points.values())
-        once = sum(len(each["backends"]) for each in plan["configurations"])
-        return once + (once - len(self.points) + later) * ((plan.get("runs") or 1) - 1)
+        given_up = sum(point["status"] != "measured" for point in self.points.values())
+        once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
+        return once + (once - given_up) * (self.planned_runs - 1)
+
+    @property
+    def planned_runs(self) -> int:
+        """How many runs the plan has."""
+        return int(self.head["plan"].get("runs") or 1)
 
     @property
     def kept(self) -> int:
@@ -67,7 +72,7 @@ class SweepFile:
         first = self.points[place]
         point = {name: value for name, value in first.items() if name != "run"}
         parts = [(0, first), *((run, each) for (*at, run), each in self.again.items() if (*at,) == place)]
-        if first["status"] != "measured" or (self.head["plan"].get("runs") or 1) == 1:
+        if first["status"] != "measured" or self.planned_runs == 1:
             return point
         measured = [(run, each) for run, each in parts if each["status"] == "measured"]
         for prefix, names in _LISTS.items():
@@ -75,7 +80,7 @@ class SweepFile:
             known = [(run, each) for run, each in measured if each.get(latency)]
             for name in (latency, *names):
                 lists = [each.get(name) for _, each in known]
-                point[name] = None if None in lists or not lists else [one for each in lists for one in each]
+                point[name] = list(chain.from_iterable(lists)) if lists and None not in lists else None  # type: ignore[arg-type]
             point[f"{prefix}run"] = [run for run, each in known for _ in each[latency]]
         gone = {
             str(run): each["reason"] or each["status"] for run, each in parts if each["status"] != "measured"
@@ -217,7 +222,7 @@ def _take(sweep: SweepFile, line: dict[str, Any]) -> None:
             point = line["point"]
             place, run = (point["configuration"]["id"], point["backend"]), point.get("run") or 0
             if run:
-                sweep.again[*place, run] = point
+                sweep.again[(*place, run)] = point
             else:
                 sweep.points[place] = point
         case "auto":

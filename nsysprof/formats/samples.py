@@ -35,6 +35,7 @@ from nsysprof.hardware.attention_cost import (
 )
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
+from nsysprof.statistics.runs import rounding_of
 from nsysprof.statistics.summary import clock_step
 
 BENCH_SCHEMA = "nsysprof-bench/1"
@@ -135,6 +136,10 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
         values, throttled = self.sets[kind]
         return values[~throttled]
 
+    def calls_of(self, kind: Kind) -> int:
+        """How many calls a sample of a set is the mean of; 1 where that is not recorded."""
+        return (self.graph_calls_per_sample if kind == "graph" else self.calls_per_sample) or 1
+
     def by_run(self, kind: Kind) -> dict[int, Floats]:
         """The latencies of a set that count, by run; one run where the file states none."""
         runs = np.array(getattr(self, f"{kind}_runs") or [0] * len(self.sets[kind][0]), np.int64)
@@ -203,19 +208,19 @@ class BenchSamples:
         """In how many runs, each a process of its own, samples were taken; 1 where the file states none."""
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
+    def rounding(self, point: BenchPoint, kind: Kind) -> float:
+        """By how much, on a logarithm, steps of the clock may move the median of a point; see `rounding_of`."""
+        values = point.samples(kind)
+        if not len(values):
+            return 0.0
+        return rounding_of(self.clock_step / point.calls_of(kind), float(np.median(values)))
+
     @cached_property
     def clock_step(self) -> int:
         """The step of the clock that took the latencies, in ns; 0 where they show none."""
         whole = [
-            values * calls
-            for point in self.measured
-            for kind, calls in (
-                ("eager", point.calls_per_sample),
-                ("aa", point.calls_per_sample),
-                ("graph", point.graph_calls_per_sample or 0),
-            )
-            if len(values := point.samples(kind))
-        ]
+            point.samples(kind) * point.calls_of(kind) for point in self.measured for kind in KINDS
+        ]  # what the clock read
         return clock_step(np.rint(np.concatenate(whole)).astype(np.int64)) if whole else 0
 
 

@@ -26,7 +26,7 @@ from tests.kit.bench_samples import made_up, point_of, write_samples
 from tests.kit.command_line import Run, runner
 
 ROOT = Path(__file__).parents[2]
-TINY = ["--device", "cpu", "--heads", "2", "--head-dim", "8", "--dtype", "fp32", "--no-charts"]
+TINY = ["--device", "cpu", "--heads", "2", "--head-dim", "8", "--dtype", "fp32", "--no-charts", "--runs", "1"]
 
 RESULTS = [
     *("samples.json", "results.csv", "report.md"),
@@ -193,7 +193,9 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     measured = [json.loads(line)["point"] for line in kept.splitlines() if '"kind": "point"' in line]
     found = samples_of(tmp_path / "run")["points"]
-    assert found[:2] == sorted(measured, key=lambda point: point["backend"], reverse=True)
+    assert [{**point, "run": 0} for point in found[:2]] == sorted(
+        measured, key=lambda point: point["backend"], reverse=True
+    )
     assert [len(point["latency_ns"]) for point in found] == [400] * 4
 
 
@@ -355,7 +357,7 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
     """Each point with its memory, and how it would be measured."""
     done = bench("--preset", "math-vs-flash", "--dry-run", "--samples", "7")
     assert done.code == 0
-    assert done.out.splitlines()[:8] == [
+    assert done.out.splitlines()[:10] == [
         "configuration                    math     flash",
         "---------------------------  --------  --------",
         "B1.H8.S1024.D64.fp16.causal   100 MiB  4.00 MiB",
@@ -363,6 +365,8 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
         "",
         "6 points of sdpa (forward) on cuda, 7 samples each, each of 20.0 µs at least, cold cache.",
+        "3 runs, each a process of its own: 3 samples a run, in an order drawn anew; outputs are checked and memory",
+        "is counted in the first.",
         "Memory is about what one call needs at its peak, derived from the shapes.",
     ]
     mixed = bench("--preset", "scaling", "--dry-run", "--device", "cpu").out

@@ -90,6 +90,7 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
         "device": "cpu",
         "seed": 3,
         "backward": False,
+        "runs": 1,
         "samples": 50,
         "ci_width": 0.02,
         "min_sample_ns": 20_000,

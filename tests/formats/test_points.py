@@ -173,7 +173,7 @@ def test_both_sides_read_the_same_file(points: Path, monkeypatch: pytest.MonkeyP
     found = progress(points, monkeypatch)
     from _bench_points import append
 
-    assert found.done == {("S1", "math")}
+    assert found.done == {(0, "S1", "math")}
     assert (found.environment, found.peaks) == ({"torch": "2.11"}, False)
     append(points, "point", point=point("S1", "flash"))
     append(points, "failed", message="no torch", hint="pip install torch")

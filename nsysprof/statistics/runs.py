@@ -1,0 +1,175 @@
+"""Between runs: intervals and tests whose unit is the run, that is a process, and not the sample.
+
+Samples of one process agree with each other better than with those of the next: where memory lies, which core
+launches, how warm the GPU is. So the medians of the runs are what is averaged and what varies, and however samples
+depend on each other within a run makes no difference. Few runs say little about how much runs vary; what many points of
+a sweep have in common in this makes up for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysprof.statistics.confidence import LEVEL, ConfidenceInterval
+from nsysprof.statistics.distributions import Floats, t_outside, t_quantile
+
+RUNS = "runs"  # the method of intervals
+WITHIN = "within this run"
+# By how much few variances may seem more alike than they are, in variances of their logarithms by chance; and the
+# share of the usual variance that none is taken to be below. Chosen by simulation (docs/statistics.md).
+_CAUTION, _LEAST_SHARE = 0.5, 0.25
+# The share of a step of the clock within which 95 of 100 rounded values are of what they stand for.
+_ROUNDED = 0.475
+_LEAST_VARIANCE, _LEAST_TICK = 1e-12, 0.05  # of logarithms; in steps of the clock
+
+
+@dataclass(frozen=True)
+class OverRuns:
+    """The mean of a logarithm over ``runs``, with its standard error.
+
+    ``freedom``: of Student's t that the mean less the truth follows, over the error. ``rounding``: the error, on the
+    logarithm, that all runs share because the clock advances in steps: half the width of its own 95 % interval.
+    """
+
+    mean: float
+    error: float
+    freedom: float
+    runs: int
+    rounding: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """What the logarithm is of: the geometric mean over the runs."""
+        return float(np.exp(self.mean))
+
+    def half(self, level: float = LEVEL) -> float:
+        """Half the width of the interval, on the logarithm."""
+        return float(np.hypot(t_quantile(level, self.freedom) * self.error, self.rounding))
+
+    def interval(self, level: float = LEVEL) -> ConfidenceInterval:
+        """The interval of what the logarithm is of."""
+        half = self.half(level)
+        return ConfidenceInterval(
+            float(np.exp(self.mean - half)), float(np.exp(self.mean + half)), level, RUNS
+        )
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of the logarithm being 0; below 0.05 only where the interval leaves 1 out."""
+        reach = t_quantile(LEVEL, self.freedom)
+        error = self.half() / reach
+        return t_outside(self.mean / error, self.freedom) if error else float(self.mean == 0)
+
+    def less(self, base: OverRuns) -> OverRuns:
+        """The difference from the mean over other runs, with the degrees of freedom of Welch and Satterthwaite."""
+        squares = np.array([self.error, base.error]) ** 2
+        freedoms = np.array([self.freedom, base.freedom])
+        freedom = float(squares.sum() ** 2 / (squares**2 / freedoms).sum()) if squares.any() else 1.0
+        return OverRuns(
+            self.mean - base.mean,
+            float(np.sqrt(squares.sum())),
+            freedom,
+            min(self.runs, base.runs),
+            float(np.hypot(self.rounding, base.rounding)),
+        )
+
+    def against_new(self, value: float) -> OverRuns:
+        """The difference of one more run of this logarithm from the mean: it varies as a run does, not as a mean."""
+        error = self.error * float(np.sqrt(self.runs + 1))
+        return OverRuns(value - self.mean, error, self.freedom, self.runs, self.rounding)
+
+
+def scope_of(runs: int) -> str:
+    """What an interval speaks of: `over 3 runs`, or `within this run`."""
+    return f"over {runs} runs" if runs > 1 else WITHIN
+
+
+def rounding_of(step: float, value: float) -> float:
+    """The `OverRuns.rounding` of a time on a clock that advances by ``step``."""
+    return float(np.log1p(_ROUNDED * step / value))
+
+
+def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
+    """The logarithm of the median of each run that has samples above 0."""
+    medians = {run: float(np.median(values)) for run, values in samples.items() if len(values)}
+    return {run: float(np.log(median)) for run, median in medians.items() if median > 0}
+
+
+def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
+    """Average logarithms over the runs, each of ``logs`` those of one quantity; two runs are the least.
+
+    The variance between runs is that of the quantity itself, drawn towards what is usual of all of them as far as they
+    are alike in it (`moderated_variances`); a single quantity goes by its own. ``roundings``: see `rounding_of`.
+    """
+    roundings = roundings or [0.0] * len(logs)
+    counts = np.array([len(each) for each in logs])
+    ticks = np.array(roundings) / _ROUNDED
+    floor = np.maximum((_LEAST_TICK * ticks) ** 2, _LEAST_VARIANCE)
+    own = np.maximum([float(np.var(each, ddof=1)) for each in logs], floor)
+    variances, freedoms = moderated_variances(own, counts - 1.0)
+    return [
+        OverRuns(
+            float(np.mean(each)), float(np.sqrt(variance / len(each))), float(freedom), len(each), rounding
+        )
+        for each, variance, freedom, rounding in zip(logs, variances, freedoms, roundings, strict=True)
+    ]
+
+
+def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
+    """Draw variances with few degrees of freedom towards a common one; returns them and their degrees of freedom.
+
+    Source: Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray
+    experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2: if true variances
+    follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from mean and variance of
+    the logarithms, and t with the degrees of both is exact. Never more of them than all variances have together. None
+    is taken to be below a quarter of the usual one: where runs are in one of two states, medians of few runs can agree
+    by chance, which no such distribution knows.
+    """
+    count, all_freedom = len(variances), float(freedoms.sum())
+    if count < 2:
+        return variances, freedoms
+    half = (freedoms / 2).tolist()
+    logs = np.log(variances) - [_digamma(each) - math.log(each) for each in half]
+    chance = float(np.mean([_trigamma(each) for each in half]))
+    excess = max(float(np.var(logs, ddof=1)) - chance, 0.0) + _CAUTION * chance / np.sqrt(count - 1)
+    prior = 2 * _inverse_trigamma(excess)
+    usual = float(np.exp(logs.mean() + _digamma(prior / 2) - math.log(prior / 2)))
+    drawn: Floats = (prior * usual + freedoms * variances) / (prior + freedoms)
+    median_of_chi = (
+        1 - 2 / (9 * float(np.median(freedoms)))
+    ) ** 3  # Wilson and Hilferty, over the degrees of freedom
+    drawn = np.maximum(drawn, _LEAST_SHARE * np.median(variances) / median_of_chi)
+    return drawn, np.minimum(prior + freedoms, all_freedom)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Solve trigamma(x) = value, which falls with x, by halving."""
+    low, high = 1e-4, 1e8
+    for _ in range(100):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
+    return low
+
+
+def _digamma(x: float) -> float:
+    """The derivative of the logarithm of gamma: carried above 8, then its series (Abramowitz and Stegun, 6.3.5, 6.3.18)."""
+    below = 0.0
+    while x < 8:
+        below += 1 / x
+        x += 1
+    square = 1 / x**2
+    return math.log(x) - 0.5 / x - square * (1 / 12 - square * (1 / 120 - square / 252)) - below
+
+
+def _trigamma(x: float) -> float:
+    """The derivative of `_digamma`, the same way (6.4.6, 6.4.12)."""
+    below = 0.0
+    while x < 8:
+        below += 1 / x**2
+        x += 1
+    square = 1 / x**2
+    return below + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square / 42))
