@@ -50,7 +50,7 @@ class SweepFile:
     @property
     def planned(self) -> int:
         """How many points the plan has, in all runs together as far as the first could measure them."""
-        given_up = sum(point["status"] != "measured" for point in self.points.values())
+        given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
 

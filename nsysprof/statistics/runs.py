@@ -156,7 +156,7 @@ def _inverse_trigamma(value: float) -> float:
 
 
 def _digamma(x: float) -> float:
-    """The derivative of the logarithm of gamma: carried above 8, then its series (Abramowitz and Stegun, 6.3.5, 6.3.18)."""
+    """The derivative of the logarithm of gamma: carried above 8, then its series (Abramowitz and Stegun 6.3)."""
     below = 0.0
     while x < 8:
         below += 1 / x
