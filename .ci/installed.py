@@ -1,9 +1,19 @@
-"""Says whether the installed nsysprof put anything but `nsysprof` beside other packages."""
+"""Says whether the installed nsysprof put anything but `nsysprof` beside other packages, and how large all of it is."""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from importlib.metadata import distribution
+from pathlib import Path
+
+MOST_MIB = 300
+WITH_PYTHON = (
+    "pip",
+    "setuptools",
+    "pkg_resources",
+    "_distutils_hack",
+)  # what a fresh environment holds anyway
 
 
 def main() -> int:
@@ -21,7 +31,16 @@ def main() -> int:
     missing = sorted(wanted - {file.as_posix() for file in inside})
     if missing:
         print("missing:", ", ".join(missing), file=sys.stderr)
-    return int(names != ["nsysprof"] or bool(missing))
+    size = mebibytes(Path(sysconfig.get_path("purelib")))
+    print(f"with all that it needs: {size:.0f} MiB, at most {MOST_MIB}")
+    return int(names != ["nsysprof"] or bool(missing) or size > MOST_MIB)
+
+
+def mebibytes(folder: Path) -> float:
+    """What the packages in a folder take on the disk, without those that come with Python."""
+    packages = [path for path in folder.iterdir() if not path.name.startswith(WITH_PYTHON)]
+    files = [file for path in packages for file in ([path] if path.is_file() else path.rglob("*"))]
+    return sum(file.stat().st_blocks * 512 for file in files if file.is_file()) / 2**20
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nsysprof.export.export import export
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.fleet import fleet
+    from nsysprof.forecast.forecast import Forecast, forecast
     from nsysprof.kernels.classify import load_rules
     from nsysprof.steps.steps import Steps, steps
     from nsysprof.trace.report import Report, open_report, read_tables
@@ -41,6 +42,7 @@ _HOMES = {
     "Attribution": "attribution.attribute",
     "Breakdown": "analyze.breakdown",
     "Comparison": "compare.comparison",
+    "Forecast": "forecast.forecast",
     "Fleet": "fleet.answer",
     "NsysprofError": "errors",
     "Report": "trace.report",
@@ -54,6 +56,7 @@ _HOMES = {
     "check": "check.check",
     "compare": "compare.comparison",
     "export": "export.export",
+    "forecast": "forecast.forecast",
     "fleet": "fleet.fleet",
     "load_rules": "kernels.classify",
     "merged_paths": "attribution.paths",
@@ -64,9 +67,9 @@ _HOMES = {
     "why": "why.why",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "Fleet", "NsysprofError", "Report", "Steps", "Tables", "Trace", "Why",
-    "__version__", "analyze", "attribute", "break_down", "check", "compare", "export", "fleet", "load_rules",
-    "merged_paths", "open_report", "range_paths", "read_tables", "steps", "why",
+    "Attribution", "Breakdown", "Comparison", "Fleet", "Forecast", "NsysprofError", "Report", "Steps", "Tables",
+    "Trace", "Why", "__version__", "analyze", "attribute", "break_down", "check", "compare", "export", "fleet",
+    "forecast", "load_rules", "merged_paths", "open_report", "range_paths", "read_tables", "steps", "why",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from nsysprof.commands.counters import counters
 from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
+from nsysprof.commands.forecast import forecast
 from nsysprof.commands.scrub import scrub
 from nsysprof.commands.steps import steps
 from nsysprof.commands.why import why
@@ -62,6 +63,7 @@ app.command(context_settings={"allow_interspersed_args": False})(counters)
 app.command()(doctor)
 app.command()(export)
 app.command()(fleet)
+app.command()(forecast)
 app.command()(scrub)
 app.command()(steps)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from nsysprof.capture.injection import Injection
 from nsysprof.capture.program import with_results
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys
@@ -32,7 +33,8 @@ class Request:
     takes the place of the same one here, as nsys takes none of them twice. ``capture_range`` limits the recording:
     ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME`` (the first range of that name); None records
     the whole run. ``results`` says that the program takes ``--results FILE`` and writes its own measurements there, as
-    the workloads do; ``overhead`` that it is run once without nsys before, to find what nsys costs.
+    the workloads do; ``overhead`` that it is run once without nsys before, to find what nsys costs. ``injection`` is
+    what runs in the program itself.
     """
 
     program: tuple[str, ...]
@@ -42,6 +44,7 @@ class Request:
     extra: tuple[str, ...] = ()
     results: bool = False
     overhead: bool = False
+    injection: Injection = field(default_factory=Injection)
 
 
 def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:

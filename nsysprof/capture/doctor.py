@@ -211,6 +211,7 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
         yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_WORKLOADS)
     else:
         yield Check("torch", "ok", f"{facts['torch']}, {built}")
+    yield Check("torch's profiler", "ok", "records without nsys: nsysprof capture --profiler torch")
     yield from _backends(results, about, device)
 
 

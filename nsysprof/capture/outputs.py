@@ -20,6 +20,7 @@ from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_ignored
 from nsysprof.tools.nsys import TOO_BIG
 
 ENDINGS = (".nsys-rep", ".sqlite", ".json")
+TORCH_ENDINGS = (".json.gz", ".json")
 # What lies in the folder of a capture while it is made, apart from what is only of use there.
 REPORT, STREAM, IMPORTED = "report.nsys-rep", "report.qdstrm", "imported.nsys-rep"
 _LONG_ENDING = ".partial-999.nsys-rep"
@@ -53,7 +54,7 @@ def outputs_of(named: str | None, default: str) -> Outputs:
         return Outputs(Path(named), outputs_of(None, default).name)
     path = Path(given)
     name = path.name
-    for ending in (*ENDINGS, ".qdstrm"):
+    for ending in (*ENDINGS, ".qdstrm", TORCH_ENDINGS[0]):
         name = name.removesuffix(ending)
     if named is None:
         shown = "".join(letter if letter.isprintable() else "_" for letter in name)

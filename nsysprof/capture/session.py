@@ -16,8 +16,16 @@ from typing import Any
 
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.failure import check_ended, check_made, last_message, made_by_nsys
+from nsysprof.capture.injection import Injection, process_sentences, read_processes, why_nothing
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs
-from nsysprof.capture.program import check_input, check_program, input_kept, with_results, workload_results
+from nsysprof.capture.program import (
+    check_input,
+    check_program,
+    failed_program,
+    input_kept,
+    with_results,
+    workload_results,
+)
 from nsysprof.core.text import quote_path, visible
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
@@ -59,11 +67,13 @@ def capture_program(
     `nsysprof.capture.outputs` gives them.
     """
     check_program(request.program[0], "nsys")
-    _check_disk()
+    check_disk()
     driver = _introduced(request.nsys, echo)
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     before = gpu_states()
-    plain, plain_results = _plain(request, folder, echo) if request.overhead else (None, None)
+    plain, plain_results = None, None
+    if request.overhead:
+        plain, plain_results = run_plain(request.program, folder, echo, "nsys", results=request.results)
     echo("running under nsys\n")
     results = folder / "profiled.json" if request.results else None
     record = {
@@ -72,6 +82,7 @@ def capture_program(
         "started": started,
         "command": join(command),
         "program": join(request.program),
+        "profiler": "nsys",
         "nsys_command": join(nsys_command(request, outputs.path(""))),
         "rescued": False,
         "job": rank_in_job(os.environ),
@@ -79,7 +90,10 @@ def capture_program(
         "gpu_state": {"before": before, "after": None},
     }
     write_record(folder / RECORD, record)  # whatever becomes of the program
-    ended = run_child(nsys_command(request, folder / Path(REPORT).stem, results), folder / LOG, _warned(echo))
+    profiled = nsys_command(request, folder / Path(REPORT).stem, results)
+    ended = run_child(profiled, folder / LOG, _warned(echo), request.injection.environment(folder))
+    if request.injection.needed:
+        record["processes"] = report_processes(folder, request.program, request.injection, echo)
     state = {"before": before, "after": gpu_states()}
     record |= {"wall_ns": ended.wall_ns, "exit_code": ended.code, "gpu_state": state}
     stranded = check_made(ended, request, folder)
@@ -129,16 +143,32 @@ def _warned(echo: Echo) -> Echo:
     return warn
 
 
-def _plain(request: Request, folder: Path, echo: Echo) -> tuple[Ended, dict[str, Any] | None]:
-    """Run the program without nsys, for its time; what it reads from a file on stdin is there for the next run too."""
-    if not request.results:  # workloads read nothing
+def report_processes(
+    folder: Path, program: Sequence[str], injection: Injection, echo: Echo
+) -> list[dict[str, Any]]:
+    """Report what could not be done in the processes of a program; returns what they wrote about themselves."""
+    processes = read_processes(folder)
+    for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
+        echo(visible(f"warning: {sentence}") + "\n")
+    return [dict(each.written) for each in processes]
+
+
+def run_plain(
+    program: Sequence[str], folder: Path, echo: Echo, profiler: str, *, results: bool
+) -> tuple[Ended, dict[str, Any] | None]:
+    """Run a program without its profiler, for its time; what it reads from a file on stdin is there for the next run.
+
+    ``results`` says that it writes its own measurements, which are returned too.
+    """
+    if not results:  # workloads read nothing
         check_input("--no-overhead", echo)
-    echo("running without nsys, for comparison\n")
-    results = folder / "plain.json" if request.results else None
+    echo(f"running without {profiler}, for comparison\n")
+    written = folder / "plain.json" if results else None
     with input_kept():
-        ended = run_child(with_results(request.program, results), folder / LOG, echo)
-        check_ended(ended, request, folder)
-    return ended, workload_results(results, request.program)
+        ended = run_child(with_results(program, written), folder / LOG, echo)
+    if ended.code:
+        raise failed_program(program, ended.code, last_message(ended), folder / LOG if results else None)
+    return ended, workload_results(written, program)
 
 
 def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | None) -> Staged:
@@ -194,7 +224,7 @@ def _copy(recorded: Path, folder: Path) -> Path:
     return copy
 
 
-def _check_disk() -> None:
+def check_disk() -> None:
     """Refuse to start where nsys could not even write what it records meanwhile: it would hang for ever."""
     place = tempfile.gettempdir()
     free = shutil.disk_usage(place).free

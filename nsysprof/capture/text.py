@@ -25,7 +25,7 @@ def captured_summary(record: Mapping[str, Any]) -> str:
     lines = [_what(record["report"])]
     if record.get("exit_code"):
         lines.append(f"the program ended with exit code {record['exit_code']}: this may not be all of it")
-    lines += [*_overhead(record["overhead"]), *not_run_lines(record["workload"])]
+    lines += [*overhead_lines(record["overhead"], "nsys"), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
         lines.append("no kernels: which backend ran is not known")
     return "".join(f"{line}\n" for line in lines)
@@ -40,11 +40,12 @@ def _what(report: Mapping[str, Any]) -> str:
     )
 
 
-def _overhead(overhead: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe what nsys costs: a ratio of medians where a workload timed its calls, else of whole runs."""
+def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterator[str]:
+    """Describe what a profiler costs: a ratio of medians where a workload timed its calls, else of whole runs."""
     if overhead is None:
         return
-    walls = f"{format_ns(overhead['plain_wall_ns'])} without nsys, {format_ns(overhead['profiled_wall_ns'])} with it"
+    plain, profiled = (format_ns(overhead[f"{which}_wall_ns"]) for which in ("plain", "profiled"))
+    walls = f"{plain} without {profiler}, {profiled} with it"
     if overhead["median_ratio"] is None:
         yield f"whole run: {walls}"
         return
@@ -52,7 +53,7 @@ def _overhead(overhead: Mapping[str, Any] | None) -> Iterator[str]:
     samples = min(row["samples"] for row in ranges)
     worst = max(ranges, key=lambda row: row["ratio"] or 0)
     yield (
-        f"a call takes {format_ratio(overhead['median_ratio'])} as long under nsys (median of {len(ranges)}"
+        f"a call takes {format_ratio(overhead['median_ratio'])} as long under {profiler} (median of {len(ranges)}"
         f" range{'s' if len(ranges) > 1 else ''}, medians of n = {samples} calls each); most in"
         f" {visible(worst['range'])}: {format_ratio(worst['ratio'])}"
     )

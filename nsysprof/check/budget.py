@@ -107,7 +107,8 @@ class RangeBudget:
     """One ``[[range]]`` table.
 
     ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches, syncs``,
-    of ``span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1.
+    of ``span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1; of
+    ``slow_step_share`` over all calls.
     ``growth``: by what part of the baseline's median a time may grow. None and nothing: no such limit.
     """
 
@@ -172,6 +173,7 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     max_exposed_communication: Nanoseconds = Nanoseconds()
     max_exposed_communication_ns: _Whole = 0
     max_syncs: _Whole = 0
+    max_slow_step_share: Share = Share()
     forbid: Annotated[list[Family], msgspec.Meta(min_length=1)] = []
     forbid_causes: Annotated[list[Text], msgspec.Meta(min_length=1)] = []
     forbid_kernels: Annotated[list[Expression], msgspec.Meta(min_length=1)] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -15,10 +16,17 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE, names_step
 from nsysprof.attribution.sources import annotated
 from nsysprof.check.baseline import gpu_names
-from nsysprof.check.measure import COUNTS, RangeFinder, backends_seen, call_samples, with_whole_trace
+from nsysprof.check.measure import (
+    COUNTS,
+    RangeFinder,
+    backends_seen,
+    call_samples,
+    slow_steps,
+    with_whole_trace,
+)
 from nsysprof.core.nesting import ancestors_or_self, outermost
 from nsysprof.core.text import plural
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.backends import NO_ATTENTION, NONE, UNKNOWN
 from nsysprof.kernels.classify import Rules
@@ -27,6 +35,7 @@ from nsysprof.trace.trace import MEMCPY
 
 _SLACK = Decimal("1.2")
 _MAX_RANGES = 200  # those with the most busy time
+_SLOW_SHARE, _LEAST_STEPS = 5, 50  # per cent of slow steps that are allowed anyway, and of how many calls
 _MIN_COVERED = 0.5  # of the launches of a range, for what repeats in it to stand for it
 _RUN = "RUN::"
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
@@ -47,6 +56,7 @@ _HEAD = """\
 #     max_launch_bound_share = "10 %"
 #     max_exposed_communication = "1 ms"
 #     max_syncs = 1                 # calls that wait for the GPU
+#     max_slow_step_share = "5 %"   # of the calls: nsysprof steps says which are slow
 #     forbid_causes = ["cast*"]
 #     forbid_kernels = ['regular expression']
 #     math_unit = {{ family = "gemm", unit = "tensor core", min_share = "95 %" }}
@@ -150,6 +160,8 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
     with_copies = families["row"][families["family"] == "memcpy"]
     if (breakdown.attribution.trace.ops.kind == MEMCPY).any():
         with_copies = pd.concat([with_copies, pd.Series([finder.whole])])
+    steps = [row for row in ranges.tolist() if row < finder.whole and _are_steps(breakdown, row)]
+    slow = slow_steps(breakdown, steps) if steps else {}
     for glob, rows in rows_of.items():
         calls = int(samples.calls[rows].sum())
         counted = "" if glob == WHOLE_TRACE else f" # {plural(calls, 'call')}"
@@ -165,12 +177,22 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
             if median > 0:
                 limit = _duration(int(median * _SLACK) + 1)
                 lines.append(f'max_{name} = "{limit}" # {format_ns(median)} found')
+        shares = [chain.slow_share for row in rows.tolist() for chain in slow.get(row, [])]
+        if shares:
+            most_slow = min(max(_SLOW_SHARE, math.ceil(max(shares) * float(_SLACK) * 100)), 100)
+            lines.append(f'max_slow_step_share = "{most_slow} %" # {format_share(max(shares))} found')
         observed = seen["observed"][seen["row"].isin(rows)].unique().tolist()
         if len(observed) == 1 and observed[0] not in (NONE, UNKNOWN, NO_ATTENTION):
             lines.append(f"backend = {json.dumps(observed[0], ensure_ascii=False)}")
         if not with_copies.isin(rows).any():
             lines.append('forbid = ["memcpy"]')
         yield "".join(f"{line}\n" for line in lines)
+
+
+def _are_steps(breakdown: Breakdown, row: int) -> bool:
+    """Whether a row of ``merged`` is named as steps, with so many calls that a share of slow ones has a meaning."""
+    name, calls = (breakdown.merged[column].tolist()[row] for column in ("name", "instances"))
+    return name.endswith("*") and names_step(name) and calls >= _LEAST_STEPS
 
 
 def _duration(ns: int) -> str:

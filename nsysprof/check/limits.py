@@ -20,19 +20,24 @@ from nsysprof.check.measure import (
     COUNTS,
     OF_GPU_WORK,
     OF_WINDOWS,
+    SLOW_STEPS,
     SYNCS,
     CallSamples,
     OpsInside,
     backends_seen,
     call_samples,
     ops_inside,
+    slow_steps,
     syncs_of_calls,
     waits_of_calls,
     with_whole_trace,
 )
+from nsysprof.core.text import join_first
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
 from nsysprof.statistics.distributions import Floats
+from nsysprof.steps.judge import LEAST_STEPS, SLOW_ONES
+from nsysprof.steps.steps import Chain
 
 MAX, MIN, IS = "max", "min", "is"
 UNIT_COUNT, UNIT_NS, UNIT_SHARE, UNIT_TEXT = "count", "ns", "share", "text"
@@ -91,6 +96,13 @@ class Facts:
         if not self._rows_where(lambda asked: asked.glob == WHOLE_TRACE):
             return samples
         return with_whole_trace(samples, self.breakdown, waits=bool(waits), syncs=bool(syncs))
+
+    @cached_property
+    def slow_steps(self) -> dict[int, list[Chain]]:
+        """The steps of the rows of which a limit asks how many are slow."""
+        whole = len(self.breakdown.merged)
+        rows = [row for row in self._rows_where(lambda asked: SLOW_STEPS in asked.caps) if row < whole]
+        return slow_steps(self.breakdown, rows)
 
     @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
@@ -164,7 +176,7 @@ def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
             rule = "must exist" if asked.min_instances is None else "min_instances"
             yield limited.outcome(rule, MIN, least, limited.calls, UNIT_COUNT, limited.calls >= least)
         for measure, allowed in asked.caps.items():
-            yield limited.cap(measure, allowed)
+            yield limited.slow_steps(allowed) if measure == SLOW_STEPS else limited.cap(measure, allowed)
         for forbidden in asked.forbidden:
             yield limited.forbidden(forbidden)
         if asked.backend:
@@ -238,6 +250,21 @@ class _LimitedRange:
         calls = count or self.calls
         rule = f"max_{measure}"
         return self.outcome(rule, MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls)
+
+    def slow_steps(self, allowed: float) -> Outcome:
+        """At most so many of the calls are slow steps; of several GPUs and processes the one with most."""
+        chains = [chain for chain in self.facts.slow_steps.get(self.row, []) if chain.judged >= LEAST_STEPS]
+        if not chains:
+            evidence = f"fewer than {LEAST_STEPS} steps with GPU work behind warm-up: nothing to judge by"
+            return self.outcome(f"max_{SLOW_STEPS}", MAX, allowed, None, UNIT_SHARE, self.unjudged, evidence)
+        worst = max(chains, key=lambda chain: chain.slow_share)
+        slow = worst.of(*SLOW_ONES)
+        numbers = join_first([str(step) for step in slow.tolist()], _MAX_NAMES)
+        evidence = f"steps {numbers}: nsysprof steps says why" if len(slow) else ""
+        return self.outcome(
+            f"max_{SLOW_STEPS}", MAX, allowed, worst.slow_share, UNIT_SHARE, worst.slow_share <= allowed, evidence,
+            stat="total", instances=worst.judged,
+        )  # fmt: skip
 
     def forbidden(self, forbidden: Forbidden) -> Outcome:
         """None of these GPU ops in any call."""

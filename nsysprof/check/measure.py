@@ -20,6 +20,7 @@ from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.distributions import Floats
+from nsysprof.steps.steps import Chain, steps_of_ranges
 from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import GRAPH, PROCESS_OF_THREAD, START_END
 from nsysprof.waits.windows import gpu_windows, whole_windows
@@ -30,6 +31,7 @@ COUNTS = ("kernels", "launches", "memops", "graph_launches")
 OF_WINDOWS = ("launch_bound_share", "exposed_communication")
 OF_GPU_WORK = ("span", "busy", "idle", *OF_WINDOWS)
 SYNCS = "syncs"
+SLOW_STEPS = "slow_step_share"
 
 
 class RangeFinder:
@@ -204,6 +206,17 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
     for name, column in columns.items():
         np.fmax.at(column, of, values[name])
     return columns
+
+
+def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
+    """The calls of some rows of ``breakdown.merged`` as steps, of each process and GPU; none without GPU work."""
+    instances, row = _instances(breakdown, rows)
+    numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
+    answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)
+    out: dict[int, list[Chain]] = {each: [] for each in rows}
+    for chain in answer.chains:
+        out[int(chain.path)].append(chain)
+    return out
 
 
 def syncs_of_calls(breakdown: Breakdown) -> Floats:

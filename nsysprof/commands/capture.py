@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,16 +18,55 @@ from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
     from nsysprof.capture.compose import Request
+    from nsysprof.capture.injection import Injection
     from nsysprof.capture.outputs import Outputs
     from nsysprof.kernels.backends import BackendVerdict
 
 _TRACE = "cuda,nvtx,osrt"
 
 
+class Profiler(str, Enum):
+    """Who records."""
+
+    NSYS = "nsys"
+    TORCH = "torch"
+
+
 @dataclass(frozen=True)
 class RecordingOptions:
-    """What nsys is to record of a program, and how."""
+    """Who records a program, what, and how."""
 
+    profiler: Annotated[
+        Profiler,
+        typer.Option(
+            metavar="nsys|torch", help="Who records: nsys, or PyTorch's own profiler, without nsys."
+        ),
+    ] = Profiler.NSYS
+    modules: Annotated[
+        bool,
+        typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward."),
+    ] = False
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="--modules: down to N levels of calls below the root [default: all]."
+        ),
+    ] = None
+    mark_steps: Annotated[
+        bool, typer.Option("--mark-steps", help="Open a range step0, step1 … around each optimizer step.")
+    ] = False
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="torch: record optimizer steps A to B - 1 only, counted from 0."),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="S",
+            help="torch: record at most this long from the first step or module on [default: 60].",
+        ),
+    ] = None
     trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE
     capture_range: Annotated[
         str | None,
@@ -43,30 +83,74 @@ class RecordingOptions:
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
-            help="Time it without nsys first, to find what nsys costs [default: workloads only].",
+            help="Time it without the profiler first, to find what that costs [default: workloads only].",
         ),
     ] = None
 
     @property
     def given(self) -> bool:
         """Whether anything but the nsys was chosen, as only a new recording can honour."""
-        chosen = self.trace != _TRACE or self.overhead is not None
-        return chosen or self.memory or bool(self.capture_range or self.nsys_arg)
+        of_nsys = self.trace != _TRACE or self.memory or bool(self.capture_range or self.nsys_arg)
+        return of_nsys or self.overhead is not None or self.with_torch or self.injection().needed
+
+    @property
+    def with_torch(self) -> bool:
+        """Whether PyTorch's profiler records."""
+        return self.profiler is Profiler.TORCH
+
+    def injection(self) -> Injection:
+        """Return what is to run in the program. Raises `typer.BadParameter` for options of the other profiler."""
+        from nsysprof.capture.injection import DEFAULT_SECONDS, Injection
+
+        of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.nsys]
+        if self.with_torch and any(of_nsys):
+            raise typer.BadParameter(
+                "--trace, --capture-range, --nsys-arg, --memory and --nsys go with nsys only"
+            )
+        if not self.with_torch and (self.steps is not None or self.seconds is not None):
+            raise typer.BadParameter(
+                "--steps and --seconds go with --profiler torch; nsys has --capture-range"
+            )
+        if self.depth is not None and not self.modules:
+            raise typer.BadParameter("--depth goes with --modules")
+        return Injection(
+            record=self.with_torch,
+            modules=self.modules,
+            depth=self.depth,
+            mark_steps=self.mark_steps,
+            steps=_window(self.steps) if self.steps is not None else None,
+            seconds=DEFAULT_SECONDS if self.seconds is None else self.seconds,
+        )
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
         """Return the request to capture that command, which may be a workload's."""
         from nsysprof.capture.compose import Request
+        from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
 
+        try:
+            nsys = find_nsys(self.nsys)
+        except NsysprofError as error:
+            hint = f"{error.hint}; --profiler torch records PyTorch programs without nsys"
+            raise NsysprofError(error.message, hint) from None
         return Request(
             command,
-            find_nsys(self.nsys),
+            nsys,
             trace=tuple(map(str.strip, self.trace.split(","))),
             capture_range=self.capture_range,
             extra=(*["--cuda-memory-usage=true"] * self.memory, *(self.nsys_arg or ())),
             results=workload,
             overhead=workload if self.overhead is None else self.overhead,
+            injection=self.injection(),
         )
+
+
+def _window(steps: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{0,9}):(\d{1,9})", steps)
+    first, last = (int(match[1] or 0), int(match[2])) if match else (0, 0)
+    if first >= last:
+        raise typer.BadParameter(f"--steps {steps}: A:B with A < B, such as 10:20 for the steps 10 to 19")
+    return first, last
 
 
 @options_unfolded
@@ -94,6 +178,8 @@ def capture(
     nsysprof capture --backend math --backend flash --seq 1024 --seq 4096
 
     nsysprof capture -o NAME -- python train.py ...
+
+    nsysprof capture --profiler torch --modules -o NAME -- python train.py ...
     """
     from nsysprof.capture.compose import nsys_command
     from nsysprof.capture.outputs import making, outputs_of
@@ -104,8 +190,11 @@ def capture(
     if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
             "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg, --memory or"
-            " --overhead"
+            " --overhead, nor anything else of a new recording"
         )
+    if recording.with_torch:
+        _capture_with_torch(chosen, recording, dry_run=dry_run, scrubbed=not keep_environment)
+        return
     command, loaded = chosen.command(), load_rules(rules)
     if resume:
         outputs = _resumed_outputs(resume, chosen.output)
@@ -131,6 +220,44 @@ def capture(
                 staged, outputs, loaded, progress, scrubbed=not keep_environment, force=chosen.force
             )
     _report(verdict, record, no_ranges, outputs)
+
+
+def _capture_with_torch(
+    chosen: ProgramOptions, recording: RecordingOptions, *, dry_run: bool, scrubbed: bool
+) -> None:
+    """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
+    from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
+    from nsysprof.capture.text import not_run_lines, overhead_lines
+    from nsysprof.capture.torch_session import TorchRequest, capture_with_torch, captured_line, next_command
+
+    workload = not chosen.program
+    overhead = workload if recording.overhead is None else recording.overhead
+    request = TorchRequest(chosen.command(), recording.injection(), results=workload, overhead=overhead)
+    outputs = outputs_of(chosen.output, chosen.default_name)
+    if dry_run:
+        print(shlex.join(request.program))
+        return
+    with making(outputs, force=chosen.force, endings=TORCH_ENDINGS) as folder:
+        command = ["nsysprof", *sys.argv[1:]]
+        done = capture_with_torch(
+            request, folder, outputs, command, echo, scrubbed=scrubbed, force=chosen.force
+        )
+    record = done.record
+    print(
+        "\n".join(
+            [
+                captured_line(record),
+                *overhead_lines(record["overhead"], "PyTorch's profiler"),
+                *not_run_lines(record["workload"]),
+            ]
+        )
+    )
+    for sentence in done.sentences:
+        print_message(f"nsysprof: {sentence}")
+    print_message("next:")
+    print(next_command(done.traces), flush=True)
+    if done.failure:
+        raise done.failure
 
 
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:

@@ -36,6 +36,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     started: str | None = None
     command: str | None = None
     program: str | None = None
+    profiler: str | None = None
     nsys_command: str | None = None
     wall_ns: int | None = None
     exit_code: int | None = None
@@ -44,6 +45,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     environment: dict[str, Any] | None = None
     environment_hash: str | None = None
     gpu_state: dict[str, Any] | None = None
+    processes: list[dict[str, Any]] | None = None
     overhead: dict[str, Any] | None = None
     workload: dict[str, Any] | None = None
 
@@ -96,6 +98,25 @@ def record_beside(report: Path) -> Path | None:
     except NsysprofError:
         return None
     return path
+
+
+def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
+    """The median ns of steps without a profiler and under it, as a record has them, and what it calls them.
+
+    ``steps`` is their merged path: its own row, or the one of the range around them whose calls they are. None where
+    the record has none.
+    """
+    record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
+    rows = (record.overhead or {}).get("ranges")
+    for row in rows if isinstance(rows, list) else []:
+        name, medians = row.get("range"), (row.get("plain_median_ns"), row.get("profiled_median_ns"))
+        if isinstance(name, str) and (
+            steps == name or steps.startswith(f"{name}/") or steps.endswith(f"/{name}")
+        ):
+            plain, profiled = (ns if isinstance(ns, (int, float)) and ns > 0 else None for ns in medians)
+            if plain and profiled:
+                return float(plain), float(profiled), name
+    return None
 
 
 def rank_in_record(path: Path) -> int | None:

@@ -18,7 +18,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import Rules, classify, load_rules
+from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
@@ -121,10 +121,8 @@ def steps(
     host. Raises `NsysprofError` where no range matches, or none repeats. Near-linear in GPU ops and calls.
     """
     attribution = attribute(attribution)
-    named = attribution.op_owner if attribution.replay is not None else None
-    attribution = attribution.launched
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
-    rows, path, texts, chosen = choose_ranges(attribution, per, merge_names)
+    rows, path, texts, chosen = choose_ranges(attribution.launched, per, merge_names)
     if not len(rows):
         file = quote_path(attribution.trace.report.path)
         raise NsysprofError(
@@ -133,7 +131,22 @@ def steps(
         )
     if per is not None:
         path, texts = _without_numbers(path, texts)
-    facts = read_facts(attribution, kinds, merge_names, named)
+    return steps_of_ranges(attribution, rows, path, texts, kinds, merge_names=merge_names, chosen=chosen)
+
+
+def steps_of_ranges(
+    attribution: Attribution,
+    rows: NDArray[np.intp],
+    path: NDArray[np.int32],
+    texts: Sequence[str],
+    kinds: Kinds,
+    *,
+    merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    chosen: str = "",
+) -> Steps:
+    """Judge range instances as steps: ``path`` is that of each of ``rows``, a place in ``texts``."""
+    named = attribution.op_owner if attribution.replay is not None else None
+    facts = read_facts(attribution.launched, kinds, merge_names, named)
     windows, texts = step_windows(facts, rows, path, texts)
     before = windows.start
     windows = _with_pauses(facts, windows)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -49,8 +49,12 @@ class Ended:
     lost: bool = False
 
 
-def run_child(command: Sequence[str], log: Path, echo: Echo) -> Ended:
+def run_child(
+    command: Sequence[str], log: Path, echo: Echo, environment: Mapping[str, str] | None = None
+) -> Ended:
     """Run a command to its end; what it prints goes to ``echo`` and is appended to the file ``log``.
+
+    Its environment is ``environment``, or else ours.
 
     The first interrupt is sent on to the command, which may take its time to end, as nsys does to write what it has;
     the second kills it and all that it started. Raises `Interrupt` once it has ended so, and `NsysprofError` where
@@ -60,7 +64,7 @@ def run_child(command: Sequence[str], log: Path, echo: Echo) -> Ended:
     # Without a buffer: what does not go onto a full disk must not wait for the file to be closed.
     with log.open("ab", buffering=0) as kept, interrupts_to(stopping.interrupt):
         begin = time.perf_counter_ns()
-        child = _started(command)
+        child = _started(command, environment)
         stopping.begin(child)
         output = _Output(child, kept, echo)
         with _ended_if_lost(child) as lost:
@@ -73,8 +77,8 @@ def run_child(command: Sequence[str], log: Path, echo: Echo) -> Ended:
     return Ended(128 - code if code < 0 else code, wall, output.tail(), bool(lost))
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    how: dict[str, Any] = {}
+def _started(command: Sequence[str], environment: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+    how: dict[str, Any] = {"env": environment}
     if sys.platform == "win32":
         how["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
     else:

@@ -89,12 +89,12 @@ def _latencies(trace: Trace, why: Reasons, rows: NDArray[np.intp]) -> tuple[int,
     came = np.maximum(ready, launched)
     length, known = trace.ops.start[rows] - np.where(came > _NEVER, came, 0), came > _NEVER
     behind_op, marked = known & (ready >= launched), why.marked[rows]
-    op = _mean(length[behind_op & ~marked], 0)
-    return op, _mean(length[behind_op & marked], op), _mean(length[known & ~behind_op], 0)
+    op = mean_latency(length[behind_op & ~marked], 0)
+    return op, mean_latency(length[behind_op & marked], op), mean_latency(length[known & ~behind_op], 0)
 
 
-def _mean(length: Ints, otherwise: int) -> int:
-    """The mean of latencies without outliers; of none at all ``otherwise``."""
+def mean_latency(length: Ints, otherwise: int) -> int:
+    """The mean of latencies without outliers, in ns; of none at all ``otherwise``."""
     if len(length) == 0:
         return otherwise
     quick = float(np.quantile(length, 0.25, method="lower"))

@@ -64,22 +64,17 @@ class Pieces:
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     """The `Reasons` of all ops of a trace; near-linear in ops, and in Python steps only in waits and records."""
     ops, launches = trace.ops, trace.launches
-    arena = trace.arena
-    order, called = sort_groups(ops.stream, ops.start, ops.end, arena)
-    order = trace.settled(order, ops.end[order], called, ops.stream[order])
-    for first in range(0, len(order), _CHUNK):
-        launch = ops.launch[order[first : first + _CHUNK]]
-        called[first + np.flatnonzero(launch >= 0)] = launches.start[launch[launch >= 0]]
-    lanes = _Lanes(order, ops.stream[order], called, np.asarray(ops.end), np.asarray(ops.start))
+    arena, lanes = trace.arena, lanes_of(trace)
+    order = lanes.order
     op = np.full(len(ops), -1, np.int32)
     same = lanes.stream[1:] == lanes.stream[:-1]
     op[order[1:][same]] = order[:-1][same]
     edge = np.where(op >= 0, STREAM, NO_EDGE).astype(np.uint8)
     ends = np.append(ops.end, _NEVER)
     in_stream = arena.take(ends, op)
-    place = lanes.before(*_calls(dependencies)[:2])
+    place = lanes.before(*event_calls(dependencies)[:2])
     for other, kind in (
-        (_barriers(dependencies, lanes), BARRIER),
+        (barriers(dependencies, lanes), BARRIER),
         (_awaited(dependencies, lanes, place), EVENT),
     ):
         rows = np.flatnonzero(other >= 0)
@@ -91,7 +86,7 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
         launch = ops.launch[known]
         launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
     marked = np.zeros(len(ops), bool)
-    marked[lanes.behind(_calls(dependencies)[0], place)] = True
+    marked[lanes.behind(event_calls(dependencies)[0], place)] = True
     return Reasons(op, edge, arena.take(ends, op), in_stream, launched, marked)
 
 
@@ -154,7 +149,7 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
 
 
 @dataclass(frozen=True)
-class _Lanes:
+class Lanes:
     """Ops by stream and start: ``order`` rows of `Trace.ops`, and of each its ``stream`` and when it was ``called``.
 
     ``called`` never decreases along a stream; ``end`` and ``start`` are those of `Trace.ops`.
@@ -188,7 +183,7 @@ class _Lanes:
         return found
 
 
-def _calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, NDArray[np.int32]]:
+def event_calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, NDArray[np.int32]]:
     """The stream, time and event of the calls that record an event, and behind them of those that wait for one."""
     both = dependencies.records, dependencies.waits
     stream, time, event = (
@@ -197,16 +192,16 @@ def _calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, NDArray
     return stream, time, event
 
 
-def _awaited(dependencies: Dependencies, lanes: _Lanes, place: NDArray[np.intp]) -> NDArray[np.int32]:
+def _awaited(dependencies: Dependencies, lanes: Lanes, place: NDArray[np.intp]) -> NDArray[np.int32]:
     """For each op the one that ends last of those that its stream was told to wait for since its predecessor.
 
-    ``place`` is where each of `_calls` is in its stream, see `_Lanes.before`.
+    ``place`` is where each of `event_calls` is in its stream, see `Lanes.before`.
     """
     found = np.full(len(lanes.order), -1, np.int32)
     waits, records = dependencies.waits, dependencies.records
     if len(waits) == 0 or len(records) == 0 or len(lanes.order) == 0:
         return found
-    stream, time, event = _calls(dependencies)
+    stream, time, event = event_calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(records)
     ends, order = lanes.end, lanes.order
     last_op = np.where(place >= 0, order[place], -1)
@@ -231,14 +226,25 @@ def _awaited(dependencies: Dependencies, lanes: _Lanes, place: NDArray[np.intp])
     return found
 
 
-def _mark(found: NDArray[np.int32], lanes: _Lanes, lane: int, since: int, awaited: int) -> None:
+def _mark(found: NDArray[np.int32], lanes: Lanes, lane: int, since: int, awaited: int) -> None:
     """Note what the next op of a stream after a place waits for."""
     following = since + 1 if since >= 0 else int(np.searchsorted(lanes.stream, lane))
     if following < len(lanes.order) and lanes.stream[following] == lane:
         found[lanes.order[following]] = awaited
 
 
-def _barriers(dependencies: Dependencies, lanes: _Lanes) -> NDArray[np.int32]:
+def lanes_of(trace: Trace) -> Lanes:
+    """The `Lanes` of all ops of a trace."""
+    ops, launches = trace.ops, trace.launches
+    order, called = sort_groups(ops.stream, ops.start, ops.end, trace.arena)
+    order = trace.settled(order, ops.end[order], called, ops.stream[order])
+    for first in range(0, len(order), _CHUNK):
+        launch = ops.launch[order[first : first + _CHUNK]]
+        called[first + np.flatnonzero(launch >= 0)] = launches.start[launch[launch >= 0]]
+    return Lanes(order, ops.stream[order], called, np.asarray(ops.end), np.asarray(ops.start))
+
+
+def barriers(dependencies: Dependencies, lanes: Lanes) -> NDArray[np.int32]:
     """For each op what the legacy default stream makes it wait for: that of a blocking stream, or all of these."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking

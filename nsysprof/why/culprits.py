@@ -51,7 +51,7 @@ BY_EDGE, BY_ORDER, ABSTAINS, COUNTED = range(len(CLAIMS))
 # The columns of a piece of a wait.
 PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
-    "op",
+    *("op", "thread"),
 )
 _OF_RANKS = (
     "",
@@ -208,6 +208,7 @@ def account(
             "exposed_by": none,
             "claim": np.select([runs & ~late, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
             "op": op,
+            "thread": none - 1,
         },
         _host_parts(facts, pieces, window, windows),
     ]
@@ -256,6 +257,7 @@ def _host_parts(
         "exposed_by": np.where(begun < time.end, _exposing(facts, exposing, owner)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
         "op": pieces.op[late][time.piece].astype(np.int64),
+        "thread": time.thread.astype(np.int64),
     }
 
 

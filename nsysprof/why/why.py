@@ -48,10 +48,11 @@ class Why(Shown):
     trace), ``start_ns``, ``end_ns``, and what they add up to: ``compute_ns``, ``communication_ns`` and ``copies_ns``
     (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of the exposed communication that the next compute
     depended on. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
-    ``culprit``, ``range``, ``exposed_by``, ``claim``, and ``op``, the GPU op that ran or came late. ``rows`` adds them
-    up by path and GPU, see `tables.WHY`. ``held_up`` has a row per path, GPU and kernel that another stream had to wait
-    for while it computed: the columns of those three and ``waits``, ``waited_ns``, ``per_instance_ns``,
-    ``share_of_span``; that time is compute, and in no row of a wait. ``chosen`` says how ranges were chosen where
+    ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the ``thread`` of
+    the host (a code, -1: none). ``rows`` adds them up by path and GPU, see `tables.WHY`. ``held_up`` has a row per
+    path, GPU and kernel that another stream had to wait for while it computed: the columns of those three and
+    ``waits``, ``waited_ns``, ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait.
+    ``chosen`` says how ranges were chosen where
     nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
     what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
     ``picked`` says which windows these are, where not all.

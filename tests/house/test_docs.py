@@ -152,7 +152,7 @@ def test_the_block_below_a_command_is_what_it_prints(
 ) -> None:
     """Each line of a block of text is printed by the command in the block above it, in that order."""
     arguments = shlex.split(command)[1:]
-    if arguments[0] in ("analyze", "compare", "fleet", "steps", "why"):
+    if arguments[0] in ("analyze", "compare", "fleet", "forecast", "steps", "why"):
         arguments += ["--no-charts", "-o", str(tmp_path / "out")]
     if arguments[0] == "fleet":
         pytest.importorskip("distributed")
@@ -253,6 +253,7 @@ SECTIONS = {
     "compare": ("compare", "", ""),
     "why": ("why", "", ""),
     "steps": ("steps", "", ""),
+    "forecast": ("forecast", "", ""),
     "counters": ("counters", "", ""),
     "check": ("check", "", ""),
     "bench": ("bench", "", "## bench diff"),

@@ -1,0 +1,156 @@
+"""How a recording ends: with the program however that ends, at a limit, and in children of fork before it begins."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from . import kineto
+from .annotate import emitter
+from .state import recording, safely
+
+_LOOK_S = 0.25
+_LEAST_FREE = 0.05  # of the memory of the machine
+_QUIET = 10  # times as long as the limit may pass before the first module, range or optimizer step
+
+
+def watch_ends() -> None:
+    """Write the trace whenever the program ends, but for what no process survives; keep children of fork out of it."""
+    rec = recording
+    os.register_at_fork(after_in_child=_forked, after_in_parent=_fork_counted)
+    atexit.register(_ended)
+    if rec.order["profiler"] != "torch":
+        return
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, _terminated)
+    own = os._exit
+
+    @functools.wraps(own)
+    def leave(status: int) -> None:
+        if rec.here and threading.get_ident() == rec.thread:  # another thread leaves where this one hangs
+            _ended("os._exit")
+        own(status)
+
+    os._exit = leave  # type: ignore[assignment]
+
+
+def watch_limits() -> None:
+    """Stop recording where a limit is reached; ``threading.enumerate()`` does not list the thread that looks."""
+    import _thread  # noqa: PLC0415
+
+    _thread.start_new_thread(_look_after_limits, ())
+
+
+@safely
+def _ended(why: str = "the end of the program") -> None:
+    rec = recording
+    if not rec.here:
+        return
+    if _is_loader_worker() and rec.profiler is not None:
+        kineto.discard()
+        rec.about["worker"] = True
+    if rec.profiler is not None:
+        kineto.stop(why)
+    else:
+        rec.about.update(state="ended", **kineto.place(rec.torch))
+        rec.write()
+
+
+def _is_loader_worker() -> bool:
+    """Whether a DataLoader spawned this process: it loads data, and ends when its loader does."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return getattr(worker, "_worker_info", None) is not None
+
+
+def _terminated(number: int, _frame: object) -> None:
+    _ended("SIGTERM")
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _look_after_limits() -> None:
+    """Stop recording after the time that was ordered, or before memory runs out."""
+    rec = recording
+    limit = rec.order["seconds"]
+    while rec.here:
+        time.sleep(_LOOK_S)
+        if rec.profiler is None:
+            continue
+        now = time.monotonic()
+        began = max(rec.first, rec.began) if rec.first else now
+        if now - began > limit or now - rec.began > limit * _QUIET:
+            _stop_from_here(f"the limit of {limit:g} s: --seconds")
+        elif _free_share() < _LEAST_FREE:
+            _stop_from_here("the memory of the machine is nearly full")
+
+
+def _stop_from_here(why: str) -> None:
+    """Stop in the main thread, between two of its steps, as torch's profiler belongs to the thread that started it."""
+    import ctypes  # noqa: PLC0415
+
+    done = threading.Event()
+
+    def call(_: object) -> int:
+        safely(kineto.stop)(why, limited=True)
+        done.set()
+        return 0
+
+    pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
+    if ctypes.pythonapi.Py_AddPendingCall(pending, None) == 0:
+        done.wait()
+
+
+def _free_share() -> float:
+    """Return which part of the memory is free, of the machine or of the container; 1 where it cannot be known."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+            lines = dict(line.split(":") for line in file)
+        free = int(lines["MemAvailable"].split()[0]) / int(lines["MemTotal"].split()[0])
+    except (OSError, KeyError, ValueError):
+        free = 1.0
+    try:
+        used, most = (
+            Path("/sys/fs/cgroup", name).read_text(encoding="ascii")
+            for name in ("memory.current", "memory.max")
+        )
+        return min(free, 1 - int(used) / int(most))
+    except (OSError, ValueError):
+        return free
+
+
+def _fork_counted() -> None:
+    recording.about["forks"] += 1
+
+
+def _forked() -> None:
+    """Keep a child of fork away from the profiler: what it inherits of it is locked, and its threads are gone."""
+    rec = recording
+    recorded, rec.disabled, rec.profiler = rec.profiler is not None, True, None
+    started = recorded or rec.began
+    emitter.on = False
+    if signal.getsignal(signal.SIGTERM) is _terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if not started:
+        return
+    torch = rec.torch
+    try:
+        torch._C._autograd._clear_callbacks()
+        torch.autograd._enable_record_function(False)
+        torch.autograd.profiler._run_on_profiler_stop()
+        import ctypes  # noqa: PLC0415
+
+        # At its end, Kineto would wait for a thread that only its parent has: end before, with all files written.
+        libc = ctypes.CDLL(None)
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fflush, None, None)
+    except Exception:  # another torch, another libc: nothing that the child could do about it
+        return

@@ -1,0 +1,177 @@
+"""Does in a program what `nsysprof capture` ordered, once torch is there: records, marks steps, watches modules."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import time
+import warnings
+from typing import Any
+
+from . import annotate, kineto
+from .annotate import emitter
+from .lifetime import watch_ends, watch_limits
+from .state import recording, safely
+
+# ---- torch is imported
+
+
+@safely
+def torch_imported() -> None:
+    """Begin what was ordered, once torch is there."""
+    rec, order = recording, recording.order
+    rec.torch = torch = sys.modules["torch"]
+    about = {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda}
+    rec.about.update(about, argv=[os.path.basename(each) for each in sys.argv[:1]])  # noqa: PTH119
+    hooked = order["modules"] or order["mark_steps"] or order["steps"]
+    if order["profiler"] == "torch":
+        annotate.to_torch(torch)
+        torch.cuda.nvtx._nvtx = annotate.TorchNvtx(torch, getattr(torch._C, "_nvtx", None))
+        _step_aside_for_others(torch)
+        hooked = True
+    elif why := annotate.to_nvtx(torch):
+        rec.note(why)
+        return
+    else:
+        emitter.on = True
+    if order["profiler"] == "torch" or order["mark_steps"]:
+        _wait_for_first_sign(torch)  # before the range of that module opens
+    if order["modules"]:
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+        importlib.import_module(f"{__package__}.modules").watch_modules(torch, order["depth"])
+    if hooked:
+        _watch_steps(torch)
+    watch_ends()
+    if order["profiler"] != "torch":
+        rec.write()
+        return
+    if not (order["steps"] and order["steps"][0]):
+        kineto.start()
+    if torch.cuda._is_compiled():
+        torch.cuda._lazy_call(_cuda_initialized)
+    watch_limits()
+    rec.write()
+
+
+@safely
+def nvtx_imported() -> None:
+    """Let ranges of the package nvtx be annotations."""
+    if recording.order["profiler"] == "torch":
+        annotate.follow_nvtx()
+
+
+@safely
+def _cuda_initialized() -> None:
+    """Begin again with the GPU: to ask for one before would have initialized CUDA, also for children of fork."""
+    if recording.here and recording.profiler is not None:
+        kineto.discard()
+        kineto.start(cuda=True)
+        _step_begins()
+
+
+# ---- steps
+
+
+def _watch_steps(torch: Any) -> None:
+    """Learn of each step of an optimizer once it is over: hooks of optimizers run inside of torch's own range of it."""
+    optimizer = torch.optim.Optimizer
+    profiled = optimizer.profile_hook_step
+
+    def profile_hook_step(step: Any) -> Any:
+        own = profiled(step)
+
+        @functools.wraps(own)
+        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
+            done = own(self, *args, **kwargs)
+            if not torch.compiler.is_compiling():
+                _optimizer_stepped(self)
+            return done
+
+        return stepping
+
+    optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+
+@safely
+def _optimizer_stepped(optimizer: Any) -> None:
+    """Count a step of the optimizer that stepped first, and begin or end a window of steps."""
+    rec = recording
+    if not rec.here:
+        return
+    if rec.counted is None:
+        rec.counted = id(optimizer)
+    if rec.counted != id(optimizer):
+        return
+    rec.first = rec.first or time.monotonic()
+    rec.about["steps"] += 1
+    annotate.end(rec.step_range)
+    rec.step_range = None
+    window = rec.order["steps"]
+    if window and rec.about["steps"] == window[1] and rec.profiler is not None:
+        rec.about.update(kineto.place(rec.torch))
+        kineto.stop("the last step of --steps")
+    elif window and rec.about["steps"] == window[0]:
+        kineto.start()
+        _step_begins()
+    else:
+        if "rank" not in rec.about:
+            rec.about.update(kineto.place(rec.torch))
+        _step_begins()
+
+
+def _step_begins() -> None:
+    rec = recording
+    if rec.order["mark_steps"] and emitter.on and rec.first and not emitter.steps:
+        rec.step_range = annotate.begin(f"step{rec.about['steps']}")
+
+
+# ---- others that profile, and children
+
+
+def _step_aside_for_others(torch: Any) -> None:
+    """Stop as soon as the program profiles itself: there can be one profiler at a time, and the program's is meant."""
+    profiler = torch.autograd.profiler
+    prepare = profiler.profile._prepare_trace
+
+    @functools.wraps(prepare)
+    def prepare_theirs(self: Any) -> Any:
+        rec = recording
+        if rec.here and rec.profiler is not None and self is not rec.profiler:
+            rec.note(
+                "the program profiles itself with torch.profiler: what it records from there on is its own"
+            )
+            safely(kineto.stop)("the program's own torch.profiler")
+        return prepare(self)
+
+    profiler.profile._prepare_trace = prepare_theirs
+    enter, leave = profiler.emit_nvtx.__enter__, profiler.emit_nvtx.__exit__
+
+    def enter_nvtx(self: Any) -> Any:
+        self._nsysprof = recording.here and recording.profiler is not None
+        return self if self._nsysprof else enter(self)  # every op is recorded anyway
+
+    def leave_nvtx(self: Any, *error: Any) -> Any:
+        return False if self._nsysprof else leave(self, *error)
+
+    profiler.emit_nvtx.__enter__, profiler.emit_nvtx.__exit__ = enter_nvtx, leave_nvtx
+
+
+def _first_sign() -> None:
+    emitter.sign = None
+    if not recording.first:
+        recording.first = time.monotonic()
+        _step_begins()
+
+
+def _wait_for_first_sign(torch: Any) -> None:
+    """Let the time limit begin with the first call of a module, range or step: loading data takes long."""
+    emitter.sign = _first_sign
+
+    def first(*_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            _first_sign()
+            handle.remove()
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(first)

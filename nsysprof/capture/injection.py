@@ -1,0 +1,154 @@
+"""What is put into a captured program, and what its processes have left behind.
+
+The program's Pythons run `nsysprof.capture.inject` as they start: it makes ranges of modules and steps, and records
+with torch's own profiler. A file per process says how that went.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nsysprof.core.document import read_if_document
+from nsysprof.core.text import plural
+
+FOLDER = Path(__file__).parent / "inject"
+DEFAULT_SECONDS = 60.0
+_ORDER = "NSYSPROF_CAPTURE"
+_MAX_NOTES = 10
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What is to be done in a program.
+
+    ``record``: record it with torch's profiler, for at most ``seconds``, or the ``steps`` from the first number to
+    before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below the
+    root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next.
+    """
+
+    record: bool = False
+    modules: bool = False
+    depth: int | None = None
+    mark_steps: bool = False
+    steps: tuple[int, int] | None = None
+    seconds: float = DEFAULT_SECONDS
+
+    @property
+    def needed(self) -> bool:
+        """Whether the program is to run with anything of ours in it."""
+        return self.record or self.modules or self.mark_steps
+
+    def environment(self, folder: Path) -> dict[str, str] | None:
+        """Return the environment of the command, whose processes report to ``folder``; None: it is not touched."""
+        if not self.needed:
+            return None
+        order = {
+            **{name: getattr(self, name) for name in ("modules", "depth", "mark_steps", "steps", "seconds")},
+            "folder": str(folder.absolute()),
+            "profiler": "torch" if self.record else "nsys",
+        }
+        paths = [str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), _ORDER: json.dumps(order)}
+
+
+class _About(msgspec.Struct):
+    """What a process wrote about itself."""
+
+    pid: int
+    state: str
+    notes: list[str] = []
+    forks: int = 0
+    steps: int = 0
+    rank: int | None = None
+    world_size: int | None = None
+    torch: str | None = None
+    activities: list[str] = []
+    stopped: str | None = None
+    limited: bool = False
+    worker: bool = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that imported torch: what it wrote about itself, as it stands in the record, and its trace if any."""
+
+    about: _About
+    written: Mapping[str, Any] = field(repr=False)
+    trace: Path | None
+
+    @property
+    def shown(self) -> str:
+        """Name it for people."""
+        return f"process {self.about.pid}" if self.about.rank is None else f"rank {self.about.rank}"
+
+
+def read_processes(folder: Path) -> list[Process]:
+    """Read what the processes of a program left in ``folder``: by rank, and in the order in which they began."""
+    found = []
+    for path in sorted(folder.glob("*.about.json"), key=lambda each: each.name.partition("-")[2]):
+        written = read_if_document(path)
+        try:
+            about = msgspec.convert(written, _About)
+        except msgspec.ValidationError:
+            continue
+        trace = path.with_name(path.name.replace(".about.json", ".json"))
+        whole = about.state == "ended" and trace.is_file()
+        found.append(Process(about, written, trace if whole else None))
+    return sorted(found, key=lambda each: -1 if each.about.rank is None else each.about.rank)
+
+
+def without_traces(processes: Sequence[Process], empty: Sequence[Path]) -> list[Process]:
+    """Return the processes, of which those have no trace whose trace holds nothing."""
+    return [replace(each, trace=None if each.trace in empty else each.trace) for each in processes]
+
+
+def process_sentences(processes: Sequence[Process], injection: Injection) -> Iterator[str]:
+    """Tell what is not recorded, and why: a sentence each."""
+    notes = [f"{each.shown}: {note}" for each in processes for note in each.about.notes]
+    yield from notes[:_MAX_NOTES]
+    if len(notes) > _MAX_NOTES:
+        yield f"and {len(notes) - _MAX_NOTES} more notes in the record"
+    for each in processes:
+        about = each.about
+        if about.state in ("recording", "writing"):
+            yield (
+                f"{each.shown} was killed while it was {about.state}: torch's profiler writes when a program ends, so"
+                " nothing of it is left"
+            )
+        if about.limited:
+            yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a window of steps"
+        if (
+            injection.steps
+            and about.state == "ended"
+            and not about.stopped
+            and about.steps < injection.steps[0]
+        ):
+            yield f"{each.shown} made {plural(about.steps, 'optimizer step')}: --steps begins later"
+    forks = sum(each.about.forks for each in processes)
+    workers = sum(each.about.worker for each in processes)
+    if forks and injection.record:
+        yield f"not recorded: {plural(forks, 'fork')} of the program, such as workers of a DataLoader"
+    if workers:
+        yield f"not recorded: {plural(workers, 'spawned worker')} of a DataLoader"
+
+
+def why_nothing(program: Sequence[str]) -> tuple[str, str]:
+    """Say why nothing of ours ran in a program, and what helps."""
+    options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
+    if re.match(r"python|pypy", Path(program[0]).name) and options:
+        return (
+            f"{Path(program[0]).name} {options[0]} ignores PYTHONPATH or site, by which nsysprof gets into a program",
+            f"leave {options[0]} out",
+        )
+    return (
+        "no Python of this program imported torch, or none that heeds PYTHONPATH (python -I, -E and -S do not)",
+        "nsysprof capture -- PROGRAM records any program under nsys",
+    )

@@ -1,0 +1,438 @@
+"""Carries changes out on the network of a trace: finds what each speaks of, and edits that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.globs import find_matches
+from nsysprof.attribution.paths import merged_paths, range_paths
+from nsysprof.attribution.range_work import index_work
+from nsysprof.core.text import join_first, one_line, plural
+from nsysprof.core.units import format_ns
+from nsysprof.errors import NsysprofError
+from nsysprof.forecast.questions import AbstainError, Changes, matching, read_factor, read_time
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.report import open_report, read_tables
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
+from nsysprof.waits import edits
+from nsysprof.waits.network import Moments
+from nsysprof.waits.replay import Network
+from nsysprof.why.culprits import Facts
+from nsysprof.why.why import Why
+
+Rows = NDArray[np.intp]
+_LATE_PEER = "late peer"
+_MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for different work
+_LOOSE = ("host", "profiler")  # causes whose time is the host's
+
+
+@dataclass
+class Program:
+    """A recorded program that can be changed: its trace, what waits for what, and where ranges begin and end.
+
+    ``rows`` are the ranges whose moments the network knows, ``begin``, ``inside`` and ``stop`` these moments, twice the
+    begin, so that something can happen in between. ``answer`` makes the accounts of `why`, when asked. ``notes`` are
+    sentences on what was assumed.
+    """
+
+    attribution: Attribution
+    facts: Facts
+    merge_names: Sequence[str] | None
+    answer: Callable[[], Why]
+    network: Network = field(init=False)
+    rows: Rows = field(init=False)
+    begin: Rows = field(init=False)
+    inside: Rows = field(init=False)
+    stop: Rows = field(init=False)
+    notes: list[str] = field(default_factory=list)
+    spans: dict[str, Rows] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """What messages call the report."""
+        return str(self.attribution.trace.report.path)
+
+    def ranges_of(self, glob: str) -> Rows:
+        """The ranges that a glob matches, by path or name; `NsysprofError` with near ones where there are none."""
+        if glob not in self.spans:
+            paths = range_paths(self.attribution)
+            merged = merged_paths(paths, self.merge_names)
+            codes = [match.code for match in find_matches(merged, merged.texts(), glob, self.file)]
+            self.spans[glob] = np.flatnonzero(np.isin(merged.of[paths.of], codes))
+        return self.spans[glob]
+
+    def place(self, rows: Rows) -> Rows:
+        """Where ranges stand among ``rows``."""
+        return np.searchsorted(self.rows, rows)
+
+    def set_rows(self, rows: Rows) -> Moments:
+        """Choose the ranges whose moments the network is to know, and return these."""
+        self.rows = np.unique(rows)
+        ranges = self.attribution.trace.ranges
+        times = [ranges.start[self.rows], ranges.start[self.rows], ranges.end[self.rows]]
+        begins = np.repeat([True, True, False], len(self.rows))
+        return Moments(np.tile(ranges.thread[self.rows], 3), np.concatenate(times), begins)
+
+    def set_network(self, network: Network) -> None:
+        """Keep the network that was made with the moments of `set_rows`."""
+        self.network = network
+        self.begin, self.inside, self.stop = network.asked.reshape(3, -1).astype(np.intp)
+
+    def ops_of(self, rows: Rows) -> tuple[Rows, Rows]:
+        """The GPU ops launched in ranges, and of each the place of its range in ``rows``."""
+        index = index_work(self.attribution, rows)
+        launch, place = index.launches_of(rows)
+        size = index.begin[launch + 1] - index.begin[launch]
+        first = np.repeat(index.begin[launch] - (np.cumsum(size) - size), size)
+        return index.ops[np.arange(int(size.sum())) + first], np.repeat(place, size)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change: its ``kind``, what it is in words, the ``ranges`` it speaks of, and how it edits a network."""
+
+    kind: str
+    words: str
+    ranges: Rows
+    apply: Callable[[Network], None]
+
+
+def steps_of(program: Program, changes: Changes) -> list[Step]:
+    """The changes one by one; what they speak of is found now, before there is a network."""
+    none = np.empty(0, np.intp)
+    made: list[Step] = []
+    for glob in changes.drop_sync:
+        calls, rows = _syncs(program, glob)
+        made.append(
+            Step("drop-sync", f"without waiting in {glob}", rows, partial(_drop, program, calls, rows, glob))
+        )
+    if changes.async_copies:
+        made.append(Step("async-copies", "copies that do not block", none, partial(_async, program)))
+    for glob in changes.graph:
+        rows = program.ranges_of(glob)
+        made.append(Step("graph", f"{glob} as a CUDA graph", rows, partial(_graph, program, rows, glob)))
+    for text in changes.scale:
+        glob, factor = read_factor(text)
+        names = _kernels(program, glob, "scale")
+        words = f"{glob} at {factor:g} of its time"
+        made.append(Step("kernel", words, none, partial(_scale, program, names, factor)))
+    for text in changes.set:
+        glob, ns = read_time(text, "set", "KERNEL=40us")
+        times = dict.fromkeys(_kernels(program, glob, "set"), ns)
+        made.append(Step("kernel", f"{glob} in {format_ns(ns)}", none, partial(_set, program, times)))
+    made += [_swap(program, text) for text in changes.swap]
+    for glob in changes.remove:
+        made.append(Step("remove", f"without {glob}", none, partial(_remove, program, glob)))
+    if changes.no_late_peer:
+        if program.facts.peers is None:
+            raise AbstainError(
+                "no two ranks of this report share a collective, so nobody knows who came late",
+                "record all ranks of a node in one report: nsysprof capture -- torchrun …",
+            )
+        made.append(Step("no-late-peer", "no rank late", none, edits.run_together))
+    for option, texts in (("delay", changes.delay), ("gpu-delay", changes.gpu_delay)):
+        act, whose = (_delay_host, "") if option == "delay" else (_delay_gpu, "of the GPU ")
+        for text in texts:
+            glob, ns = read_time(text, option, "RANGE=500us")
+            rows = program.ranges_of(glob)
+            words = f"{format_ns(ns)} more {whose}behind {glob}"
+            made.append(Step(option, words, rows, partial(act, program, rows, ns)))
+    return made
+
+
+# ---- kernels
+
+
+def _kernels(program: Program, glob: str, option: str) -> list[int]:
+    trace = program.attribution.trace
+    if not glob.strip("*?"):
+        raise AbstainError(
+            f"--{option} {glob!r} speaks of every GPU op: another clock, GPU or batch size is not modelled",
+            "name the kernels that change: nsysprof analyze lists them",
+        )
+    full = [*trace.op_names]
+    short = [short_name(name) for name in full]
+    used = np.bincount(trace.ops.name, minlength=len(full)) > 0
+    if hits := [at for at, name in enumerate(full) if name == glob and used[at]]:
+        return hits
+    some = [name if used[at] else "" for at, name in enumerate(short)]
+    whole = [at for at, name in enumerate(full) if used[at] and glob in name and "*" not in glob]
+    try:
+        return matching(some, glob, "kernel", program.file)
+    except NsysprofError:
+        if whole:
+            return whole
+        raise
+
+
+def _scale(program: Program, names: list[int], factor: float, network: Network) -> None:
+    ops = np.flatnonzero(np.isin(program.attribution.trace.ops.name, names))
+    edits.lengthen(network, ops, np.rint(network.length[ops] * factor).astype(np.int64))
+
+
+def _set(program: Program, times: dict[int, int], network: Network) -> None:
+    name = program.attribution.trace.ops.name
+    table = np.full(len(program.attribution.trace.op_names), -1, np.int64)
+    table[list(times)] = list(times.values())
+    ops = np.flatnonzero(table[name] >= 0)
+    edits.lengthen(network, ops, table[name[ops]])
+
+
+def _swap(program: Program, text: str) -> Step:
+    """Times of kernels by name from a table or report; or of one kernel in place of all that a range runs."""
+    glob, equals, source = text.rpartition("=")
+    if not equals:
+        times = _times_by_name(program, Path(text))
+        words = f"{plural(len(times), 'kernel')} as fast as in {Path(text).name}"
+        return Step("swap", words, np.empty(0, np.intp), partial(_set, program, times))
+    name, _, row = source.rpartition(":")
+    if not name:
+        raise NsysprofError(
+            f"--swap {text!r} does not say which row of the table", "--swap 'RANGE=results.csv:flash'"
+        )
+    rows = program.ranges_of(glob)
+    ns = _time_of_row(Path(name), row)
+
+    def apply(network: Network) -> None:
+        ops, place = program.ops_of(rows)
+        trace = program.attribution.trace
+        keep = trace.ops.kind[ops] != MEMCPY
+        ops, place = ops[keep], place[keep]
+        order = np.lexsort((trace.ops.start[ops], place))
+        ops, place = ops[order], place[order]
+        first = np.append(True, place[1:] != place[:-1])[: len(place)]
+        edits.merge_ops(network, trace, ops, first, np.full(len(ops), ns))
+
+    return Step("swap", f"{glob} as one kernel of {format_ns(ns)} ({row})", rows, apply)
+
+
+def _table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except OSError as error:
+        raise NsysprofError(
+            f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv"
+        ) from None
+    except (ValueError, UnicodeDecodeError):
+        raise NsysprofError(
+            f"{path}: no table with a head and rows", "name a kernels.csv or results.csv"
+        ) from None
+
+
+def _times_by_name(program: Program, path: Path) -> dict[int, int]:
+    """The median length of each kernel of the trace that a table or another report has too."""
+    trace = program.attribution.trace
+    if path.suffix == ".csv":
+        table = _table(path)
+        if not {"kernel", "median_ns"} <= set(table.columns):
+            raise NsysprofError(
+                f"{path} has no columns kernel and median_ns",
+                "nsysprof analyze REPORT writes kernels.csv; of a bench: --swap 'RANGE=results.csv:BACKEND'",
+            )
+        frame = table[["kernel", "median_ns"]].rename(columns={"kernel": "name", "median_ns": "ns"})
+    else:
+        frame = _kernels_of_report(program, path)
+    known = frame.dropna().groupby("name")["ns"].agg(["median", "min", "max"])
+    found = {at: name for at, name in enumerate(trace.op_names) if name in known.index}
+    for name in found.values():
+        low, high = float(known["min"][name]), float(known["max"][name])
+        if high > _MAX_SPREAD * low:
+            raise AbstainError(
+                f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: which of it"
+                " counts is not known",
+                "--set 'KERNEL=TIME' says it",
+            )
+    if not found:
+        raise NsysprofError(
+            f"no kernel of {program.file} is in {path}", "--swap 'RANGE=TABLE:ROW' swaps what a range runs"
+        )
+    return {at: round(known["median"][name]) for at, name in found.items()}
+
+
+def _kernels_of_report(program: Program, path: Path) -> pd.DataFrame:
+    """The ``name`` and ``ns`` of each kernel of another report, without the longest and shortest tenth of a name."""
+    with open_report(path) as other:
+        gpus = [
+            {gpu.name for gpu in report.about.cuda_gpus}
+            for report in (program.attribution.trace.report, other)
+        ]
+        if all(gpus) and gpus[0] != gpus[1]:
+            raise AbstainError(
+                f"{path} was recorded on {join_first(sorted(gpus[1]), 2)}: another GPU is not modelled"
+            )
+        trace = read_tables(other)
+    kernels = trace.ops.kind == KERNEL
+    frame = pd.DataFrame(
+        {
+            "name": pd.Categorical.from_codes(trace.ops.name[kernels], pd.Index(trace.op_names)),
+            "ns": (trace.ops.end - trace.ops.start)[kernels],
+        }
+    )
+    rank = frame.groupby("name", observed=True)["ns"].rank(pct=True)
+    return frame[(rank > 0.1) & (rank <= 0.9)].astype({"name": str})
+
+
+def _time_of_row(path: Path, row: str) -> int:
+    """The median of a row of a bench's results, by backend or ``CONFIGURATION/BACKEND``, or of a kernel's."""
+    table = _table(path)
+    if "median_ns" not in table.columns:
+        raise NsysprofError(f"{path} has no column median_ns", "name a kernels.csv or results.csv")
+    text = table.astype(str)
+    name = pd.Series("", index=table.index)
+    for column in ("kernel", "backend"):
+        if column in table:
+            name = text[column]
+    both = text["configuration"] + "/" + name if "configuration" in table else name
+    rows = table[((name == row) | (both == row)) & table["median_ns"].notna()]
+    if len(rows) != 1:
+        known = join_first(both[table["median_ns"].notna()].unique().tolist(), 4, repr)
+        raise NsysprofError(
+            f"{plural(len(rows), 'row')} of {path} {'is' if len(rows) == 1 else 'are'} {row!r}; it has {known}",
+            "name one of them",
+        )
+    return round(float(rows["median_ns"].iloc[0]))
+
+
+# ---- launches, calls, delays
+
+
+def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
+    trace, activity = program.attribution.trace, program.facts.activity
+    index = index_work(program.attribution, rows)
+    launch, place = index.launches_of(rows)
+    if not len(launch):
+        raise NsysprofError(
+            f"{glob} launches nothing that a CUDA graph could hold",
+            "nsysprof analyze shows what ranges launch",
+        )
+    used = np.unique(place)
+    at = program.place(rows)
+    first, stop = [program.inside[at[used]]], [program.stop[at[used]]]
+    helped = trace.launches.thread[launch] != trace.ranges.thread[rows[place]]
+    if helped.any():
+        frame = pd.DataFrame({
+            "place": place[helped], "thread": trace.launches.thread[launch[helped]],
+            "first": network.launch_moment[0][launch[helped]], "stop": network.launch_moment[1][launch[helped]],
+        })  # fmt: skip
+        each = frame.groupby(["place", "thread"]).agg({"first": "min", "stop": "max"})
+        first.append(each["first"].to_numpy())
+        stop.append(each["stop"].to_numpy())
+    lows, highs = np.concatenate(first), np.concatenate(stop)
+    waits = np.append(0, np.cumsum((network.node >= 0) & network.waits[network.node]))
+    blocked = np.flatnonzero(waits[highs + 1] > waits[lows])
+    if len(blocked):
+        low, high = int(lows[blocked[0]]), int(highs[blocked[0]])
+        calls = activity.calls
+        hits = np.flatnonzero((network.sync_moment[1] >= low) & (network.sync_moment[1] <= high))
+        name = calls.names[calls.name[network.sync_call[hits[0]]]] if len(hits) else "a copy that blocks"
+        raise AbstainError(
+            f"{glob} cannot be captured as a CUDA graph: it waits for the GPU in {name}",
+            f"nsysprof forecast {program.file} --drop-sync '{glob}' --graph '{glob}', or name a range without it",
+        )
+    names = trace.launches.name
+    graphs = [code for code, name in enumerate(trace.call_names) if "GraphLaunch" in name]
+    calls_of = np.flatnonzero(np.isin(names, graphs))
+    lengths = trace.launches.end[calls_of] - trace.launches.start[calls_of]
+    cost = int(np.median(lengths)) if len(lengths) else network.lags.launch
+    whence = "as in this report" if len(lengths) else "as for a kernel, since this report has none"
+    program.notes.append(f"the launch of the graph is taken to be {format_ns(cost)} long, {whence}")
+    edits.launch_as_graph(network, program.inside[at[used]], lows, highs, cost)
+
+
+def _syncs(program: Program, glob: str) -> tuple[Rows, Rows]:
+    """The calls of that name, or the ranges that match: `NsysprofError` where there is neither."""
+    calls = program.facts.activity.calls
+    names = [at for at, name in enumerate(calls.names) if fnmatchcase(name, glob)]
+    rows = np.flatnonzero(np.isin(calls.name, names)) if names else np.empty(0, np.intp)
+    if len(rows):
+        return rows, np.empty(0, np.intp)
+    return rows, program.ranges_of(glob)
+
+
+def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network) -> None:
+    waits = np.flatnonzero((network.node >= 0) & network.waits[network.node])
+    if len(calls):
+        chosen = network.sync_moment[1][np.isin(network.sync_call, calls)]
+    else:
+        at = program.place(rows)
+        depth = np.zeros(len(network.time) + 1, np.int64)
+        np.add.at(depth, program.begin[at], 1)
+        np.add.at(depth, program.stop[at], -1)
+        chosen = waits[np.cumsum(depth)[waits] > 0]
+    if not len(chosen):
+        raise NsysprofError(
+            f"nothing in {glob} waits for the GPU", "nsysprof why says which calls do, as exposed_by"
+        )
+    edits.stop_waiting(network, chosen)
+
+
+def _async(program: Program, network: Network) -> None:
+    """Blocking copies to the GPU, and the calls right behind such copies that wait for them."""
+    trace = program.attribution.trace
+    ops = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)
+    launch = np.unique(trace.ops.launch[ops[to_gpu[trace.ops.name[ops]]]])
+    ends = network.launch_moment[1][launch]
+    node = network.node[ends]
+    own = ends[(node >= 0) & network.waits[node]]
+    following = np.isin(network.sync_moment[0], ends + 1)
+    chosen = np.concatenate([own, network.sync_moment[1][following]])
+    if not len(chosen):
+        raise NsysprofError(
+            f"no copy to the GPU blocks the host in {program.file}",
+            "nsysprof why lists what the GPU waits for",
+        )
+    program.notes.append("copies keep their length: pinned memory is faster than that")
+    edits.stop_waiting(network, chosen)
+
+
+def _delay_host(program: Program, rows: Rows, ns: int, network: Network) -> None:
+    edits.delay_host(network, program.stop[program.place(rows)], ns)
+
+
+def _delay_gpu(program: Program, rows: Rows, ns: int, network: Network) -> None:
+    trace = program.attribution.trace
+    ops, place = program.ops_of(rows)
+    ops, place = ops[trace.ops.kind[ops] <= GRAPH], place[trace.ops.kind[ops] <= GRAPH]
+    if not len(ops):
+        raise NsysprofError("these ranges launch no GPU op to delay", "--delay delays the host")
+    order = np.lexsort((trace.launches.start[trace.ops.launch[ops]], place))
+    last = np.append(place[order][1:] != place[order][:-1], True)[: len(order)]
+    edits.delay_gpu(network, ops[order[last]], ns)
+
+
+def _remove(program: Program, glob: str, network: Network) -> None:
+    """What the rows of why.csv with that culprit say the GPU waited for, or computed."""
+    answer = program.answer()
+    trace = program.attribution.trace
+    names = sorted({*answer.rows["culprit"], *answer.rows["cause"]} - {"", "compute"})
+    chosen = {names[at] for at in matching(names, glob, "culprit", program.file)}
+    waits: Any = answer.waits
+    waits = waits[waits["culprit"].isin(chosen) | waits["cause"].isin(chosen)]
+    if (waits["cause"] == "unknown").any():
+        raise AbstainError(f"what the GPU waited for in {glob} is not known")
+    host = waits[waits["cause"].isin(_LOOSE)]
+    edits.spare_host(network, *(host[name].to_numpy(np.int64) for name in ("thread", "start_ns", "end_ns")))
+    if (waits["activity"] == _LATE_PEER).any():
+        edits.run_together(network)
+    ran = waits[waits["cause"].isin(["copy", "kernel", "communication"]) & (waits["activity"] != _LATE_PEER)]
+    ops = np.unique(ran["op"].to_numpy(np.int64))
+    edits.lengthen(network, ops, np.zeros(len(ops), np.int64))
+    queued = np.unique(waits.loc[waits["cause"] == "latency", "op"].to_numpy(np.int64))
+    network.extra[network.start[queued]] = np.minimum(network.extra[network.start[queued]], 0)
+    kernels = answer.rows.loc[
+        (answer.rows["cause"] == "compute") & answer.rows["culprit"].isin(chosen), "culprit"
+    ]
+    if len(kernels):
+        some = [at for at, name in enumerate(trace.op_names) if short_name(name) in set(kernels)]
+        _scale(program, some, 0.0, network)

@@ -1,0 +1,80 @@
+"""The chart of a forecast, ``forecast.png``: the critical path of a step, now and then, and all steps one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsysprof.charts.chart import Chart
+from nsysprof.charts.marks import BarPanel, Bars, Heading, Part, Plan
+from nsysprof.charts.palette import COLOURS, INK, OTHERS, WAITS, WHOLE
+from nsysprof.core.text import one_line, plural, shorten
+from nsysprof.core.units import format_ns, scale_ns
+from nsysprof.forecast.forecast import Forecast
+from nsysprof.forecast.path import PARTS
+
+_COLOURS = dict(
+    zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True)
+)
+_TITLE = 110
+_INSIDE = 0.06  # of the axis: what a part needs for its time to be written on it
+
+
+def plan_forecast(answer: Forecast) -> Plan:
+    """Two bars, what a median step waits for now and with the change, and the interval of the latter."""
+    divisor, unit = scale_ns(max(answer.base_ns, answer.forecast_ns, answer.high_ns))
+    ends = [answer.base_ns, answer.forecast_ns]
+    axis = max(*ends, answer.high_ns) / divisor * 1.08
+    parts, inside = [], []
+    left = np.zeros(2)
+    for at, name in enumerate(PARTS):
+        ns = np.array([answer.before.ns[at], answer.after.ns[at]]) / divisor
+        if not ns.any():
+            continue
+        parts.append(Part(name, _COLOURS[name], "white", np.arange(2), left.copy(), left + ns))
+        light = name in ("compute", "communication", "copies")
+        for row in range(2):
+            if ns[row] > _INSIDE * axis:
+                text = format_ns(ns[row] * divisor)
+                inside.append((left[row] + ns[row] / 2, row, text, "white" if light else INK))
+        left += ns
+    rows = ["now", "then"]
+    if len(answer.base) > 1:
+        low, high = np.array([answer.low_ns, answer.high_ns]) / divisor
+        parts.append(Part("interval", OTHERS, "white", np.array([2]), np.array([low]), np.array([high])))
+        rows.append("interval")
+    panel = BarPanel(f"critical path of a median step [{unit}]", 1, axis, parts, inside)
+    legend = [
+        (part.label if part.label != "host" else "work of the host", part.colour)
+        for part in parts
+        if part.label != "interval"
+    ]
+    heading = Heading(_title(answer), _subtitle(answer), legend, [_note(answer)])
+    return Bars(heading, rows, None, [panel], strong=[1], row=0.55)
+
+
+def _title(answer: Forecast) -> str:
+    name = shorten(one_line(answer.words, _TITLE), 70)
+    change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
+    if answer.low_ns <= answer.base_ns <= answer.high_ns:
+        return f"{name}: no clear change of the step"
+    return f"{name}: the step would take {abs(change):.0%} {'less' if change < 0 else 'more'}".replace(
+        "%", " %"
+    )
+
+
+def _subtitle(answer: Forecast) -> str:
+    interval = f" ({format_ns(answer.low_ns)} to {format_ns(answer.high_ns)})" if len(answer.base) > 1 else ""
+    steps = f"{plural(len(answer.base), 'step')} of {shorten(one_line(answer.path, 60), 44)}"
+    report = answer.attribution.trace.report.path.name
+    return f"{format_ns(answer.base_ns)} → {format_ns(answer.forecast_ns)}{interval} · {steps} · {report}"
+
+
+def _note(answer: Forecast) -> str:
+    return (
+        f"{answer.basis[:1].upper()}{answer.basis[1:]}. {answer.published[:1].upper()}{answer.published[1:]}"
+    )
+
+
+CHARTS: tuple[Chart[Forecast], ...] = (
+    Chart("forecast.png", "What a step waits for, now and with the change", plan_forecast),
+)

@@ -1,0 +1,83 @@
+"""The critical path of a step in a replay: what it consists of, from its end back to its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.units import format_ns
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
+from nsysprof.waits.replay import NEVER, ZERO, Network, Times
+from nsysprof.why.culprits import Facts
+
+PARTS = ("compute", "communication", "copies", "host", "latency")
+COMPUTE, COMMUNICATION, COPIES, HOST, LATENCY = range(len(PARTS))
+_WORDS = ("compute", "communication", "copies", "work of the host", "latency")
+
+
+@dataclass(frozen=True)
+class PathParts:
+    """The ns of each of `PARTS` on the critical path of one step; they add up to it."""
+
+    ns: tuple[int, ...]
+
+    def compared_with(self, other: PathParts) -> str:
+        """The part that changes most, in words; empty where none does."""
+        changes = [after - before for before, after in zip(self.ns, other.ns, strict=True)]
+        at = max(range(len(changes)), key=lambda each: abs(changes[each]))
+        if not changes[at]:
+            return ""
+        return f"{_WORDS[at]} on its critical path goes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
+
+
+def path_parts(
+    facts: Facts, network: Network, times: Times, start: int, ops: NDArray[np.intp], stop: int
+) -> PathParts:
+    """The parts of the step that begins at ``start`` and ends with the last of ``ops``, or at the moment ``stop``."""
+    total = np.cumsum(network.gap)
+    offset = np.append(total - total[network.anchor], 0)
+    length = np.append(network.length, 0)
+    last = int(ops[np.argmax(times.end[ops])])
+    ns = [0] * len(PARTS)
+    now = int(times.end[last])
+    if stop >= 0 and times.moment[stop] > now:
+        now = int(times.moment[stop])
+        node = int(network.node[network.anchor[stop]])
+        now = _take(ns, HOST, now, int(offset[stop]), start)
+    else:
+        node = int(network.done[last])
+        now = _take(ns, _kind(facts, last), now, int(length[last]), start)
+    while now > start and node > NEVER:
+        best, arrived = None, None
+        for each in network.edges:
+            ahead = int(each.lag[node] + offset[each.moment[node]] + length[each.op[node]])
+            came = int(times.node[each.to[node]]) + ahead
+            if each.to[node] != NEVER and (arrived is None or came > arrived):
+                best, arrived = each, came
+        if best is None or (best.to[node] == ZERO and best.moment[node] < 0):
+            break
+        rest = LATENCY if network.of_op[node] >= 0 or network.waits[node] else HOST
+        now = _take(ns, rest, now, int(network.extra[node] + best.lag[node]), start)
+        if best.moment[node] >= 0:
+            now = _take(ns, HOST, now, int(offset[best.moment[node]]), start)
+        if best.op[node] >= 0:
+            now = _take(ns, _kind(facts, int(best.op[node])), now, int(length[best.op[node]]), start)
+        node = int(best.to[node])
+    if now > start:  # what came before is not known
+        ns[HOST] += now - start
+    return PathParts(tuple(ns))
+
+
+def _take(ns: list[int], part: int, now: int, length: int, start: int) -> int:
+    """Book a stretch that ends ``now``, as far as it lies behind ``start``, and return where it begins."""
+    ns[part] += now - max(now - length, start)
+    return max(now - length, start)
+
+
+def _kind(facts: Facts, op: int) -> int:
+    ops = facts.attribution.trace.ops
+    if ops.kind[op] in (MEMCPY, MEMSET):
+        return COPIES
+    return COMMUNICATION if ops.kind[op] == KERNEL and facts.communication[ops.name[op]] else COMPUTE

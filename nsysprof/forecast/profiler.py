@@ -1,0 +1,122 @@
+"""The program without its profiler: takes what recording a call costs out of a replay until its steps are as short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.forecast.questions import AbstainError
+from nsysprof.formats.run_record import plain_steps, record_beside
+from nsysprof.waits.replay import Network, replay
+
+if TYPE_CHECKING:
+    from nsysprof.forecast.change import Program
+
+MAX_RESIDUAL = 0.03  # of a step
+_MAX_COST_NS = 20_000  # of recording a call
+_LEAST = 0.2  # of the recorded time of the host is left
+_TRIES = 16
+
+
+@dataclass(frozen=True)
+class Unprofiled:
+    """How a replay was scaled: ``step_ns`` the step without a profiler, ``cost_ns`` what recording each call and range
+    was taken to cost, ``residual`` by which part the scaled replay is off, ``source`` the record with the measurement.
+    """
+
+    step_ns: float
+    cost_ns: int
+    residual: float
+    source: str
+
+    @property
+    def words(self) -> str:
+        """As a part of a sentence."""
+        return (
+            f"without a profiler: scaled to the steps of {self.source} ({format_ns(self.step_ns)}), residual"
+            f" {format_share(abs(self.residual))}"
+        )
+
+
+def unprofiled_network(
+    program: Program, spans: Any, mine: NDArray[np.intp], path: str, record: Path | None
+) -> tuple[Network, Unprofiled | None]:
+    """The network of the program without a profiler, and how it was made; None where nobody measured that.
+
+    The steps of that path take as much less as the record says of them. `AbstainError` where no cost of recording makes
+    them so long.
+    """
+    network = program.network
+    beside = record or record_beside(program.attribution.trace.report.path)
+    found = plain_steps(beside, path) if beside is not None else None
+    if found is None:
+        return network, None
+    plain_ns, profiled_ns, name = found
+    recorded = _median(spans, network, mine)
+    target = recorded * plain_ns / profiled_ns
+    calls = _calls_before(program, network)
+    low, high = 0, _MAX_COST_NS
+    for _ in range(_TRIES):  # the step never gets longer when calls get shorter
+        if high - low <= 1:
+            break
+        middle = (low + high) // 2
+        low, high = (
+            (middle, high)
+            if _median(spans, _cheaper(network, calls, middle), mine) > target
+            else (low, middle)
+        )
+    cheaper = [
+        (abs(_median(spans, _cheaper(network, calls, cost), mine) - target), cost) for cost in (low, high)
+    ]
+    cost = min(cheaper)[1]
+    scaled = _cheaper(network, calls, cost)
+    residual = _median(spans, scaled, mine) / target - 1
+    if abs(residual) > MAX_RESIDUAL:
+        raise AbstainError(
+            f"without a profiler a step of {one_line(path, 60)} takes {format_ns(target)}, which the replay misses by"
+            f" {format_share(abs(residual))} (at most {format_share(MAX_RESIDUAL)})",
+            "--as-profiled forecasts the program under its profiler",
+        )
+    return scaled, Unprofiled(target, cost, residual, f"{beside.name} for {name}" if beside else name)
+
+
+def _median(spans: Any, network: Network, mine: NDArray[np.intp]) -> float:
+    start, end = spans.lengths(replay(network))
+    return float(np.median((end - start)[mine]))
+
+
+def _calls_before(program: Program, network: Network) -> NDArray[np.int64]:
+    """How many calls and ranges were recorded between each moment of the host and the one before."""
+    trace, calls = program.attribution.trace, program.facts.activity.calls
+    out = np.zeros(len(network.time), np.int64)
+    bounds = np.searchsorted(network.thread, np.arange(len(trace.threads) + 1))
+    ranges = trace.ranges
+    for code, tid in enumerate(trace.threads.tolist()):
+        low, high = bounds[code : code + 2].tolist()
+        mine = ranges.thread == code
+        moments = np.concatenate([calls.end[calls.of_thread(tid)], ranges.start[mine], ranges.end[mine]])
+        at = np.searchsorted(network.time[low:high], moments)
+        out[low:high] = np.bincount(at, minlength=high - low + 1)[: high - low]
+    return out
+
+
+def _cheaper(network: Network, calls: NDArray[np.int64], cost: int) -> Network:
+    """The network with ``cost`` ns less for each recorded call, never less than a part of what was recorded."""
+    out = network.copy()
+    out.gap[:] = np.minimum(
+        network.gap, np.maximum(network.gap - cost * calls, (_LEAST * network.gap).astype(np.int64))
+    )
+    moment = np.flatnonzero((network.node >= 0) & (calls > 0))
+    node = network.node[moment]
+    own = out.edges[0]
+    kept = network.edges[0].moment[node] >= 0
+    node, moment = node[kept], moment[kept]
+    least = (_LEAST * own.lag[node]).astype(np.int64)
+    own.lag[node] = np.minimum(own.lag[node], np.maximum(own.lag[node] - cost * calls[moment], least))
+    return out

@@ -1,0 +1,82 @@
+"""A forecast as text: one sentence, what it rests on, and the steps as a table."""
+
+from __future__ import annotations
+
+from nsysprof.core.text import drop_repeats, one_line, visible
+from nsysprof.core.units import format_ns, format_share, scale_ns
+from nsysprof.forecast.forecast import Forecast
+from nsysprof.forecast.path import PARTS
+from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table
+
+_NAME = 80
+_HEADS = ["critical path of a median step", "now", "then", "change"]
+
+
+def forecast_sentence(answer: Forecast) -> str:
+    """`backward as a CUDA graph: step 16.5 → 8.1 ms (7.7–8.6), because …; forecasts of this kind …`."""
+    base, new, low, high = (
+        float(ns) for ns in (answer.base_ns, answer.forecast_ns, answer.low_ns, answer.high_ns)
+    )
+    divisor, unit = scale_ns(max(base, new))
+    digits = 0 if max(base, new) / divisor >= 100 else 1 if max(base, new) / divisor >= 10 else 2
+    now, then, least, most = (f"{ns / divisor:.{digits}f}" for ns in (base, new, low, high))
+    interval = f" ({least}–{most})" if len(answer.base) > 1 else " (one step: no interval)"
+    because = f", because {answer.because}" if answer.because else ", as it is not what a step waits for"
+    return f"{answer.words}: step {now} → {then} {unit}{interval}{because}; {answer.published}"
+
+
+def parts_table(answer: Forecast) -> TextTable:
+    """What the critical path of a median step consists of, now and with the change."""
+    rows = [
+        [
+            name,
+            format_ns(now),
+            format_ns(then),
+            f"{'+' if then > now else '−' if then < now else ''}{format_ns(abs(then - now))}",
+        ]
+        for name, now, then in zip(PARTS, answer.before.ns, answer.after.ns, strict=True)
+        if now or then
+    ]
+    return TextTable(_HEADS, rows, "lrrr")
+
+
+def facts_of(answer: Forecast) -> list[str]:
+    """What the forecast rests on, as sentences."""
+    steps = f"{len(answer.base):,} steps of {one_line(answer.path, _NAME)} on GPU {answer.gpu}"
+    chosen = f" ({answer.chosen})" if answer.chosen else ""
+    basis = (
+        "as profiled: nobody measured the steps without a profiler (nsysprof capture does for workloads)"
+        if answer.unprofiled is None
+        else answer.basis
+    )
+    known = f"replayed without what each GPU op has of its own, a step is {format_share(answer.residual)} off"
+    out = [f"{steps}{chosen}", basis, known, *answer.notes]
+    if len(answer.base) > 1:
+        level = f"at {format_share(answer.level)}" if answer.level else ""
+        out.append(f"interval {level} of the median step, from the steps of this run alone")
+    if answer.per_call_ns is not None:
+        out.append(
+            f"gain per call of the range: {'−' if answer.per_call_ns < 0 else ''}{format_ns(abs(answer.per_call_ns))}"
+        )
+    out += [
+        f"{one_line(path, _NAME)} on GPU {gpu}: {format_ns(base)} → {format_ns(new)}"
+        for path, gpu, base, new in answer.others
+    ]
+    return out
+
+
+def forecast_text(answer: Forecast, *, markdown: bool = False) -> str:
+    """The forecast for a terminal, or as Markdown; ends with a newline."""
+    sentence, facts = forecast_sentence(answer), facts_of(answer)
+    warnings = [f"warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)]
+    table = parts_table(answer)
+    lines = [visible(line) for line in text_table(table.head, table.rows, table.align).split("\n")]
+    if markdown:
+        out = [escape_markdown(sentence), "", *code_block(lines), ""]
+        return "\n".join([*out, *(f"- {escape_markdown(each)}" for each in (*facts, *warnings))]) + "\n"
+    return (
+        "\n".join(
+            [visible(sentence), "", *lines, "", *(visible(f"  {each}") for each in (*facts, *warnings))]
+        )
+        + "\n"
+    )

@@ -1,0 +1,98 @@
+"""Changes a `Network` as a change of the program would: each function edits a copy that `Network.copy` made."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
+from nsysprof.trace.trace import Trace
+from nsysprof.waits.replay import Network
+
+Rows = NDArray[np.integer]
+
+
+def lengthen(network: Network, op: Rows, length: Ints) -> None:
+    """Let GPU ops take ``length`` ns; of a collective with other ranks that is what passes once all have come."""
+    network.length[op] = np.maximum(length, 0)
+
+
+def delay_host(network: Network, moment: Rows, ns: int) -> None:
+    """Let the host take ``ns`` more before some moments."""
+    node = network.node[moment]
+    network.gap[moment[node < 0]] += ns
+    network.extra[node[node >= 0]] += ns
+
+
+def delay_gpu(network: Network, op: Rows, ns: int) -> None:
+    """Let a kernel of ``ns`` run in the stream of each op, right behind it."""
+    network.length[op] += ns + network.lags.behind_op
+
+
+def stop_waiting(network: Network, moment: Rows) -> None:
+    """Let calls that return at some moments return without waiting for the GPU."""
+    node = network.node[moment]
+    node = node[node >= 0]
+    node = node[network.waits[node]]
+    network.edges[1].drop(node)
+    network.extra[node] = 0
+    network.waits[node] = False
+
+
+def run_together(network: Network) -> None:
+    """Let no rank come late to a collective: each takes what it takes once all have come."""
+    late = network.done != network.start
+    for each in network.edges:
+        rows = np.flatnonzero(each.op >= 0)
+        rows = rows[late[each.op[rows]]]
+        each.to[rows] = network.start[each.op[rows]]
+    network.done[:] = network.start
+
+
+def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: int) -> None:
+    """Let one launch of ``ns`` take the place of all that the host does between moments ``first`` and ``stop``.
+
+    That of each row on one thread, both included; ``start`` are the moments of the launch, the first ones of the
+    thread that launches. GPU ops that were launched there follow as the ops of a graph do.
+    """
+    inside = np.zeros(len(network.time), bool)
+    inside[expand_ranges(first, stop - first + 1)] = True
+    network.gap[inside & (network.node < 0)] = 0
+    nodes = network.node[inside & (network.node >= 0)]
+    own, other = network.edges
+    own.lag[nodes] = other.lag[nodes] = network.extra[nodes] = 0
+    other.drop(nodes[(other.moment[nodes] < 0)])
+    network.gap[start] += ns
+    launched = np.flatnonzero((network.of_op >= 0) & (own.moment >= 0))
+    launched = launched[inside[own.moment[launched]]]
+    network.extra[launched] = 0
+    own.lag[launched] = own.usual[launched]
+
+
+def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_], length: Ints) -> None:
+    """Let one GPU op of ``length`` ns stand for several: ``op`` are those of all, ``first`` marks those that stay."""
+    network.length[op] = np.where(first, length, 0)
+    gone = op[~first]
+    node = network.start[gone]
+    network.edges[1].lag[node] = network.extra[node] = 0
+    launch = np.unique(trace.ops.launch[gone])
+    kept = np.unique(trace.ops.launch[op[first]])
+    launch = np.setdiff1d(launch[launch >= 0], kept)
+    moment = network.launch_moment[:, launch].reshape(-1)
+    network.gap[moment[network.node[moment] < 0]] = 0
+
+
+def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:
+    """Take stretches of host time out, of threads by their codes."""
+    bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
+    for code in np.unique(thread).tolist():
+        mine = thread == code
+        low, high = bounds[code : code + 2].tolist() if code + 1 < len(bounds) else (0, 0)
+        if high - low < 2:
+            continue
+        time = network.time[low:high]
+        less = covered(merge(start[mine], end[mine]), time[:-1], time[1:])
+        node = network.node[low + 1 : high]
+        network.gap[low + 1 : high] -= np.where(node < 0, less, 0)
+        at = node[node >= 0]
+        network.extra[at] -= np.minimum(less[node >= 0], np.maximum(network.extra[at], 0))

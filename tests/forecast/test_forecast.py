@@ -1,0 +1,287 @@
+"""Forecasts from real and tiny reports: what they say, what they rest on, and when there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nsysprof
+from nsysprof.forecast import questions
+from nsysprof.forecast.charts import plan_forecast
+from nsysprof.forecast.files import write_forecast
+from nsysprof.forecast.forecast import Forecast
+from nsysprof.forecast.text import forecast_sentence, forecast_text
+from tests.conftest import MakeTrace
+from tests.kit import simulated
+from tests.kit.command_line import runner
+from tests.kit.random_waits import random_waits
+from tests.kit.reports import TRACES
+from tests.kit.trace import Items, Launch, Range, launch_kernel, launch_memcpy
+
+BLOCK, STEPS = TRACES / "block.sqlite", "RUN::math::S1024/iter*"
+
+
+def ask(path: Path, select: str | None = None, **changes: Any) -> Forecast:
+    """The forecast of a report."""
+    with nsysprof.open_report(path) as report:
+        return nsysprof.forecast(nsysprof.attribute(report), select, **changes)
+
+
+def refusal(path: Path, select: str | None = None, **changes: Any) -> str:
+    """Why there is no forecast; the exit code says that this is an answer."""
+    with pytest.raises(nsysprof.NsysprofError) as caught:
+        ask(path, select, **changes)
+    assert caught.value.exit_code == 3
+    return caught.value.message
+
+
+def test_windows_of_a_replay_are_those_of_the_recording() -> None:
+    """A change that changes nothing leaves every step as it was recorded."""
+    same = ask(BLOCK, STEPS, as_profiled=True, delay=["backward=0us"])
+    with nsysprof.open_report(BLOCK) as report:
+        windows = nsysprof.why(nsysprof.attribute(report), STEPS).windows
+    length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
+    assert (same.base == length).all()
+    assert (same.forecast == length).all()
+
+
+def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
+    """The record of the capture says how long steps are then; without it the answer says that it is as profiled."""
+    plain, profiled = (
+        ask(BLOCK, STEPS, graph=["backward"]),
+        ask(BLOCK, STEPS, graph=["backward"], as_profiled=True),
+    )
+    assert plain.unprofiled is not None
+    assert abs(plain.unprofiled.residual) < 0.01
+    assert plain.base_ns / profiled.base_ns == pytest.approx(1371936 / 1652784, rel=0.01)
+    assert profiled.as_profiled
+    assert "as profiled" in forecast_text(profiled)
+    assert "without a profiler" in forecast_text(plain)
+
+
+def test_a_graph_takes_the_host_out_of_a_launch_bound_step() -> None:
+    """What is left is no shorter than its compute, and the sentence says what makes the difference."""
+    answer = ask(BLOCK, STEPS, graph=["iter*"])
+    assert answer.forecast_ns < 0.5 * answer.base_ns
+    assert answer.after.ns[0] > 0.8 * answer.forecast_ns
+    assert sum(answer.before.ns) == pytest.approx(answer.base_ns, rel=0.05)
+    sentence = forecast_sentence(answer)
+    assert sentence.startswith("iter* as a CUDA graph: step 1.38 → 0.59 ms (")
+    assert "because work of the host" in sentence
+    assert sentence.endswith("no published record for this kind of question yet")
+
+
+def test_where_the_host_is_late_a_faster_kernel_brings_nothing() -> None:
+    """And where the GPU is busy all the while its gain reaches the step."""
+    assert (
+        ask(BLOCK, STEPS, scale=["*gemm*=0.5"]).forecast_ns == ask(BLOCK, STEPS, delay=["iter*=0us"]).base_ns
+    )
+    tiled = ask(TRACES.parent / "analysis/tiled-attention/tiled.sqlite", scale=["*tiled*=0.5"])
+    assert tiled.forecast_ns == pytest.approx(tiled.base_ns / 2, rel=0.01)
+
+
+def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several kinds of questions the one that was off most counts; without a record for each there is none."""
+    before = ask(BLOCK, STEPS, graph=["backward"])
+    monkeypatch.setattr(questions, "PUBLISHED", {"graph": (0.03, 0.08, 0.06, 27)})
+    after = ask(BLOCK, STEPS, graph=["backward"])
+    assert after.low_ns == pytest.approx(before.low_ns * 0.94)
+    assert after.high_ns == pytest.approx(before.high_ns * 1.06)
+    assert after.published == "forecasts of this kind were off by 3.0 % (median), 8.0 % (worst), n = 27"
+    both = ask(BLOCK, STEPS, graph=["backward"], scale=["*gemm*=0.5"])
+    assert both.published == "no published record for this kind of question yet"
+
+
+def steps_with(*inside: simulated.Do, count: int = 4) -> list[simulated.Do]:
+    """A program of a few equal steps."""
+    return [*simulated.PROLOGUE, *(simulated.Do("range", name="step", body=inside) for _ in range(count))]
+
+
+def test_steps_that_wait_each_time_shrink_without_the_wait(trace: MakeTrace) -> None:
+    """By what lies between the end of a kernel and the next launch, as a simulation has it."""
+    do = simulated.Do
+    kernels = (
+        do("launch", 900, 7, "k"),
+        do("range", name="part", body=(do("sync", stream=7),)),
+        do("code", 400),
+    )
+    program = steps_with(*kernels, count=8)
+    path = trace(*simulated.simulate(program).items)
+    answer = ask(path, "step", drop_sync=["part"])
+    after = simulated.simulate(simulated.changed(program, "nosync"))
+    ends = np.array([end for start, end in after.ops if end - start == 900])
+    assert answer.forecast[-1] == np.diff(ends)[-1]
+    assert answer.forecast_ns < answer.base_ns
+
+
+def test_a_removed_culprit_takes_its_time_along(trace: MakeTrace) -> None:
+    """Code of 400 ns in each step, which the GPU waits for."""
+    do = simulated.Do
+    slow = do("range", name="slow", body=(do("code", 400),))
+    program = steps_with(slow, do("launch", 100, 7, "k"), do("sync", stream=7))
+    answer = ask(trace(*simulated.simulate(program).items), "step", remove=["code in slow"])
+    assert answer.base_ns - answer.forecast_ns == 400
+
+
+def test_copies_that_do_not_block_let_the_host_go_on(trace: MakeTrace) -> None:
+    """A copy from pageable memory, whose call returns with it."""
+    items: list[Items] = []
+    for at in (0, 1_000, 2_000):
+        items += [
+            Range("step", at, at + 900),
+            launch_memcpy((at + 10, at + 330), (at + 20, at + 320), id=at + 1, kind=1, host=0),
+            launch_kernel("k", (at + 700, at + 710), (at + 720, at + 880), id=at + 2),
+        ]
+    answer = ask(trace(*items), "step", async_copies=True)
+    assert answer.forecast_ns < answer.base_ns - 150  # such a call takes as long as launches do
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"scale": ["*=0.5"]}, "another clock, GPU or batch size is not modelled"),
+        ({"no_late_peer": True}, "no two ranks of this report share a collective"),
+        ({"graph": ["RUN::math::S1024"]}, "cannot be captured as a CUDA graph: it waits for the GPU in cuda"),
+    ],
+)
+def test_what_is_not_modelled_has_no_forecast(changes: dict[str, Any], says: str) -> None:
+    """One line says so."""
+    assert says in refusal(BLOCK, STEPS, **changes)
+
+
+def test_processes_that_share_a_gpu_have_no_forecast() -> None:
+    """How they slow each other is not modelled."""
+    assert "2 processes share GPU 0" in refusal(TRACES / "two-processes.sqlite", delay=["*=5us"])
+
+
+def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
+    """Kernels that start long after their launch, for no reason."""
+    items: list[Items] = []
+    for at in range(0, 5_000_000, 1_000_000):
+        items += [
+            Range("step", at, at + 500_000),
+            launch_kernel("k", (at + 10, at + 20), (at + 400_000, at + 450_000), id=at + 1),
+        ]
+    path = trace(*items, *launch_kernel("k", (-900, -890), (-880, -870), id=7))
+    assert "is not known in" in refusal(path, "step", scale=["k=0.5"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "no change to forecast"),
+        ({"scale": ["gemmm=0.5"]}, "no kernel of"),
+        ({"scale": ["k"]}, "lacks a name or a value"),
+        ({"set": ["*gemm*=5 lightyears"]}, "is no time"),
+        ({"scale": ["*gemm*=fast"]}, "is no factor"),
+        ({"graph": ["nowhere"]}, "no range of"),
+        ({"swap": ["nothing.csv"]}, "nothing.csv: cannot read it"),
+        ({"swap": ["forward=nothing.csv"]}, "does not say which row"),
+        ({"remove": ["nobody"]}, "no culprit of"),
+    ],
+)
+def test_questions_that_make_no_sense_are_known_failures(changes: dict[str, Any], says: str) -> None:
+    """One line with what is near, and a hint."""
+    with pytest.raises(nsysprof.NsysprofError) as caught:
+        ask(BLOCK, STEPS, **changes)
+    assert says in caught.value.message
+    assert caught.value.exit_code == 1
+    assert caught.value.hint
+
+
+def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path) -> None:
+    """Kernels by name; or one kernel of a row in place of all that a range runs."""
+    table = tmp_path / "kernels.csv"
+    table.write_text("kernel,median_ns\nnothing,5\n")
+    with pytest.raises(nsysprof.NsysprofError, match="no kernel of"):
+        ask(BLOCK, STEPS, swap=[str(table)])
+    results = TRACES.parent / "analysis/baseline/results.csv"
+    with pytest.raises(nsysprof.NsysprofError, match="10 rows of"):
+        ask(BLOCK, STEPS, swap=[f"forward={results}:flash"])
+    row = "B32.H8.S128.D64.fp16.full/flash"
+    one = ask(BLOCK, STEPS, swap=[f"forward={results}:{row}"], graph=["iter*"])
+    assert one.forecast_ns < ask(BLOCK, STEPS, graph=["iter*"]).forecast_ns
+    assert row in one.words
+    one_size = TRACES.parent / "analysis/tiled-attention/tiled.sqlite"
+    table.write_text("kernel,median_ns\nk,5000\nk,5100\n")
+    program = steps_with(simulated.Do("launch", 900, 7, "k"), simulated.Do("sync", stream=7))
+    faster = ask(trace(*simulated.simulate(program).items), "step", swap=[str(table)])
+    assert faster.forecast_ns - faster.base_ns == 5050 - 900
+    assert "which of it counts" in refusal(one_size, swap=[str(one_size)])
+
+
+def test_the_document_holds_the_question_and_its_hash(tmp_path: Path) -> None:
+    """And the step one by one."""
+    answer = ask(BLOCK, STEPS, graph=["backward"])
+    [path] = write_forecast(answer, tmp_path)
+    document = json.loads(path.read_text())
+    assert document["schema"] == "nsysprof-forecast/1"
+    assert document["question"] == {"range": STEPS, "graph": ["backward"]}
+    assert len(document["report_sha256"]) == len(document["question_sha256"]) == 64
+    assert len(document["steps"]) == 20
+    assert document["low_ns"] <= document["forecast_ns"] <= document["high_ns"]
+
+
+def test_the_command_writes_what_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentence on stdout, folder with document and page; 3 for a refusal."""
+    run = runner(tmp_path, capsys, monkeypatch, "forecast")
+    done = run(
+        BLOCK,
+        "--range",
+        STEPS,
+        "--graph",
+        "backward",
+        "-o",
+        str(tmp_path / "a"),
+        "--html",
+        "--md",
+    )
+    assert done.code == 0, done.err
+    assert "as a CUDA graph" in done.out
+    assert {"forecast.json", "forecast.png", "report.html"} == {
+        each.name for each in (tmp_path / "a").iterdir()
+    }
+    refused = run(BLOCK, "--range", STEPS, "--scale", "*=2", "-o", str(tmp_path / "b"))
+    assert refused.code == 3
+    assert refused.err.count("\n") <= 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_reports_are_answered_or_refused(trace: MakeTrace, seed: int) -> None:
+    """Ops before their launch, lost launches, graphs traced whole, steps of no length: never a traceback."""
+    path, codes = trace(*random_waits(seed)), set[int]()
+    several: list[dict[str, Any]] = [
+        {"scale": ["gemm=0.5"]},
+        {"delay": ["step*=5us"]},
+        {"graph": ["step*"]},
+        {"remove": ["host"]},
+    ]
+    for changes in several:
+        try:
+            answer = ask(path, **changes)
+        except nsysprof.NsysprofError as error:
+            codes.add(error.exit_code)
+        else:
+            assert plan_forecast(answer)
+            assert (answer.forecast >= 0).all()
+            assert forecast_text(answer)
+    assert codes <= {1, 3}
+
+
+def test_a_report_without_gpu_work_or_ranges(trace: MakeTrace) -> None:
+    """One line each."""
+    with pytest.raises(nsysprof.NsysprofError):
+        ask(trace(Range("step", 0, 10), Launch(1, 2, 5, api="cudaMalloc_v3020")), delay=["step=1us"])
+    alone = trace(launch_kernel("k", (0, 10), (20, 30), id=1), launch_kernel("k", (11, 20), (32, 40), id=2))
+    answer = ask(alone, scale=["k=0.5"])
+    assert (answer.base.tolist(), answer.forecast.tolist()) == (
+        [20],
+        [14],
+    )  # the second one was launched at 20, and its launch takes 10
+    assert "one step: no interval" in forecast_text(answer)

@@ -1,0 +1,207 @@
+"""A replay without a change is the recording, and with one what a simulation of the changed program gives."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.range_work import index_work
+from nsysprof.trace.report import open_report
+from nsysprof.waits import edits, network
+from nsysprof.waits.network import Moments, network_of
+from nsysprof.waits.peers import find_peers
+from nsysprof.waits.replay import Lags, Network, replay
+from tests.conftest import MakeTrace
+from tests.kit import simulated
+from tests.kit.random_waits import random_waits
+from tests.kit.reports import TRACES
+from tests.kit.trace import CudaDevice, Gpu, launch_kernel
+
+SHIPPED = sorted(path for at in ("traces", "analysis") for path in (TRACES.parent / at).rglob("*.sqlite"))
+MACHINE = Lags(
+    simulated.BEHIND_OP,
+    simulated.BEHIND_EVENT,
+    simulated.BEHIND_LAUNCH,
+    simulated.RETURNING,
+    simulated.LAUNCH,
+)
+
+
+def read(path: Path, lags: Lags | None = None) -> tuple[Attribution, Network]:
+    """A report and its network, which knows the beginning, once more, and the end of each range."""
+    with open_report(path) as report:
+        attribution = attribute(report)
+        trace = attribution.launched.trace
+        ranges, reader = trace.ranges, report.reader
+        times = np.concatenate([ranges.start, ranges.start, ranges.end])
+        asked = Moments(np.tile(ranges.thread, 3), times, np.repeat([True, True, False], len(ranges)))
+        talks = np.array(["nccl" in name.lower() for name in trace.op_names], bool)
+        peers = find_peers(trace, talks)
+        made = network_of(
+            attribution,
+            reader.host_activity(trace.arena),
+            reader.dependencies(trace),
+            asked,
+            peers,
+            lags,
+        )
+        return attribution, made
+
+
+def assert_as_recorded(path: Path) -> None:
+    """Every op and every moment of the host is where it was."""
+    attribution, made = read(path)
+    times, ops = replay(made), attribution.launched.trace.ops
+    assert (times.start == ops.start).all()
+    assert (times.end == ops.end).all()
+    assert (times.moment == made.time).all()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_without_a_change_a_shipped_report_is_as_recorded(path: Path) -> None:
+    """To the ns, host and GPU."""
+    assert_as_recorded(path)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_a_change_any_report_is_as_recorded(trace: MakeTrace, seed: int) -> None:
+    """Odd ones too: ops before their launch or before what they waited for, lost launches, graphs, two processes."""
+    assert_as_recorded(trace(*random_waits(seed)))
+
+
+CHANGES = ("scale", "slower", "host", "gpu", "nosync", "graph")
+
+
+class Programs:
+    """Some random programs, a process each of one report, and what changes make of them."""
+
+    def __init__(self, trace: MakeTrace, seed: int, count: int = 12) -> None:
+        self.rng = random.Random(seed)
+        self.programs = [simulated.random_program(self.rng) for _ in range(count)]
+        machines = [simulated.simulate(each, pid) for pid, each in enumerate(self.programs, 1)]
+        self.attribution, self.network = read(
+            trace(*(item for machine in machines for item in machine.items)), MACHINE
+        )
+        self.trace = self.attribution.trace
+        names = [self.trace.range_names[code].text for code in self.trace.ranges.name.tolist()]
+        self.steps, self.parts = (
+            np.array([at for at, name in enumerate(names) if name == which], np.intp)
+            for which in ("step", "part")
+        )
+        self.begin, self.inside, self.stop = self.network.asked.reshape(3, -1)
+
+    def edited(self, change: str, ns: int) -> tuple[Network, set[int]]:
+        """The network with a change, and the processes in which that is impossible."""
+        made, trace = self.network.copy(), self.trace
+        ops = trace.ops
+        index = index_work(self.attribution, self.parts)
+        launch, place = index.launches_of(self.parts)
+        waits = made.sync_moment[1]
+        within = [(waits > self.begin[part]) & (waits < self.stop[part]) for part in self.parts.tolist()]
+        if change in ("scale", "slower"):
+            rows = np.flatnonzero(np.array([name == "k1" for name in trace.op_names])[ops.name])
+            edits.lengthen(made, rows, np.full(len(rows), ns))
+        elif change == "host":
+            edits.delay_host(made, self.stop[self.parts], ns)
+        elif change == "gpu":
+            order = np.lexsort((trace.launches.start[launch], place))
+            last = np.append(place[order][1:] != place[order][:-1], True)[: len(order)]
+            edits.delay_gpu(made, index.ops[index.begin[launch[order[last]]]], ns)
+        elif change == "nosync":
+            edits.stop_waiting(made, waits[np.any(within, axis=0)])
+        else:
+            first, stop = [*self.inside[self.parts]], [*self.stop[self.parts]]
+            for at, part in enumerate(self.parts.tolist()):
+                mine = launch[place == at]
+                mine = mine[trace.launches.thread[mine] != trace.ranges.thread[part]]
+                if len(mine):
+                    first.append(made.launch_moment[0][mine].min())
+                    stop.append(made.launch_moment[1][mine].max())
+            edits.launch_as_graph(
+                made, self.inside[self.parts], np.array(first), np.array(stop), simulated.GRAPH
+            )
+            blocked = self.parts[[bool(each.any()) for each in within]]
+            return made, set(trace.thread_process[trace.ranges.thread[blocked]].tolist())
+        return made, set()
+
+    def outcomes(self, made: Network, process: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """When the ops and the steps of a process run."""
+        times, ranges = replay(made), self.trace.ranges
+        rows = np.flatnonzero(self.trace.op_process == process)
+        steps = self.steps[self.trace.thread_process[ranges.thread[self.steps]] == process]
+        ops = sorted(zip(times.start[rows].tolist(), times.end[rows].tolist(), strict=True))
+        moments = zip(
+            times.moment[self.begin[steps]].tolist(), times.moment[self.stop[steps]].tolist(), strict=True
+        )
+        return ops, sorted(moments)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_change_brings_what_a_simulation_gives(
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Streams, events, synchronizations, helpers and full queues: every op and step, to the ns."""
+    monkeypatch.setattr(network, "QUEUE", simulated.QUEUE)
+    monkeypatch.setattr(network, "_BLOCKED", 1)
+    some = Programs(trace, seed)
+    compared = 0
+    for change in CHANGES:
+        ns = {"scale": 1, "slower": 400}.get(change, some.rng.choice([3, 50, 700]))
+        made, impossible = some.edited(change, ns)
+        for process, program in enumerate(some.programs):
+            if process not in impossible:
+                what = "scale" if change == "slower" else change
+                after = simulated.simulate(simulated.changed(program, what, ns), process + 1)
+                ops, steps = some.outcomes(made, process)
+                assert ops == sorted(after.ops), (change, process)
+                assert steps == after.steps, (change, process)
+                compared += ops != []
+    assert compared > 50
+
+
+def test_a_delay_moves_a_step_by_its_length_only_where_it_is_on_the_path(trace: MakeTrace) -> None:
+    """Slope 1 on the critical path, 0 in slack, and a knee where the slack is used up."""
+    do = simulated.Do
+
+    def step(*between: simulated.Do) -> list[simulated.Do]:
+        kernels = do("launch", 100, 7, "long"), do("launch", 20, 8, "short")
+        body = (do("range", name="part", body=kernels), *between, do("sync"))
+        return [*simulated.PROLOGUE, do("range", name="step", body=body)]
+
+    machine = simulated.simulate(step())
+    attribution, made = read(trace(*machine.items), MACHINE)
+    names = [attribution.trace.op_names[code] for code in attribution.trace.ops.name.tolist()]
+    stop = int(np.flatnonzero(made.time == machine.steps[0][1])[0])
+
+    def longer(name: str, ns: int) -> int:
+        changed = made.copy()
+        edits.delay_gpu(changed, np.array([names.index(name)]), ns - simulated.BEHIND_OP)
+        return int(replay(changed).moment[stop] - made.time[stop])
+
+    assert [longer("long", ns) for ns in (10, 50, 500)] == [10, 50, 500]
+    slack = 100 - 20 - simulated.LAUNCH  # the short one was launched later
+    assert [longer("short", ns) for ns in (10, slack, slack + 7, slack + 100)] == [0, 0, 7, 100]
+
+
+def test_no_late_rank_leaves_what_the_collective_takes(trace: MakeTrace) -> None:
+    """A rank that comes 60 ns late makes the other wait; without that both take 30 ns."""
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+    path = trace(
+        Gpu(0),
+        Gpu(1),
+        *(CudaDevice(0, pid - 1, pid) for pid in (1, 2)),
+        launch_kernel(name, (0, 10), (20, 110), id=1, process=1),
+        launch_kernel("after", (11, 20), (112, 120), id=2, process=1),
+        launch_kernel(name, (60, 70), (80, 110), id=1, process=2),
+    )
+    _, made = read(path)
+    assert replay(made).end.tolist() == [110, 120, 110]
+    slower = made.copy()
+    edits.delay_gpu(slower, np.array([2]), 5 - made.lags.behind_op)
+    assert replay(slower).end.tolist() == [110, 120, 115]
+    edits.run_together(made)
+    assert replay(made).end.tolist() == [50, 60, 110]
