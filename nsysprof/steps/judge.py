@@ -202,7 +202,7 @@ def _changes(x: Floats) -> tuple[float | None, list[int]]:
     if not trend.significant:
         return None, sorted(changes)
     time = np.arange(len(x)) - (len(x) - 1) / 2
-    flat = _in_segments(x, changes[:1], lambda part: np.full(len(part), np.median(part)))
+    flat = _in_segments(x, sorted(changes), lambda part: np.full(len(part), np.median(part)))
     slope = np.median(np.diff([np.median(part) for part in np.array_split(x, 8)])) * 8 / len(x)
     line = np.median(x - slope * time) + slope * time
     if np.abs(x - line).sum() < np.abs(x - flat).sum():
@@ -211,14 +211,30 @@ def _changes(x: Floats) -> tuple[float | None, list[int]]:
 
 
 def _split(x: Floats, most: int) -> list[int]:
-    """Where ranks change most, if that is clear, then in both parts: at most ``most`` places, the largest first."""
-    count = len(x)
-    if most <= 0 or count < 2 * _LEAST_SEGMENT:
+    """Where the level changes, then in both parts: at most ``most`` places.
+
+    Where nothing is clear in all of it, both halves and the middle are asked: several changes look like dependence.
+    """
+    if most <= 0:
         return []
+    half = len(x) // 2
+    parts = ((0, x), *((low, x[low : low + half]) for low in (0, half // 2, len(x) - half)))
+    cut = next((low + at for low, part in parts if (at := _largest_change(part))), 0)
+    if not cut:
+        return []
+    before, after = _split(x[:cut], most // 2), _split(x[cut:], most // 2)
+    return [cut, *before, *(cut + each for each in after)]
+
+
+def _largest_change(x: Floats) -> int:
+    """Where ranks change most, 0 where that is not clear."""
+    count = len(x)
+    if count < 2 * _LEAST_SEGMENT:
+        return 0
     ranks = mid_ranks(x)
     ranks = ranks - ranks.mean()
     if not ranks.any():
-        return []
+        return 0
     sums = np.cumsum(ranks)[_LEAST_SEGMENT - 1 : count - _LEAST_SEGMENT]
     at = int(np.abs(sums).argmax())
     cut = at + _LEAST_SEGMENT
@@ -231,7 +247,5 @@ def _split(x: Floats, most: int) -> list[int]:
     rest = np.append(first - np.median(first), second - np.median(second))
     worth = dependence(rest)
     largest = abs(sums[at]) / (ranks.std() * math.sqrt(count)) * math.sqrt(worth.effective / count)
-    if largest < _CHANGE or abs(np.median(second) - np.median(first)) < _LEAST:
-        return []
-    before, after = _split(first, most // 2), _split(second, most // 2)
-    return [cut, *before, *(cut + each for each in after)]
+    clear = largest >= _CHANGE and abs(np.median(second) - np.median(first)) >= _LEAST
+    return cut if clear else 0

@@ -24,7 +24,7 @@ from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
-from nsysprof.trace.trace import pid_of
+from nsysprof.trace.trace import FOUND, pid_of
 from nsysprof.waits.windows import Windows, gpu_lines, gpu_windows
 from nsysprof.why.culprits import Facts, read_facts
 from nsysprof.why.ranges import choose_ranges
@@ -192,11 +192,16 @@ def step_windows(
 
 
 def _with_pauses(facts: Facts, windows: Windows) -> Windows:
-    """The windows with the pause before each, from the end of the one before in the same range, if the GPU idles."""
+    """The windows with the pause before each, from the end of the one before in the same range, if the GPU idles.
+
+    That is in this pause, and in most of the path: its pauses are other work where not. Those between found iterations,
+    which lie between loops, do not count.
+    """
     attribution = facts.attribution
     parent = attribution.parent[windows.range]
     same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
     same &= (parent[1:] == parent[:-1]) & (windows.start[1:] > windows.end[:-1])
+    same &= attribution.trace.ranges.kind[windows.range[1:]] != FOUND
     start = windows.start.copy()
     for gpu in np.unique(windows.gpu).tolist():
         behind = np.flatnonzero(same & (windows.gpu[1:] == gpu)) + 1
@@ -206,6 +211,7 @@ def _with_pauses(facts: Facts, windows: Windows) -> Windows:
             lines = gpu_lines(attribution.trace, facts.communication, gpu)
             computed = covered(lines.compute, begin, end)
         idle = computed <= (end - begin) // _IDLES
+        idle &= np.bincount(windows.path[behind], np.where(idle, 1, -1), 1)[windows.path[behind]] > 0
         start[behind[idle]] = begin[idle]
     return replace(windows, start=start)
 

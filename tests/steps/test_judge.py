@@ -75,6 +75,9 @@ def test_changes_and_drift_are_levels(noise: NDArray[np.float64]) -> None:
     assert at == 200
     assert by == pytest.approx(np.exp(0.18), rel=0.01)
     assert (judged.of == TYPICAL).all()
+    levels = judge(times(noise + 0.5 * (np.arange(300) >= 100) + 1.0 * (np.arange(300) >= 200)))
+    assert [at for at, _ in levels.changes] == [100, 200]
+    assert levels.drift is None
     drifting = judge(times(noise + np.linspace(0, 0.18, 300)))
     assert drifting.changes == ()
     assert drifting.drift == pytest.approx(np.expm1(0.09), rel=0.1)

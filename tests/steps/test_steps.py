@@ -194,6 +194,33 @@ def test_side_streams_move_no_end(trace: MakeTrace) -> None:
     assert set(answer.steps["class"]) <= {"typical"}
 
 
+def test_a_pause_that_is_other_work_belongs_to_no_step(trace: MakeTrace) -> None:
+    """Steps of forward alone, with backward between them: one that is late is none of forward's, nor is validation."""
+    made = program({})
+    made.items.clear()
+    for step in range(40):
+        with made.range("forward"):
+            made.launch("gemm", 100 * US)
+            made.wait()
+        with made.range("backward"):
+            made.code(3 * MS if step == 20 else 0)
+            made.launch("gemm", 200 * US)
+            made.wait()
+    answer = steps_of(trace(*made.items), "forward")
+    assert set(answer.steps["class"]) == {"typical"}
+    assert not answer.steps["before_ns"].any()
+    for step in range(40):
+        with made.range("step"):
+            made.launch("gemm", 100 * US)
+            made.wait()
+        made.code(1 * US)
+        if step == 20:
+            made.launch("validate", 5 * MS)
+            made.wait()
+    answer = steps_of(trace(*made.items), "step")
+    assert "slow" not in set(answer.steps["class"])
+
+
 def test_processes_that_share_a_gpu_have_steps_of_their_own(trace: MakeTrace) -> None:
     """So have threads that run steps at the same time; and a thread after another goes on with its steps."""
 
