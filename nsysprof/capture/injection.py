@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,6 @@ def read_processes(folder: Path) -> list[Process]:
         whole = about.state == "ended" and trace.is_file()
         found.append(Process(about, written, trace if whole else None))
     return sorted(found, key=lambda each: -1 if each.about.rank is None else each.about.rank)
-
-
-def without_traces(processes: Sequence[Process], empty: Sequence[Path]) -> list[Process]:
-    """Return the processes, of which those have no trace whose trace holds nothing."""
-    return [replace(each, trace=None if each.trace in empty else each.trace) for each in processes]
 
 
 def process_sentences(processes: Sequence[Process], injection: Injection) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
@@ -16,7 +17,8 @@ from nsysprof.capture.injection import Injection, Process, process_sentences, re
 from nsysprof.capture.outputs import LOG, TORCH_ENDINGS, Outputs
 from nsysprof.capture.program import check_program, failed_program, with_results, workload_results
 from nsysprof.capture.session import check_disk, overhead_of, run_plain
-from nsysprof.core.text import quote_path, visible
+from nsysprof.core.text import plural, quote_path, visible
+from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import file_facts, record_so_far, without_arguments, write_record
 from nsysprof.results.folder import give_names, refuse_taken
@@ -45,14 +47,13 @@ class TorchRequest:
 
 @dataclass(frozen=True)
 class TorchCapture:
-    """A finished capture: its record, its traces in the order of their ranks, and what was not recorded.
+    """A finished capture: its record, and its traces in the order of their ranks.
 
     ``failure`` is the error for a program that failed, whose traces are kept all the same.
     """
 
     record: dict[str, Any]
     traces: tuple[Path, ...]
-    sentences: tuple[str, ...]
     failure: NsysprofError | None
 
 
@@ -72,9 +73,8 @@ def capture_with_torch(
     """
     check_program(request.program[0], "the shell")
     check_disk()
-    for taken in _of_ranks(outputs):
+    for taken in _of_processes(outputs):
         refuse_taken(taken, force=force)
-    driver, _ = ask_driver()
     started, before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), gpu_states()
     plain, plain_results = None, None
     if request.overhead:
@@ -83,28 +83,19 @@ def capture_with_torch(
     results = folder / "profiled.json" if request.results else None
     ended = _run(with_results(request.program, results), folder, request.injection, echo)
     processes = read_processes(folder)
+    sentences = list(process_sentences(processes, request.injection))
+    for sentence in sentences:
+        echo(visible(f"nsysprof: {sentence}") + "\n")
     failure = None
     if ended.code:
         log = folder / LOG if request.results else None
         failure = failed_program(request.program, ended.code, last_message(ended), log)
-    counts = {
-        each.trace: copy_trace(each.trace, _packed(each.trace), outputs.name, scrubbed=scrubbed)
-        for each in processes
-        if each.trace is not None
-    }
-    recorded = [each for each in processes if each.trace and any(counts[each.trace].values())]
-    recorded = [
-        each
-        for each in recorded
-        if each.trace and (counts[each.trace]["ops"] or counts[each.trace]["ranges"])
-    ]
-    sentences = tuple(process_sentences(processes, request.injection))
-    if not recorded:
-        raise failure or _nothing(request, processes, sentences)
+    traces = _copied(processes, outputs, scrubbed=scrubbed)
+    if not traces:
+        raise failure or _nothing(request, processes, told=bool(sentences))
     measured = workload_results(results, request.program) if not ended.code else None
     record = {
         **record_so_far(),
-        "nsysprof": __version__,
         "name": outputs.name,
         "started": started,
         "command": join(command),
@@ -113,48 +104,63 @@ def capture_with_torch(
         "wall_ns": ended.wall_ns,
         "exit_code": ended.code,
         "job": rank_in_job(os.environ),
-        "environment": fingerprint(None, driver, (measured or {}).get("environment")),
+        "environment": fingerprint(None, ask_driver()[0], (measured or {}).get("environment")),
         "gpu_state": {"before": before, "after": gpu_states()},
         "processes": [dict(each.written) for each in processes],
-        "overhead": overhead_of(plain, ended, plain_results, measured) if plain and measured else None,
+        "overhead": overhead_of(plain, ended, plain_results, measured) if plain and not ended.code else None,
         "workload": measured,
     }
-    if plain and not request.results and not ended.code:
-        record["overhead"] = overhead_of(plain, ended, None, None)
+    record = _published(record, traces, folder, outputs, scrubbed=scrubbed, force=force)
+    return TorchCapture(record, tuple(outputs.folder / facts["file"] for facts in traces.values()), failure)
+
+
+def _copied(processes: Sequence[Process], outputs: Outputs, *, scrubbed: bool) -> dict[Path, dict[str, Any]]:
+    """Make the traces that are to stay, and return what is known of each; one without anything is left out."""
+    counts: dict[Path, dict[str, int]] = {}
+    recorded = []
+    for each in processes:
+        if each.trace is None:
+            continue
+        packed = each.trace.with_name(f"{each.trace.name}.gz")
+        counted = copy_trace(each.trace, packed, outputs.name, scrubbed=scrubbed)
+        each.trace.unlink()  # the copy is what stays, and both take room
+        if counted["ops"] or counted["ranges"]:
+            counts[packed] = counted
+            recorded.append(each)
+    names = _names(recorded, outputs)
+    return {
+        packed: {
+            **{"file": name, **file_facts(packed), "scrubbed": scrubbed},
+            **{"pid": each.about.pid, "rank": each.about.rank, **counted},
+        }
+        for (packed, counted), name, each in zip(counts.items(), names, recorded, strict=True)
+    }
+
+
+def _published(
+    record: dict[str, Any],
+    traces: Mapping[Path, dict[str, Any]],
+    folder: Path,
+    outputs: Outputs,
+    *,
+    scrubbed: bool,
+    force: bool,
+) -> dict[str, Any]:
+    """Complete a record, and give it and its traces their names; returns it as it was written."""
     if scrubbed:
         record = redacted(without_arguments(record), machine_secrets())
+    record = {"schema": record["schema"], "nsysprof": __version__, **record}
     record["environment_hash"] = environment_hash(record["environment"])
-    names = dict(zip((each.trace for each in recorded), _named(recorded, outputs), strict=True))
-    traces = [
-        {
-            "file": names[each.trace].name,
-            **file_facts(_packed(each.trace)),
-            "scrubbed": scrubbed,
-            "pid": each.about.pid,
-            "rank": each.about.rank,
-            **counts[each.trace],
-        }
-        for each in recorded
-        if each.trace
-    ]
-    record["report"] = {
-        "traces": traces,
-        **{what: sum(each[what] for each in traces) for what in ("ops", "ranges", "kernels")},
-    }
+    sums = {what: sum(facts[what] for facts in traces.values()) for what in ("ops", "kernels", "ranges")}
+    record["report"] = {"traces": list(traces.values()), **sums}
     written = folder / "published.json"
     write_record(written, record)
-    stale = [path for path in _of_ranks(outputs) if path not in names.values()]
-    give_names(
-        {written: outputs.path(".json"), **{_packed(trace): names[trace] for trace in names if trace}},
-        force=force,
-    )
-    for path in stale:
+    names = {packed: outputs.folder / facts["file"] for packed, facts in traces.items()}
+    stale = [path for path in _of_processes(outputs) if path not in names.values()]
+    give_names({written: outputs.path(".json"), **names}, force=force)
+    for path in stale:  # of an earlier capture with more processes, which --force replaces
         path.unlink(missing_ok=True)
-    return TorchCapture(record, tuple(names.values()), sentences, failure)
-
-
-def _packed(trace: Path) -> Path:
-    return trace.with_name(f"{trace.name}.gz")
+    return record
 
 
 def _run(command: Sequence[str], folder: Path, injection: Injection, echo: Echo) -> Ended:
@@ -168,40 +174,34 @@ def _run(command: Sequence[str], folder: Path, injection: Injection, echo: Echo)
         return Ended(128 + interrupt.number, time.perf_counter_ns() - begin)
 
 
-def _nothing(request: TorchRequest, processes: Sequence[Process], sentences: Sequence[str]) -> NsysprofError:
+def _nothing(request: TorchRequest, processes: Sequence[Process], *, told: bool) -> NsysprofError:
     if not processes:
         why, hint = why_nothing(request.program)
         return NsysprofError(f"nothing recorded: {why}", hint)
-    why = "; ".join(sentences) or "the program ran no op of torch, and began no range"
+    why = "see above" if told else "the program ran no op of torch, and began no range"
     return NsysprofError(f"nothing recorded: {why}")
 
 
-def _of_ranks(outputs: Outputs) -> list[Path]:
+def _of_processes(outputs: Outputs) -> list[Path]:
     """List the traces of single processes that an earlier capture of that name has left."""
-    found = (
-        outputs.folder.glob(f"{outputs.name}.*{TORCH_ENDINGS[0]}") if outputs.folder.is_dir() else iter(())
-    )
-    kinds = (f"{outputs.name}.rank", f"{outputs.name}.process")
-    return sorted(path for path in found if path.name.startswith(kinds))
+    pattern = re.compile(rf"{re.escape(outputs.name)}\.(rank|process)\d.*{re.escape(TORCH_ENDINGS[0])}")
+    found = outputs.folder.iterdir() if outputs.folder.is_dir() else iter(())
+    return sorted(path for path in found if pattern.fullmatch(path.name))
 
 
-def _named(recorded: Sequence[Process], outputs: Outputs) -> Iterator[Path]:
+def _names(recorded: Sequence[Process], outputs: Outputs) -> list[str]:
     """Name the trace of each process: by its rank, or its place among those without; a single one as the capture."""
-    taken: set[str] = set()
+    names: list[str] = []
     for number, each in enumerate(recorded, 1):
         alone = len(recorded) == 1 and (each.about.world_size or 1) == 1
         part = "" if alone else f".process{number}" if each.about.rank is None else f".rank{each.about.rank}"
-        if part in taken:
-            part = f"{part}.process{number}"
-        taken.add(part)
-        yield outputs.path(f"{part}{TORCH_ENDINGS[0]}")
+        name = f"{outputs.name}{part}{TORCH_ENDINGS[0]}"
+        names.append(name if name not in names else f"{outputs.name}{part}.process{number}{TORCH_ENDINGS[0]}")
+    return names
 
 
 def captured_line(record: dict[str, Any]) -> str:
     """Describe what was captured in a line."""
-    from nsysprof.core.text import plural  # noqa: PLC0415
-    from nsysprof.core.units import format_bytes  # noqa: PLC0415
-
     report = record["report"]
     counted = [
         plural(report[what], noun)

@@ -128,6 +128,7 @@ class RecordingOptions:
         from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
 
+        injection = self.injection()
         try:
             nsys = find_nsys(self.nsys)
         except NsysprofError as error:
@@ -141,7 +142,7 @@ class RecordingOptions:
             extra=(*["--cuda-memory-usage=true"] * self.memory, *(self.nsys_arg or ())),
             results=workload,
             overhead=workload if self.overhead is None else self.overhead,
-            injection=self.injection(),
+            injection=injection,
         )
 
 
@@ -252,8 +253,6 @@ def _capture_with_torch(
             ]
         )
     )
-    for sentence in done.sentences:
-        print_message(f"nsysprof: {sentence}")
     print_message("next:")
     print(next_command(done.traces), flush=True)
     if done.failure:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import nvtx
@@ -25,7 +29,9 @@ RECORDED = "NSYSPROF_CAPTURE" in os.environ
 
 def mark(name: str) -> contextlib.AbstractContextManager[Any]:
     """A range of torch.cuda.nvtx, which raises without CUDA unless nsysprof records."""
-    return torch.cuda.nvtx.range(name) if RECORDED else contextlib.nullcontext()
+    if not RECORDED or torch.compiler.is_compiling():
+        return contextlib.nullcontext()
+    return torch.cuda.nvtx.range(name)
 
 
 class Attention(nn.Module):
@@ -50,8 +56,14 @@ class Block(nn.Module):
 
     def forward(self, x: Any) -> Any:
         gate = torch.sigmoid(x)
-        x = x + gate * self.attn(self.norm(x))
-        return x + self.mlp(x)
+        with mark("by hand"):
+            normed = self.norm(x)
+        with mark("by hand"):
+            attended = self.attn(normed)
+        x = x + gate * attended
+        with mark("by hand"):
+            fed = self.mlp(x)
+        return x + fed
 
 
 class Decoder(nn.Module):
@@ -217,25 +229,43 @@ def waits() -> None:
     with nvtx.annotate("waiting"):
         torch.ones(3).sum()
         print("ready", flush=True)
-        for _ in range(600):
+        while True:
             time.sleep(0.05)
+
+
+def dies() -> None:
+    """Gets the signal whose name is its argument."""
+    with nvtx.annotate("dying"):
+        torch.ones(3).sum()
+        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+        time.sleep(60)
 
 
 def itself() -> None:
     """Profiles itself."""
     torch.ones(3).sum()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+    with torch.autograd.profiler.profile(use_kineto=True) as own:
         torch.ones(3).cumsum(0)
     print(sum(event.count for event in own.key_averages() if event.key == "aten::cumsum"))
 
 
+def ranks() -> None:
+    """Data-parallel training by two ranks, whose wrapper is seen through, without a launcher that takes a second."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = {"WORLD_SIZE": "2", "STORE": str(Path(folder, "store"))}
+        command = [sys.executable, __file__, "rank"]
+        started = [subprocess.Popen(command, env={**os.environ, **place, "RANK": number}) for number in "01"]
+        print([each.wait() for each in started])
+
+
 def rank() -> None:
-    """A rank of data-parallel training, whose wrapper is seen through."""
-    torch.distributed.init_process_group("gloo")
+    """One of the ranks."""
+    number, store = int(os.environ["RANK"]), f"file://{os.environ['STORE']}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=number, world_size=2)
     model = nn.parallel.DistributedDataParallel(Decoder())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for number in range(2):
-        train(f"distributed {number}", model, torch.randn(2, 8, 16), optimizer)
+    for step in range(2):
+        train(f"distributed {step}", model, torch.randn(2, 8, 16), optimizer)
     torch.distributed.destroy_process_group()
 
 
@@ -250,7 +280,7 @@ def many() -> None:
 
 if __name__ == "__main__":
     programs: dict[str, Callable[[], None]] = {
-        each.__name__: each for each in (modules, ranges, loaders, waits, itself, rank, many)
+        each.__name__: each for each in (modules, ranges, loaders, waits, dies, itself, ranks, rank, many)
     }
     torch.manual_seed(0)
     torch.set_num_threads(1)
