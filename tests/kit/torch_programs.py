@@ -31,7 +31,8 @@ def mark(name: str) -> contextlib.AbstractContextManager[Any]:
     """A range of torch.cuda.nvtx, which raises without CUDA unless nsysprof records."""
     if not RECORDED or torch.compiler.is_compiling():
         return contextlib.nullcontext()
-    return torch.cuda.nvtx.range(name)
+    opened: contextlib.AbstractContextManager[Any] = torch.cuda.nvtx.range(name)
+    return opened
 
 
 class Attention(nn.Module):
