@@ -32,6 +32,7 @@ from nsysprof.analyze.tables import (
     range_columns,
 )
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.backward import forward_of_ranges
 from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts, graph_work
 from nsysprof.attribution.paths import (
     DEFAULT_MERGE,
@@ -217,6 +218,11 @@ class Breakdown(Shown):
         """The merged path of each range instance."""
         return self.merged_paths.of[self.paths.of]
 
+    @cached_property
+    def forward_path(self) -> NDArray[np.int32]:
+        """For each range instance the path of the range of forward that it works backward for, -1 for none."""
+        return np.append(self.paths.of, np.int32(-1))[forward_of_ranges(self.attribution)]
+
     @property
     def instance_count(self) -> int:
         """How many range instances the answer holds."""
@@ -238,7 +244,13 @@ class Breakdown(Shown):
             part = kept[first : first + rows]
             yield instance_columns(
                 InstanceRows(
-                    self.attribution, self.paths.of[part], part, numbers[part], *texts, _inside(self.graphs)
+                    self.attribution,
+                    self.paths.of[part],
+                    part,
+                    numbers[part],
+                    *texts,
+                    _inside(self.graphs),
+                    self.forward_path[part],
                 )
             )
 
@@ -366,7 +378,8 @@ def _ranges(answer: Breakdown) -> ColumnTable:
         PathRows(part.attribution, answer.paths, answer.paths.of, part.keep, _inside(part.graphs))
         for part, _ in answer.parts
     )
-    return _labelled(answer, [range_columns(each, answer.path_texts, answer.merged_texts) for each in rows])
+    texts, forward = (answer.path_texts, answer.merged_texts), answer.forward_path
+    return _labelled(answer, [range_columns(each, *texts, forward) for each in rows])
 
 
 def _merged(answer: Breakdown) -> ColumnTable:

@@ -326,7 +326,9 @@ def _instances(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
         texts = breakdown.path_texts, breakdown.merged_texts
         graphs = breakdown.graphs.inside if breakdown.graphs else None
         analyzed = instance_columns(
-            InstanceRows(attribution, paths.of[rows], at, number[rows], *texts, graphs)
+            InstanceRows(
+                attribution, paths.of[rows], at, number[rows], *texts, graphs, breakdown.forward_path[rows]
+            )
         )
         made = {
             name: Column(column.codes, column.words) if isinstance(column, Texts) else Column(column)

@@ -232,6 +232,7 @@ _DOMAIN: Columns[PathRows] = {
         lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.trace.range_names]),
     )
 }
+_FORWARD = "path of the range of forward that it works backward for, by autograd's numbers"
 RANGES = table(
     "ranges.csv",
     "a row per range path",
@@ -239,15 +240,28 @@ RANGES = table(
         "path": _PATH,
         "merged_path": _MERGED_PATH,
         **{name: about for name, (about, _) in {**_PLACE, **_DOMAIN, **_SUMS}.items()},
+        "forward_path": f"{_FORWARD}; the merged path where instances differ, empty where these do, too",
     },
 )
 
 
-def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]) -> ColumnTable:
-    """Make the columns of ``ranges.csv``, a row per path that has instances; the texts are those of each path."""
+def range_columns(
+    rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: NDArray[np.int32]
+) -> ColumnTable:
+    """Make the columns of ``ranges.csv``, a row per path that has instances; the texts are those of each path, and
+    ``forward`` is the path that each instance works backward for, -1 for none.
+    """
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
-    return ColumnTable({**head, **_make({**_PLACE, **_DOMAIN, **_SUMS}, rows)}).take(rows.count > 0)
+    answers = [""] * len(rows.paths)
+    known = np.flatnonzero(forward >= 0)
+    pairs = np.unique(np.stack([rows.of[known], forward[known]]), axis=1)
+    for own in np.split(pairs, np.flatnonzero(np.diff(pairs[0])) + 1, axis=1) if len(known) else ():
+        of = own[1].tolist()
+        merged = {merged_texts[path] for path in of}
+        answers[own[0, 0]] = path_texts[of[0]] if len(of) == 1 else merged.pop() if len(merged) == 1 else ""
+    last = {"forward_path": Texts(number, answers)}
+    return ColumnTable({**head, **_make({**_PLACE, **_DOMAIN, **_SUMS}, rows), **last}).take(rows.count > 0)
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
@@ -273,7 +287,8 @@ class InstanceRows:
     numbers: Ints
     path_texts: list[str]
     merged_texts: list[str]
-    graphs: Attribution | None = None  # of what was captured alone
+    graphs: Attribution | None  # of what was captured alone
+    forward: NDArray[np.int32]  # the path that each works backward for, -1 for none
 
     @cached_property
     def thread(self) -> Ints:
@@ -321,6 +336,13 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "busy_ns": ("length of the union of the ops' intervals, added over devices", _inside("busy_ns")),
     "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
     **{name: (about, _captured_inside(of)) for name, (about, of) in CAPTURED.items()},
+    "forward_path": (
+        f"{_FORWARD}; empty where it does for none",
+        lambda each: Texts(
+            np.where(each.forward < 0, len(each.path_texts), each.forward),
+            [*each.path_texts, ""],
+        ),
+    ),
 }
 INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
 

@@ -38,6 +38,7 @@ from nsysprof.trace.details import (
 )
 
 if TYPE_CHECKING:
+    from nsysprof.trace.autograd import AutogradOps
     from nsysprof.trace.trace import Trace
 
 Severity = Literal["warning", "error"]
@@ -174,6 +175,12 @@ class Reader(ABC):
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
         return NO_ACTIVITY
+
+    def autograd(self, trace: Trace) -> AutogradOps:
+        """The operators that PyTorch's autograd numbers: here those that `emit_nvtx` made ranges of."""
+        from nsysprof.trace.autograd import autograd_of_names  # noqa: PLC0415 (which knows what a trace is)
+
+        return autograd_of_names(trace)
 
     def page_faults(self) -> PageFaults:
         """Page faults of unified memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
+from nsysprof.trace.autograd import AutogradOps
 from nsysprof.trace.calls import activity_kind, outermost_calls
 from nsysprof.trace.details import (
     KEPT,
@@ -276,3 +278,30 @@ def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
     change[first] = size[first]
     some = change != 0
     return order[some], change[some]
+
+
+# ---- autograd
+
+
+def read_autograd(events: Events, threads: Threads) -> AutogradOps:
+    """The operators with a sequence number; those of backward have a number of autograd's for the thread of forward,
+    and arrows from operators there tell which that is.
+    """
+    host, links = events.host, events.links
+    rows = np.flatnonzero((host["kind"] == OPERATOR) & (host["link"] >= 0))
+    tid, start, forward = threads.ids[host["thread"][rows]], host["start"][rows], host["forward"][rows]
+    out = np.zeros(len(rows), np.int64)
+    first, ends = links["begins"], ~links["begins"]
+    begins = dict(zip(links["id"][first].tolist(), threads.ids[links["thread"][first]].tolist(), strict=True))
+    place = zip(threads.ids[links["thread"][ends]].tolist(), links["time"][ends].tolist(), strict=True)
+    arrows = {
+        at: begins[row] for row, at in zip(links["id"][ends].tolist(), place, strict=True) if row in begins
+    }
+    votes: dict[int, Counter[int]] = {}
+    for row in np.flatnonzero(forward > 0).tolist():
+        known = arrows.get((int(tid[row]), int(start[row])))
+        if known is not None:
+            votes.setdefault(int(forward[row]), Counter())[known] += 1
+    for number, counts in votes.items():
+        out[forward == number] = counts.most_common(1)[0][0]
+    return AutogradOps(tid, start, host["end"][rows], host["link"][rows], forward > 0, out)

@@ -162,6 +162,8 @@ def read_events(text: TraceText) -> Events:
         memory.flush(_FLUSH)
         links.flush(_FLUSH)
     out.host, out.gpu, out.memory, out.links = (each.take() for each in (host, gpu, memory, links))
+    order = np.lexsort((out.gpu["end"], out.gpu["start"], out.gpu["kind"]))  # kernels first
+    out.gpu = {name: values[order] for name, values in out.gpu.items()}
     for columns in (out.host, out.gpu, out.memory, out.links):
         for name in {"start", "end", "time"} & columns.keys():
             columns[name] -= out.first

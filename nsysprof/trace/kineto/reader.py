@@ -20,6 +20,7 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.autograd import AutogradOps
 from nsysprof.trace.details import (
     CallList,
     Dependencies,
@@ -31,6 +32,7 @@ from nsysprof.trace.details import (
 )
 from nsysprof.trace.kineto.build import Threads, build_trace, threads_of, within_whole_us
 from nsysprof.trace.kineto.details import (
+    read_autograd,
     read_call_list,
     read_dependencies,
     read_host_activity,
@@ -155,6 +157,10 @@ class KinetoReader(Reader):
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All calls of CUDA or HIP."""
         return read_call_list(self.events, self.threads)
+
+    def autograd(self, trace: Trace) -> AutogradOps:
+        """The operators with a ``Sequence number``."""
+        return read_autograd(self.events, self.threads)
 
     def dependencies(self, trace: Trace) -> Dependencies:
         """What makes streams wait for one another, where that was recorded."""

@@ -1,0 +1,117 @@
+"""Forward and backward: which range of forward each operator of autograd's backward, and its GPU work, belongs to.
+
+An operator of backward answers the last operator of forward that began before it with its sequence number on the thread
+that counted: the one that made its node in the graph. It belongs to the innermost range around that, or to that itself
+where operators are ranges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution, ranges_around
+from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import nest
+from nsysprof.trace.autograd import AutogradOps
+from nsysprof.trace.trace import START_END
+
+
+@dataclass(frozen=True)
+class Backward:
+    """Operators of backward whose forward is known, sorted by thread, start, and from the longest to the shortest.
+
+    ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start`` where and when the operator of
+    forward began; ``forward`` int32, the range that they belong to, a row of ``trace.ranges``, -1 for none.
+    ``unknown`` counts those whose forward is not known.
+    """
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    op_thread: Ints
+    op_start: Ints
+    forward: NDArray[np.int32]
+    unknown: int
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def around(self, thread: Ints, start: Ints, end: Ints) -> Ints:
+        """The innermost of them around each stretch of a thread (globalTids), -1 for none."""
+        out = np.full(len(start), -1)
+        for tid in np.unique(self.thread).tolist():
+            low, high = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
+            rows = np.flatnonzero(thread == tid)
+            inside = nest(self.start[low:high], self.end[low:high]).innermost(start[rows], end[rows])
+            out[rows] = np.where(inside >= 0, inside + low, -1)
+        return out
+
+
+def find_backward(attribution: Attribution) -> Backward:
+    """The `Backward` of a trace, whose report must be open."""
+    trace = attribution.trace
+    ops = trace.report.reader.autograd(trace)
+    back = np.flatnonzero(ops.backward)
+    answers = _answers(ops, back)
+    known = answers >= 0
+    back, forward = back[known], answers[known]
+    order = np.lexsort((-ops.end[back], ops.start[back], ops.thread[back]))
+    back, forward = back[order], forward[order]
+    place = np.searchsorted(trace.threads, ops.thread[forward])
+    place = np.where(np.append(trace.threads, -1)[place] == ops.thread[forward], place, -1)
+    follows = np.zeros(len(forward), bool)
+    ranges = ranges_around(attribution, place, ops.start[forward], ops.end[forward], follows)
+    return Backward(
+        thread=ops.thread[back],
+        start=ops.start[back],
+        end=ops.end[back],
+        op_thread=ops.thread[forward],
+        op_start=ops.start[forward],
+        forward=ranges,
+        unknown=int(np.count_nonzero(~known)),
+    )
+
+
+def _answers(ops: AutogradOps, back: Ints) -> Ints:
+    """The operator of forward that each of backward answers, -1 where none does, or threads have the number alike."""
+    forward = np.flatnonzero(~ops.backward)
+    forward = forward[np.lexsort((ops.start[forward], ops.thread[forward], ops.sequence[forward]))]
+    number = ops.sequence[forward]
+    process = ~np.int64(0xFFFFFF)
+    out = np.full(len(back), -1)
+    low, high = (np.searchsorted(number, ops.sequence[back], side) for side in ("left", "right"))
+    for place in np.flatnonzero(low < high).tolist():
+        row = back[place]
+        rows = forward[low[place] : high[place]]
+        rows = rows[
+            (ops.start[rows] < ops.start[row]) & ((ops.thread[rows] ^ ops.thread[row]) & process == 0)
+        ]
+        if ops.forward_thread[row]:
+            rows = rows[ops.thread[rows] == ops.forward_thread[row]]
+        if len(rows) and ops.thread[rows[0]] == ops.thread[rows[-1]]:
+            out[place] = rows[-1]
+    return out
+
+
+def forward_of_launches(attribution: Attribution, backward: Backward) -> NDArray[np.int32]:
+    """The range of forward that each launch works backward for, a row of ``trace.ranges``, -1 for none."""
+    launches, threads = attribution.trace.launches, attribution.trace.threads
+    around = backward.around(threads[launches.thread], launches.start, launches.end)
+    return np.append(backward.forward, np.int32(-1))[around]
+
+
+def forward_of_ranges(attribution: Attribution) -> NDArray[np.int32]:
+    """The range of forward that each range works backward for, -1 for none: those in an operator of backward, or that
+    are one. The report must be open.
+    """
+    trace, ranges = attribution.trace, attribution.trace.ranges
+    backward = find_backward(attribution)
+    if not len(backward):
+        return np.full(len(ranges), -1, np.int32)
+    around = backward.around(trace.threads[ranges.thread], ranges.start, ranges.end)
+    out: NDArray[np.int32] = np.append(backward.forward, np.int32(-1))[around]
+    out[ranges.kind == START_END] = -1
+    return out

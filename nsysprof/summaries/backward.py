@@ -1,0 +1,119 @@
+"""Backward: what each range of forward costs again when autograd goes back through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.backward import Backward, find_backward, forward_of_launches
+from nsysprof.core.columns import ColumnTable, Texts, sums
+from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import enclosing
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns
+from nsysprof.results.table import Column, table
+from nsysprof.summaries.summary import Answer, Asked, Summary
+
+BACKWARD = table(
+    "backward.csv",
+    "a row per merged path whose operators autograd goes back through, inner ranges included",
+    {
+        "merged_path": Column(
+            "", "merged path of the range of forward", "range", lambda text: one_line(text, 56)
+        ),
+        "instances": Column("", "instances of the range"),
+        "forward_ops": "GPU ops launched inside that are no work of backward",
+        "forward_sum_ns": Column("", "their added durations", "forward"),
+        "backward_ops": "GPU ops launched by the operators of backward that answer operators inside",
+        "backward_sum_ns": Column("", "their added durations", "backward"),
+        "backward_ratio": Column("", "backward_sum_ns over forward_sum_ns; empty without", "ratio"),
+        "forward_cpu_ns": Column("", "host time of its instances", "CPU"),
+        "backward_cpu_ns": Column("", "host time of these operators of backward", "CPU back"),
+        "backward_cpu_ratio": Column("", "backward_cpu_ns over forward_cpu_ns; empty without", "CPU ratio"),
+    },
+)
+
+
+def backward(attribution: Attribution, asked: Asked) -> Answer | None:
+    """Add up forward and backward per merged path of forward; None where no backward is recorded with its numbers."""
+    found = find_backward(attribution)
+    inside = found.forward >= 0
+    if not inside.any():
+        return None
+    trace, count = attribution.trace, len(asked.merged)
+    ops, ranges = trace.ops, trace.ranges
+    answers = np.append(forward_of_launches(attribution, found), np.int32(-1))[ops.launch]
+    path = np.append(asked.merged_of, np.int32(-1))
+    ahead = np.where(answers >= 0, -1, path[attribution.op_owner])
+    length = ops.end - ops.start
+    host = ranges.end - ranges.start
+    columns: dict[str, NDArray[Any]] = {
+        "instances": np.bincount(asked.merged_of, minlength=count),
+        "forward_ops": _inclusive(ahead, np.ones(len(ops), np.int64), asked),
+        "forward_sum_ns": _inclusive(ahead, length, asked),
+        "backward_ops": _inclusive(path[answers], np.ones(len(ops), np.int64), asked),
+        "backward_sum_ns": _inclusive(path[answers], length, asked),
+        "forward_cpu_ns": sums(asked.merged_of, host, count),
+        "backward_cpu_ns": _inclusive(path[found.forward], _own_time(found), asked),
+    }
+    columns["backward_ratio"] = _ratio(columns["backward_sum_ns"], columns["forward_sum_ns"])
+    columns["backward_cpu_ratio"] = _ratio(columns["backward_cpu_ns"], columns["forward_cpu_ns"])
+    whole = ColumnTable(
+        {"merged_path": Texts(np.arange(count), asked.merged)}
+        | {name: columns[name] for name in BACKWARD.names[1:]}
+    )
+    chosen = np.flatnonzero(columns["backward_cpu_ns"])
+    by_cost = chosen[
+        np.lexsort((chosen, -columns["backward_cpu_ns"][chosen], -columns["backward_sum_ns"][chosen]))
+    ]
+    rows = whole.take(by_cost)
+    return _answer(rows, len(ops) > 0, int(length[answers >= 0].sum()), found)
+
+
+def _inclusive(path: NDArray[np.integer], values: Ints, asked: Asked) -> Ints:
+    """Add up values by path, -1 for none, each with the paths inside it."""
+    known = path >= 0
+    out = sums(path[known], values[known], len(asked.merged))
+    for row in range(len(out) - 1, -1, -1):
+        if asked.parent[row] >= 0:
+            out[asked.parent[row]] += out[row]
+    return out
+
+
+def _own_time(found: Backward) -> Ints:
+    """The time of each operator of backward without that of others inside it."""
+    out = found.end - found.start
+    for tid in np.unique(found.thread).tolist():
+        low, high = np.searchsorted(found.thread, [tid, tid + 1]).tolist()
+        around = enclosing(found.end[low:high])
+        inner = np.flatnonzero(around >= 0)
+        np.subtract.at(out, low + around[inner], (found.end - found.start)[low:high][inner])
+    return out
+
+
+def _ratio(one: Ints, other: Ints) -> NDArray[np.float64]:
+    out: NDArray[np.float64] = np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
+    return out
+
+
+def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> Answer:
+    """The finding, and the columns of the GPU, or where nothing ran there of the CPU."""
+    left = f"; of {found.unknown:,} operators of backward the forward is not known" if found.unknown else ""
+    if on_gpu:
+        what = f"{format_ns(sum_ns)} of GPU ops"
+        names = ("merged_path", "instances", "forward_sum_ns", "backward_sum_ns", "backward_ratio")
+    else:
+        what = f"{format_ns(int(_own_time(found)[found.forward >= 0].sum()))} on the CPU"
+        names = ("merged_path", "instances", "forward_cpu_ns", "backward_cpu_ns", "backward_cpu_ratio")
+    shown = tuple(column for name in names for column in BACKWARD.columns if column.name == name)
+    finding = f"Backward: {what} in operators that answer {len(found):,} of forward{left}"
+    return Answer({BACKWARD.file: rows}, finding, shown, rows, _NOTE)
+
+
+_NOTE = (
+    "backward: of the operators that autograd runs for those inside the range; ratio: backward over forward."
+)
+SUMMARY = Summary("backward", "Forward and backward", (BACKWARD,), backward)
