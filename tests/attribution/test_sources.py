@@ -85,4 +85,4 @@ def test_an_unknown_source_is_refused_before_anything_is_read() -> None:
     """The message names it, and the hint what there is."""
     with pytest.raises(nsysprof.NsysprofError, match="unknown ranges: 'mip'") as error:
         read_sources("nvtx,mip")
-    assert "nvtx,mpi,openacc,found" in (error.value.hint or "")
+    assert "nvtx,mpi,openacc,ops,modules,found" in (error.value.hint or "")
