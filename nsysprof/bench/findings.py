@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsysprof.bench.limits import limit_findings
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, FEW_POINTS, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
 from nsysprof.bench.words import configurations_of, exponent_words, largest, ratio_cell
@@ -29,6 +30,7 @@ def bench_findings(results: BenchResults) -> Iterator[str]:
     yield from _auto(results)
     yield from _mixed(results)
     yield from _launches(results)
+    yield from limit_findings(results)
     yield from _aa(results)
 
 

@@ -10,7 +10,9 @@ import pandas as pd
 
 from nsysprof import __version__
 from nsysprof.bench.findings import bench_findings, mixed_rows
+from nsysprof.bench.limits import first_words, priorities
 from nsysprof.bench.results import BenchResults
+from nsysprof.bench.rows import LEAST_FOR_P99
 from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.tables import DECISIONS, EXPONENTS, RESULTS
 from nsysprof.bench.words import (
@@ -52,7 +54,7 @@ def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = 
     for sweep in results.sweeps:
         lines += _sweep(results, sweep)
     for section in (
-        _decisions, _auto, _outputs, _growth, _mixed, _pairs, _not_measured, _method, _environment, _command
+        _decisions, _limits, _auto, _shapes, _spread, _outputs, _growth, _mixed, _pairs, _not_measured, _method, _environment, _command
     ):  # fmt: skip
         lines += section(results)
     return "".join(f"{visible(line)}\n" for line in lines)
@@ -133,6 +135,83 @@ def _decisions(results: BenchResults) -> Iterator[str]:
     table = _table(results.decided().to_dict("records"), columns, texts=6)
     note = "Backends joined by “or” cannot be told apart: no clear change between them."
     return _section("Which backend at which shape", table, note)
+
+
+def _limits(results: BenchResults) -> Iterator[str]:
+    """What bounds each shape, and what to look at first."""
+    columns: Columns = [
+        ("shape", _label(results)),
+        *declared(RESULTS, "backend"),
+        ("first", lambda row: first_words(results, row)),
+        ("bound by", cell("bound")),
+        ("times", cell("bound_by", format_ratio)),
+        ("at the least", cell("least_ns", format_ns)),
+        ("without launches", cell("now_ns", format_ns)),
+        ("launches", cell("launching_ns", format_ns)),
+    ]
+    note = (
+        "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak of"
+        " the GPU, all FLOPs or each input and output once, and how many times as long as the other."
+    )
+    return _section("What limits each shape", _table(priorities(results).to_dict("records"), columns, 3), note)
+
+
+def _shapes(results: BenchResults) -> Iterator[str]:
+    """Each backend from the first shape of a sweep to the others: latency, and work per time."""
+    rows: list[dict[Any, Any]] = []
+    for sweep in results.sweeps:
+        part = results.rows_of(sweep)
+        for _, group in part[part["n"] > 0].groupby(["backend", "dtype"], sort=False):
+            first, *others = group.to_dict("records")
+            short = results.about.shorts[sweep.axis]
+            for row in others:
+                rows.append(
+                    {
+                        **row,
+                        "from": f"{short}{first[sweep.axis]}",
+                        "to": f"{short}{row[sweep.axis]}",
+                        "longer": row["median_ns"] / first["median_ns"],
+                        "longer_low": row["low_ns"] / first["high_ns"],
+                        "longer_high": row["high_ns"] / first["low_ns"],
+                        "faster": row["tflops"] / first["tflops"],
+                    }
+                )
+    columns: Columns = [
+        ("sweep", lambda row: f"{row['from']} to {row['to']}"),
+        *declared(RESULTS, "backend", "dtype"),
+        ("takes", partial(ratio_cell, name="longer")),
+        ("FLOP/s", cell("faster", format_ratio)),
+    ]
+    note = (
+        "A call of the larger shape over one of the first shape of its sweep, in brackets what the intervals of both"
+        " allow; FLOP/s: the same of work per time, above 1 where larger shapes use the device better."
+    )
+    return _section("From shape to shape", _table(rows, columns, texts=3), note)
+
+
+def _spread(results: BenchResults) -> Iterator[str]:
+    """Mean, standard deviation and 99 % quantile beside the median, and the median of one head."""
+    rows = results.results[results.results["n"] > 0].to_dict("records")
+
+    def p99(row: dict[Any, Any]) -> str:
+        return "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"])
+
+    def per_head(row: dict[Any, Any]) -> str:
+        heads = row.get("heads")
+        return format_ns(row["median_ns"] / heads / row.get("batch", 1)) if heads else ""
+
+    columns: Columns = [
+        ("shape", _label(results)),
+        *declared(RESULTS, "backend"),
+        ("n", cell("n")),
+        ("median", cell("median_ns", format_ns)),
+        ("mean", cell("mean_ns", format_ns)),
+        ("σ", cell("sd_ns", format_ns)),
+        ("p99", p99),
+        ("per head", per_head),
+    ]
+    note = "σ: standard deviation of the samples; per head: the median over batch × heads, for shapes of other sizes."
+    return _section("How calls are spread", _table(rows, columns, texts=2), note)
 
 
 def _auto(results: BenchResults) -> Iterator[str]:

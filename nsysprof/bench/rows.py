@@ -14,6 +14,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples, Kind
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 from nsysprof.statistics.contrast import Contrast, Rules, contrasts_over_runs, judge
+from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import OverRuns, over_runs, run_medians, scope_of
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
@@ -24,6 +25,7 @@ _LEFT_OUT = "left out"  # the status of a point of which every sample was
 _WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
 # A call shorter than this is near what events resolve (half a microsecond).
 _SHORT_NS = 5_000
+LEAST_FOR_P99 = 100
 _REMEASURE = ["the measured peak (measure it again: --measure-peaks)"]
 
 
@@ -37,7 +39,7 @@ def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, lis
         | (_measured(point, samples, over, again.get(point.place), warnings) if len(point.latency_ns) else {})
         for point in samples.points
     ]
-    frame = pd.DataFrame(rows, columns=columns_of(RESULTS, samples.described))
+    frame = _with_limits(pd.DataFrame(rows, columns=columns_of(RESULTS, samples.described)))
     warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
         if name in _WHOLE or name.endswith("_bytes"):
@@ -149,6 +151,7 @@ def _measured(
     return {
         **_spread(summary),
         **latency,
+        **_mean_and_tail(point.latency_ns),
         **{f"graph_{name}": replay[name] for name in ("median_ns", "low_ns", "high_ns")},
         "runs": len(point.by_run("eager")),
         "scope": scope_of(runs.runs if runs else 1),
@@ -200,6 +203,31 @@ def _spread(summary: Summary) -> dict[str, Any]:
         "min_ns": summary.minimum,
         "max_ns": summary.maximum,
     }
+
+
+def _mean_and_tail(values: Floats) -> dict[str, float]:
+    """Mean, standard deviation and 99 % quantile; that of fewer samples would be made of the largest one alone."""
+    return {
+        "mean_ns": float(values.mean()),
+        "sd_ns": float(values.std(ddof=1)) if len(values) > 1 else _NAN,
+        "p99_ns": float(np.quantile(values, 0.99)) if len(values) >= LEAST_FOR_P99 else _NAN,
+    }
+
+
+def _with_limits(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with what each shape is bound by: the longer of FLOPs and compulsory bytes, at the peak of either.
+
+    By the datasheet where that is known, else as measured; nothing where one of them is not known at all.
+    """
+    flops = frame["peak_tflops"].fillna(frame["measured_peak_tflops"]).astype(float)
+    rate = frame["peak_gb_per_s"].fillna(frame["measured_gb_per_s"]).astype(float)
+    compute, memory = frame["flops"].astype(float) / flops / 1e3, frame["compulsory_bytes"].astype(float) / rate
+    known = compute.notna() & memory.notna()
+    longer, shorter = np.maximum(compute, memory), np.minimum(compute, memory)
+    bound = pd.Series(np.where(compute >= memory, "compute", "memory"), frame.index, dtype=object)
+    return frame.assign(
+        bound=bound.where(known, None), bound_by=(longer / shorter).where(known), least_ns=longer.where(known)
+    )
 
 
 def _memory(point: BenchPoint) -> dict[str, Any]:
