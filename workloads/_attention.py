@@ -50,6 +50,7 @@ class Problem:
     dtype: str = "fp16"
     mask: str = NONE
     dropout: float = 0.0
+    tile_keys: int = 0
 
     def __post_init__(self) -> None:
         """Raises `WorkloadError` for sizes that do not go together."""
@@ -241,8 +242,9 @@ def _tiled(name: str, problem: Problem) -> Attend:
     """A stage of the project's own kernel."""
     from _tiled import prepare
 
-    Problem.of(problem).require(name)
-    return prepare(name, causal=problem.causal, device=problem.device)
+    problem = Problem.of(problem)
+    problem.require(name)
+    return prepare(name, causal=problem.causal, device=problem.device, columns=problem.tile_keys)
 
 
 BACKENDS: dict[str, Backend] = {
@@ -293,6 +295,9 @@ CHOICES = {
     ),
     "dropout": Choice(
         "drop", "part of the weights that is dropped", "P", 0.0, number_of("dropout", float, 1.0)
+    ),
+    "tile_keys": Choice(
+        "tile", "keys of a tile of the own kernels, 0: as they choose", "N", 0, number_of("tile_keys", int)
     ),
     "score_scale": Choice(
         "x", "factor of the queries, for scores that spread", "X", 1.0, number_of("score_scale", float)

@@ -100,13 +100,14 @@ class Kernel:
         )
 
 
-_kernels: dict[tuple[str, str, int, int], Kernel] = {}
+_kernels: dict[tuple[str, str, int, int, int], Kernel] = {}
 
 
-def prepare(name: str, *, causal: bool, diagonal: int = 0, device: str = "cuda") -> Attend:
+def prepare(name: str, *, causal: bool, diagonal: int = 0, device: str = "cuda", columns: int = 0) -> Attend:
     """Attention by a stage of the kernel, of (batch, heads, sequence, head dimension) tensors on a GPU.
 
     With ``causal`` a query sees the keys up to its own place plus ``diagonal``; where it sees none, the output is zero.
+    ``columns`` chooses among the tiles of a stage the one of so many keys.
     Raises `TiledError`, then or when called, with what cannot be done here and why.
     """
     if device != "cuda":
@@ -117,7 +118,7 @@ def prepare(name: str, *, causal: bool, diagonal: int = 0, device: str = "cuda")
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
             raise TiledError(f"{name} is forward only, it has no gradients")
         _check_tensors(name, q, k, v)
-        kernel = kernel_for(name, str(q.dtype), q.shape[-1], q.get_device())
+        kernel = kernel_for(name, str(q.dtype), q.shape[-1], q.get_device(), columns)
         q, k, v = _plain(q), _plain(k), _plain(v)
         out = torch.empty_like(q)
         kernel.launch((q, k, v, out), causal, diagonal)
@@ -153,14 +154,14 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
-def kernel_for(name: str, dtype: str, head_dim: int, index: int) -> Kernel:
+def kernel_for(name: str, dtype: str, head_dim: int, index: int, columns: int = 0) -> Kernel:
     """The kernel of a stage on the GPU of a number, compiled where it is not yet; ``dtype`` as torch writes it."""
-    place = (name, dtype, head_dim, index)
+    place = (name, dtype, head_dim, index, columns)
     if place not in _kernels:
         short = {"torch.float16": "fp16", "torch.float32": "fp32", "torch.bfloat16": "bf16"}.get(dtype, dtype)
         device = device_limits(index)
         require(name, short, head_dim, device)
-        tile = fitting_tile(name, short, head_dim, device)
+        tile = fitting_tile(name, short, head_dim, device, columns)
         options = compile_options(name, macros(short, head_dim, tile), device)
         _kernels[place] = _loaded(name, head_dim, tile, device, options)
     return _kernels[place]

@@ -211,10 +211,15 @@ def require(name: str, dtype: str, head_dim: int, device: Device) -> None:
         raise TiledError(f"{name} needs a GPU of compute capability {needed}, {device.name} has {found}")
 
 
-def fitting_tile(name: str, dtype: str, head_dim: int, device: Device) -> Tile:
-    """The best tile of a stage that the device has room for; `TiledError` names what is lacking."""
-    lacking = ""
-    for tile in STAGES[name].tiles(dtype, head_dim):
+def fitting_tile(name: str, dtype: str, head_dim: int, device: Device, columns: int = 0) -> Tile:
+    """The best tile that the device has room for, or the one of so many keys; `TiledError` says why not."""
+    lacking, tiles = "", STAGES[name].tiles(dtype, head_dim)
+    if columns and columns not in [tile.columns for tile in tiles]:
+        widths = " or ".join(str(width) for width in dict.fromkeys(tile.columns for tile in tiles))
+        raise TiledError(
+            f"{name} has for {dtype} of head dimension {head_dim} tiles of {widths} keys, not {columns}"
+        )
+    for tile in [tile for tile in tiles if columns in (0, tile.columns)]:
         if tile.threads > device.threads:
             lacking = f"{tile.threads} threads a block, {device.name} has {device.threads}"
         elif tile.shared_bytes > device.shared_bytes:

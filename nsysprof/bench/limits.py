@@ -20,9 +20,9 @@ _WORDS = {"compute": "compute-bound", "memory": "memory-bound"}
 def priorities(results: BenchResults) -> pd.DataFrame:
     """A row per shape whose limits are known, the one with most to gain first.
 
-    ``backend`` is the fastest, ``now_ns`` its latency without launches where that is known, ``least_ns`` what no backend
-    can beat by the peaks of the GPU (`results.csv`), ``launching_ns`` the part of a call that is launching. ``first`` is
-    the larger of both gaps: `launches`, or what the shape is bound by; ``gain_ns`` is that gap.
+    ``backend`` is the fastest, ``now_ns`` its latency without launches where that is known, ``least_ns`` what no
+    backend can beat by the peaks of the GPU (`results.csv`), ``launching_ns`` the part of a call that is launching.
+    ``first`` is the larger of both gaps: `launches`, or what the shape is bound by; ``gain_ns`` is that gap.
     """
     known = results.own(results.results[results.results["least_ns"].notna() & (results.results["n"] > 0)])
     now = known["graph_median_ns"].fillna(known["median_ns"])

@@ -54,7 +54,8 @@ def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = 
     for sweep in results.sweeps:
         lines += _sweep(results, sweep)
     for section in (
-        _decisions, _limits, _auto, _shapes, _spread, _outputs, _growth, _mixed, _pairs, _not_measured, _method, _environment, _command
+        _decisions, _limits, _auto, _shapes, _spread, _outputs, _growth, _mixed, _pairs, _not_measured, _method,
+        _environment, _command
     ):  # fmt: skip
         lines += section(results)
     return "".join(f"{visible(line)}\n" for line in lines)
@@ -150,10 +151,12 @@ def _limits(results: BenchResults) -> Iterator[str]:
         ("launches", cell("launching_ns", format_ns)),
     ]
     note = (
-        "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak of"
-        " the GPU, all FLOPs or each input and output once, and how many times as long as the other."
+        "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak"
+        " of the GPU, all FLOPs or each input and output once, and how many times as long as the other."
     )
-    return _section("What limits each shape", _table(priorities(results).to_dict("records"), columns, 3), note)
+    return _section(
+        "What limits each shape", _table(priorities(results).to_dict("records"), columns, 3), note
+    )
 
 
 def _shapes(results: BenchResults) -> Iterator[str]:

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import join, quote
 from typing import Any
@@ -68,6 +68,7 @@ class HowMeasured:
 
 
 _ALL = ("math", "flash", "efficient", "cudnn", "auto")
+_FUSED = (*_ALL, "flash_attn_4")
 # the size of GPT-2, with four heads of queries to one of keys
 _GPT: Grid = {"layers": [12], "heads": [12], "kv_heads": [3], "width": [768], "vocab": [50304], "batch": [8]}
 _SCALING_SEQ = (512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -102,6 +103,47 @@ PRESETS: Mapping[str, BenchPreset] = {
             },
         )
     ),
+    "backward": BenchPreset(({"backend": _ALL, "seq": (512, 1024, 2048, 4096, 8192)},), mode="backward"),
+    "train": BenchPreset(
+        (
+            {
+                "backend": ("naive", *_ALL),
+                "batch": [8],
+                "seq": (128, 256, 512, 1024, 2048, 4096),
+                "dtype": ["bf16"],
+            },
+        ),
+        workload="transformer_block",
+        mode="train",
+    ),
+    # the regime before the one of `scaling`, where launches and projections are most of it
+    "short-block": BenchPreset(
+        ({"backend": ("naive", "auto", "flash", "cudnn"), "batch": [8], "seq": (32, 64, 128, 256, 512)},),
+        workload="transformer_block",
+    ),
+    # which backend PyTorch picks for each mask, dtype and sharing of heads, and what it costs against the best
+    "selection": BenchPreset(
+        tuple(
+            {
+                "backend": backends,
+                "batch": [2],
+                "heads": [16],
+                "seq": (512, 4096),
+                "dtype": ("fp16", "bf16"),
+                **more,
+            }
+            for backends, more in (
+                (_FUSED, {"mask": ("none", "causal")}),
+                ((*_ALL, "flex", "flash_attn_4"), {"mask": ("window:256", "padding", "bool", "float")}),
+                (_FUSED, {"mask": ["causal"], "kv_heads": [4]}),
+                (_FUSED, {"mask": ["none"], "kv_seq": [1024]}),
+            )
+        )
+    ),
+    # latency against the spread of the scores, which a kernel without a maximum in its inner loop pays for
+    "score-scale": BenchPreset(
+        ({"backend": (*_FUSED, "tiled_o5"), "seq": (1024, 4096), "score_scale": (1, 3, 10, 30)},)
+    ),
     "gpt": BenchPreset(
         tuple(
             {**_GPT, "backend": _ALL, "seq": (512, 1024, 2048), "decode": decode} for decode in (False, True)
@@ -123,11 +165,28 @@ PRESETS: Mapping[str, BenchPreset] = {
 }
 
 
-def find_preset(name: str) -> BenchPreset:
-    """The preset of this name; `NsysprofError` names all of them where there is none."""
+def find_preset(name: str, *, full: bool = False) -> BenchPreset:
+    """The preset of this name, with ``full`` at all sizes along S between its ends and one below, and in bf16 as well.
+
+    `NsysprofError` names all of them where there is none.
+    """
     if name not in PRESETS:
         raise NsysprofError(f"no preset {name!r}", f"--preset is one of: {', '.join(PRESETS)}")
-    return PRESETS[name]
+    preset = PRESETS[name]
+    return replace(preset, grids=tuple(map(_in_full, preset.grids))) if full else preset
+
+
+def _in_full(grid: Grid) -> Grid:
+    """A grid with the lengths 1, 1.5, 2, 3, 4, 6 … times the least power of two, and the half-precision dtypes."""
+    ends = min(grid["seq"]) // 2, max(grid["seq"])
+    powers = [2**power for power in range(ends[0].bit_length() - 1, ends[1].bit_length())]
+    lengths = sorted({*grid["seq"], *powers, *(3 * power // 2 for power in powers)})
+    dtypes = [] if grid.get("dtype") == ["fp32"] else ["bf16"]
+    return {
+        **grid,
+        "seq": tuple(length for length in lengths if ends[0] <= length <= ends[1]),
+        "dtype": tuple(dict.fromkeys([*grid.get("dtype", ["fp16"]), *dtypes])),
+    }
 
 
 def bench_plan(

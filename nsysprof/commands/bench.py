@@ -43,6 +43,16 @@ DatabaseOption = Annotated[
     Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
 ]
 
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="'NEW/BASE>=X'",
+        help="Exit with 3 unless NEW is X times as fast as BASE, 'graph:…' without launches, '…,delta>=D' as clearly;"
+        " repeatable.",
+    ),
+]
+
 
 bench_app = typer.Typer(
     invoke_without_command=True, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
@@ -57,9 +67,13 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head, gpt, gpt-train.",
+            help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head, backward, train, short-block,"
+            " selection, score-scale, gpt, gpt-train.",
         ),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The preset at more lengths, and in bf16 as well.")
+    ] = False,
     workload: Annotated[
         str | None,
         typer.Option(
@@ -117,6 +131,7 @@ def bench(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
     database: DatabaseOption = None,
+    target: TargetOption = None,
     charts: ChartsOption = True,
     spreadsheet_safe: SpreadsheetOption = False,
     dry_run: Annotated[
@@ -141,12 +156,14 @@ def bench(
     from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, find_preset
     from nsysprof.catalog import find_workload
 
-    chosen = find_preset(preset) if preset else None
+    if full and not preset:
+        raise typer.BadParameter("--full: only with --preset")
+    chosen = find_preset(preset, full=full) if preset else None
     sizes: dict[str, Any] = {
         name: getattr(calls, name)
         for name in (
             *("seq", "batch", "heads", "head_dim", "kv_heads", "causal"),
-            *("mask", "kv_seq", "dropout", "score_scale"),
+            *("mask", "kv_seq", "dropout", "score_scale", "tile_keys"),
         )
     }
     sizes |= {name: True if getattr(calls, name) else None for name in ("decode", "cuda_graph", "compile")}
@@ -179,7 +196,13 @@ def bench(
     folder = _named(output or Path(f"{preset or program.stem}.bench"))
     job = SweepJob(program, plan, described, folder, ("nsysprof", *sys.argv[1:]), measure_peaks)
     run_job(
-        job, resume=resume, force=force, charts=charts, spreadsheet_safe=spreadsheet_safe, database=database
+        job,
+        resume=resume,
+        force=force,
+        charts=charts,
+        spreadsheet_safe=spreadsheet_safe,
+        database=database,
+        targets=target or (),
     )
 
 
@@ -229,17 +252,21 @@ def run_job(
     charts: bool,
     database: Path | None,
     spreadsheet_safe: bool = False,
+    targets: Sequence[str] = (),
 ) -> None:
     """Measure, make the results and print them.
 
-    `typer.Exit` 3 where a backend computed something else than it should, 1 where nothing could be measured; the
-    results are there in both cases.
+    `typer.Exit` 3 where a backend computed something else than it should or a target is missed, 1 where nothing could
+    be measured; the results are there in all cases.
     """
     import shutil
 
     from nsysprof.bench.sweep import open_sweep, run_sweep
+    from nsysprof.bench.targets import read_targets
     from nsysprof.formats.samples import write_samples
 
+    # mistakes in them come before hours of measuring
+    read_targets(targets, {name: 0 for each in job.plan["configurations"] for name in each["backends"]})
     folder = _folder(
         job.results,
         database,
@@ -266,6 +293,18 @@ def run_job(
     if not any(point["status"] == "measured" for point in points):
         print_message("nsysprof: nothing could be measured, the table says why")
         raise typer.Exit(1)
+    _check_targets(results, targets)
+
+
+def _check_targets(results: BenchResults, targets: Sequence[str]) -> None:
+    """Print which targets are missed; `typer.Exit` 3 where some are."""
+    from nsysprof.bench.targets import missed_targets, read_targets
+
+    missed = list(missed_targets(results, read_targets(targets, results.backends)))
+    for line in missed:
+        print_message(f"nsysprof: missed: {line}")
+    if missed:
+        raise typer.Exit(3)
 
 
 # ---- saved sweeps
@@ -314,12 +353,14 @@ def report_bench(
     output: Annotated[Path | None, folder_option("that of DIR")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace results that are there.")] = False,
     database: DatabaseOption = None,
+    target: TargetOption = None,
     charts: ChartsOption = True,
     spreadsheet_safe: SpreadsheetOption = False,
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil
 
+    from nsysprof.bench.targets import read_targets
     from nsysprof.errors import NsysprofError
     from nsysprof.formats.samples import read_bench_samples
     from nsysprof.tools.interrupts import ending_on_interrupts
@@ -327,7 +368,9 @@ def report_bench(
     source = samples / "samples.json" if samples.is_dir() else samples
     if not source.is_file():
         raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
-    read_bench_samples(source)  # complaints name the file that was given, before anything is made
+    # complaints name the file that was given, before anything is made
+    points = read_bench_samples(source).points
+    read_targets(target or (), {point.backend: 0 for point in points})
     folder = _folder(
         output or source.parent,
         database,
@@ -341,6 +384,7 @@ def report_bench(
         shutil.copyfile(source, made / "samples.json")
         results = _make_results(made, charts=charts)
     _print_results(results, folder, database)
+    _check_targets(results, target or ())
 
 
 # ---- results of either

@@ -74,6 +74,10 @@ class ShapeOptions:
         list[float] | None,
         typer.Option(metavar="X", help="sdpa: factor of the queries, spreads the scores; repeatable."),
     ] = None
+    tile_keys: Annotated[
+        _Numbers,
+        typer.Option(metavar="N", min=1, help="sdpa: keys of a tile of the own kernels; repeatable."),
+    ] = None
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Allow deterministic algorithms alone.")
     ] = False

@@ -1,0 +1,74 @@
+"""Targets of a benchmark: how much faster one backend has to be than another, and how clearly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from nsysprof.bench.results import BenchResults
+from nsysprof.bench.words import ratio_cell
+from nsysprof.errors import NsysprofError
+from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
+
+_FORM = re.compile(
+    r"(?:(eager|graph):)?([^/\s]+)/([^/\s]+?)\s*>=\s*(\d+(?:\.\d+)?)(?:\s*,\s*delta\s*>=\s*(0?\.\d+|[01]))?"
+)
+_SAID = "--target 'flash/math>=1.10', 'graph:flash/math>=1.10', or 'flash/math>=1.10,delta>=0.3'"
+
+
+@dataclass(frozen=True)
+class Target:
+    """``new`` is ``speedup`` times as fast as ``base`` at every shape, with a Cliff's delta of ``delta`` or more."""
+
+    text: str
+    kind: str
+    new: str
+    base: str
+    speedup: float
+    delta: float
+
+
+def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target]:
+    """Read `flash/math>=1.10` and its kin; without a delta any will do.
+
+    Raises `NsysprofError` for what is none, and for one of a backend that is not among those of the benchmark.
+    """
+    targets = []
+    for text in texts:
+        found = _FORM.fullmatch(text.strip())
+        if not found:
+            raise NsysprofError(f"no target: {text!r}", _SAID)
+        kind, new, base, speedup, delta = found.groups()
+        for name in (new, base):
+            if name not in backends:
+                raise NsysprofError(f"{text}: no backend {name!r} here", f"there are: {', '.join(backends)}")
+        targets.append(Target(text.strip(), kind or "eager", new, base, float(speedup), float(delta or 0)))
+    return targets
+
+
+def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator[str]:
+    """A line for each shape at which a target is missed, or cannot be shown to be met.
+
+    It is met where the lower end of the interval of the speed-up reaches it, and the effect is as large as asked for.
+    """
+    pairs = results.comparisons[~results.comparisons["mixed"].astype(bool)]
+    keys = zip(*(pairs[name] for name in ("kind", "configuration", "base", "new")), strict=True)
+    deltas = {key: abs(delta) for key, delta in zip(keys, pairs["delta"], strict=True)}
+    for target in targets:
+        for configuration, label in results.labels.items():
+            where = f"{target.text} at {label or configuration}"
+            pair = results.speedup(configuration, target.base, target.new, target.kind)
+            if pair is None:
+                yield f"{where}: not compared, as one of them was not measured"
+            elif pair["verdict"] == TOO_FEW_SAMPLES:
+                yield f"{where}: too few samples to tell"
+            elif not pair["speedup_low"] >= target.speedup:
+                yield f"{where}: {ratio_cell(pair)}"
+            else:
+                at = (target.kind, configuration)
+                delta = deltas.get(
+                    (*at, target.base, target.new), deltas.get((*at, target.new, target.base), 0)
+                )
+                if delta < target.delta:
+                    yield f"{where}: {ratio_cell(pair)}, but delta {delta:.2f}"
