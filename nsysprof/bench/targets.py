@@ -12,7 +12,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 
 _FORM = re.compile(
-    r"(?:(eager|graph):)?([^/\s]+)/([^/\s]+?)\s*>=\s*(\d+(?:\.\d+)?)(?:\s*,\s*delta\s*>=\s*(0?\.\d+|[01]))?"
+    r"(?:(eager|graph):)?([^/\s:]+)/([^/\s:]+?)\s*>=\s*(\d+(?:\.\d+)?)(?:\s*,\s*delta\s*>=\s*(0?\.\d+|[01]))?"
 )
 _SAID = "--target 'flash/math>=1.10', 'graph:flash/math>=1.10', or 'flash/math>=1.10,delta>=0.3'"
 

@@ -382,7 +382,11 @@ MISUSE = {
         1,
         "one of: math-vs-flash, baseline, scaling, long, single-head",
     ),
-    "an unknown workload": (["--workload", "resnet"], 1, "--workload is one of: sdpa, transformer_block"),
+    "an unknown workload": (
+        ["--workload", "resnet"],
+        1,
+        "--workload is one of: gpt, sdpa, transformer_block",
+    ),
     "an unknown type": (["--dtype", "fp8"], 2, "fp8"),
     "a preset with sizes": (
         ["--preset", "long", "--seq", "8", "--no-causal"],

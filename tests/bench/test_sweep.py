@@ -14,7 +14,8 @@ from nsysprof.errors import NsysprofError
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 KNOWN = (
-    *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex", "flash_attn"),
+    *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex"),
+    *("flash_attn", "flash_attn_4"),
     *(f"tiled_o{stage}" for stage in range(6)),
 )
 
@@ -76,8 +77,14 @@ def test_every_preset_has_backends_that_the_workloads_have(monkeypatch: pytest.M
     from _attention import BACKENDS
 
     assert set(KNOWN) == set(BACKENDS)
-    for preset in PRESETS.values():
-        assert planned(preset.workload, preset.grids)
+    for name, preset in PRESETS.items():
+        modes = [preset.mode] if preset.mode else []
+        plan, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", preset.grids, HowMeasured(), modes)
+        whole, _ = bench_plan(
+            WORKLOADS / f"{preset.workload}.py", find_preset(name, full=True).grids, HowMeasured()
+        )
+        some, all_of_them = ({each["id"] for each in made["configurations"]} for made in (plan, whole))
+        assert some < all_of_them
 
 
 def test_the_plan_says_what_is_measured_and_how() -> None:
@@ -100,6 +107,14 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
             {
                 "id": f"B1.H8.S{seq}.D64.fp32.full",
                 **{"batch": 1, "heads": 8, "seq": seq, "head_dim": 64, "dtype": "fp32", "causal": False},
+                **{
+                    "mask": "none",
+                    "kv_heads": 0,
+                    "kv_seq": 0,
+                    "dropout": 0.0,
+                    "tile_keys": 0,
+                    "score_scale": 1.0,
+                },
                 "backends": ["flash", "math"],
             }
             for seq in (4, 8)

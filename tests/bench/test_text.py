@@ -241,7 +241,8 @@ def test_mixed_dtypes_are_taken_apart(mixed: BenchResults) -> None:
 
 SECTIONS = [
     "Findings", "Charts", "B1 H8 D64 causal", "S512 H8 D64 causal", "Which backend at which shape",
-    "What PyTorch picks by itself", "Do the outputs agree", "Growth with S", "Comparisons",
+    "What limits each shape", "What PyTorch picks by itself", "From shape to shape", "How calls are spread",
+    "Do the outputs agree", "Growth with S", "Comparisons",
     "How it was measured", "Environment", "How to repeat it",
 ]  # fmt: skip
 
