@@ -67,6 +67,8 @@ temporary memory grows as S²: math S^2.00
 temporary memory grows as S: flash S^1.00
 launches: 21 % of a call of flash at S1024 is launching; flash is 19.9x as fast as math with launches and
   25.0x without, at S1024
+limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096, at 33 % of its limit,
+  32.9 µs above it
 A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
 (1.01x): no clear change; 1.3x ?: too few samples; finds: the smallest difference that the samples would have
   shown. of peak: of SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices of the
