@@ -215,7 +215,8 @@ def _spans(program: Program, windows: Windows) -> Spans:
 def _refuse_unknown(program: Program, spans: Spans) -> None:
     """Raise `AbstainError` where the trace does not say what its GPU ops waited for."""
     trace, network, facts = program.attribution.trace, program.network, program.facts
-    if facts.lacks:
+    streams = np.unique(trace.ops.stream[spans.ops])
+    if facts.lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         raise AbstainError(
             f"which stream waits for which is not recorded: {facts.lacks[0]}",
             "record it again, then forecast",
