@@ -7,9 +7,10 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from nsysprof import __version__
 from nsysprof.commands.analyze import analyze
@@ -22,17 +23,36 @@ from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.forecast import forecast
+from nsysprof.commands.ranges import ranges
 from nsysprof.commands.scrub import scrub
 from nsysprof.commands.steps import steps
 from nsysprof.commands.why import why
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
+_ABOUT = "Read recordings of GPU programs, and say where the time went, why, and what to mend first."
+
+
+class _Workflow(TyperGroup):
+    """A group whose `--help` lists commands by what somebody wants to do, in the order of registration."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", "") or "Commands")
+            panels.setdefault(panel, []).append((name, command.get_short_help_str(100)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="nsysprof",
-    help="Read NVIDIA Nsight Systems reports and say where the GPU time went.",
+    cls=_Workflow,
+    help=_ABOUT,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -47,25 +67,88 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Read NVIDIA Nsight Systems reports and say where the GPU time went."""
+    """Read recordings of GPU programs, and say where the time went, why, and what to mend first."""
 
 
-app.command()(analyze)
-app.add_typer(bench_app, name="bench")
-app.command(context_settings={"allow_interspersed_args": False})(capture)
-app.command()(check)
-app.command()(compare)
-app.command()(why)
-app.command(context_settings={"allow_interspersed_args": False})(counters)
-app.command()(doctor)
-app.command()(export)
-app.command()(fleet)
-app.command()(forecast)
-app.command()(scrub)
-app.command()(steps)
+def _examples(*lines: str) -> str:
+    """The end of a help: commands to copy, line by line."""
+    return "\b\nExamples:\n" + "\n".join(f"  nsysprof {line}" for line in lines)
+
+
+def _command(panel: str, run: Any, question: str, *examples: str, **more: Any) -> None:
+    """Register a command under a panel of `--help`, with the question that it answers and examples."""
+    if isinstance(run, typer.Typer):
+        app.add_typer(run, rich_help_panel=panel, short_help=question, epilog=_examples(*examples), **more)
+        return
+    app.command(rich_help_panel=panel, short_help=question, epilog=_examples(*examples), **more)(run)
+
+
+_ANY_PROGRAM = {"context_settings": {"allow_interspersed_args": False}}
+RECORD, READ, COMPARE, GUARD, SHARE = "Record", "Read", "Compare", "Guard", "Share"
+_command(
+    RECORD, capture, "Run a program under nsys, and leave a report.",
+    "capture -o run -- python train.py", "capture --profiler torch --modules -o run -- python train.py",
+    "capture --backend math --backend flash --seq 1024 --seq 4096",
+    **_ANY_PROGRAM,
+)  # fmt: skip
+_command(
+    RECORD, counters, "What does the hardware count: memory traffic, FLOPs, tensor cores?",
+    "counters --backend math --backend flash --seq 4096", "counters -o run --range 'step3' -- python train.py",
+    **_ANY_PROGRAM,
+)  # fmt: skip
+_command(RECORD, doctor, "Can this machine record, and what is to be fixed?", "doctor", "doctor --json")
+_command(
+    READ, analyze, "Where did the time go, and what is to be mended first?",
+    "analyze run.sqlite", "analyze run.sqlite --range 'RUN::*' --html",
+    "analyze run.sqlite --from step3 --to step5 --sort time --depth 2", "analyze run.sqlite --json",
+)  # fmt: skip
+_command(
+    READ, why, "Why does the GPU wait, and who is to blame?",
+    "why run.sqlite", "why run.sqlite --range 'step*' --md", "why run.sqlite --json",
+)  # fmt: skip
+_command(
+    READ, steps, "Which steps were slow, and what did they spend more time on?",
+    "steps run.sqlite", "steps run.sqlite --per 'step*' --json",
+)  # fmt: skip
+_command(
+    READ, forecast, "What would a change bring?",
+    "forecast run.sqlite --graph 'step*'", "forecast run.sqlite --scale '*gemm*=0.5'",
+)  # fmt: skip
+_command(
+    READ, ranges, "Which ranges does a report have?", "ranges run.sqlite", "ranges run.sqlite '*backward*'"
+)
+_command(
+    READ, fleet, "Which of many ranks is slow, and who waits for whom?",
+    "fleet traces/", "fleet 'job/*/rank_*.sqlite' --workers 8",
+)  # fmt: skip
+_command(
+    COMPARE, compare, "Why is this range slower than that one, or this run than the last?",
+    "compare run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'", "compare before.sqlite after.sqlite",
+)  # fmt: skip
+_command(
+    COMPARE, bench_app, "Which backend is faster, without the profiler?",
+    "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096 --samples 200",
+    "bench diff BEFORE AFTER", "bench report DIR", name="bench",
+)  # fmt: skip
+_command(
+    GUARD, check, "Does a report keep to its budget? For CI.",
+    "check --init run.sqlite", "check run.sqlite budget.toml --baseline earlier.sqlite --md",
+)  # fmt: skip
+_command(
+    SHARE, export, "What does it look like in Perfetto, DuckDB or a spreadsheet?",
+    "export run.sqlite --to perfetto", "export run.sqlite --to parquet -o tables/",
+)  # fmt: skip
+_command(
+    SHARE,
+    scrub,
+    "Copy a report without what is private.",
+    "scrub run.sqlite",
+    "scrub run.sqlite --names -o shared.sqlite",
+)
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -33,6 +32,7 @@ from nsysprof.analyze.tables import (
 )
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.backward import forward_of_ranges
+from nsysprof.attribution.globs import no_match
 from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts, graph_work
 from nsysprof.attribution.paths import (
     DEFAULT_MERGE,
@@ -48,6 +48,7 @@ from nsysprof.attribution.split import BY, Part, parts
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, OpGroups, Rules, classify, load_rules, op_groups
 from nsysprof.summaries.every import SUMMARIES
@@ -182,8 +183,8 @@ class Breakdown(Shown):
 
     @property
     def narrowed(self) -> bool:
-        """Whether the answer holds some ranges only, those of ``select``."""
-        return self.options["select"] is not None
+        """Whether the answer holds some ranges only: those of ``select``, or of some time."""
+        return self.options["select"] is not None or "from" in self.options
 
     @cached_property
     def graph_counts(self) -> GraphCounts:
@@ -270,13 +271,16 @@ def break_down(
     by: str | None = None,
     rules: Rules | None = None,
     calls: Sequence[str] = CALL_KINDS,
+    since: str | None = None,
+    until: str | None = None,
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
     ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
     path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
     what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
-    by one of `BY`. Ledger and totals are always those of the whole report.
+    by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges that lie in between.
+    Ledger and totals are always those of the whole report.
 
     Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
     """
@@ -297,6 +301,15 @@ def break_down(
         "merge": list(merge) if merge is not None else None,
         "calls": list(calls),
     }
+    if since is not None or until is not None:
+        low, high = _within(trace, since, until)
+        keep &= (trace.ranges.start >= low) & (trace.ranges.end <= high)
+        options |= {"from": since, "to": until}
+        if not keep.any():
+            raise NsysprofError(
+                f"{trace.report.path}: no range lies within --from {since or 0} --to {until or 'the end'}",
+                f"nsysprof ranges {quote_path(trace.report.path)}",
+            )
     if instances is not None:
         numbers = instance_numbers(merged_of, trace.ranges.start)
         keep &= (numbers >= instances[0]) & (numbers <= instances[1])
@@ -338,19 +351,40 @@ def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> 
     def matches(texts: Sequence[str]) -> NDArray[np.bool_]:
         return np.array([fnmatchcase(text, select) for text in texts], bool)
 
-    merged_texts = merged.texts()
-    hit = matches(paths.texts())
+    texts, merged_texts = paths.texts(), merged.texts()
+    hit = matches(texts)
     if len(paths):
         hit |= matches(paths.names)[paths.name] | matches(merged_texts)[merged.of]
     hit = ancestors_or_self(paths.parent, hit)
     if not hit.any():
-        some = ", ".join(repr(text) for text in dict.fromkeys(merged_texts[:3]))
-        known = f"it has, for example, {some}" if some else "it has no ranges at all"
-        raise NsysprofError(
-            f"no range of {trace.report.path} matches {select!r}: {known}",
-            f"nsysprof analyze {shlex.quote(str(trace.report.path))} --no-charts",
-        )
+        raise no_match([*merged_texts, *merged.names], select, str(trace.report.path))
     return hit
+
+
+def _within(trace: Trace, since: str | None, until: str | None) -> tuple[int, int]:
+    """The ns from ``since`` to ``until``: seconds of the recording, or a glob of range names.
+
+    Of ranges it is the start of the first that matches, and the end of the last.
+    """
+    limits = np.iinfo(np.int64)
+    low, high = limits.min, limits.max
+    names = [name.text for name in trace.range_names]
+    for option, text in (("--from", since), ("--to", until)):
+        if text is None:
+            continue
+        try:
+            ns = round(float(text) * 1e9)
+        except (ValueError, OverflowError):
+            fits = np.array([fnmatchcase(name, text) for name in names], bool)[trace.ranges.name]
+            if not fits.any():
+                raise no_match(names, text, str(trace.report.path)) from None
+            ns = int(trace.ranges.start[fits].min() if option == "--from" else trace.ranges.end[fits].max())
+        low, high = (ns, high) if option == "--from" else (low, ns)
+    if low >= high:
+        raise NsysprofError(
+            f"nothing lies between --from {since} and --to {until}", "give --from the earlier time"
+        )
+    return low, high
 
 
 def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:

@@ -209,6 +209,12 @@ def _preparation(breakdown: Breakdown) -> set[str]:
     return {path for path, early in pairs if early or path.lower().startswith("warm")}
 
 
+def _counted(breakdown: Breakdown) -> set[str]:
+    """The merged paths whose copies and calls count: what the answer holds, without warm-up and checks."""
+    held = {"", *breakdown.columns("merged").texts("merged_path").tolist()} - _preparation(breakdown)
+    return held - {""} if breakdown.narrowed else held
+
+
 def _ops_of(breakdown: Breakdown, windows: Windows) -> NDArray[np.int64]:
     """How many GPU ops start in each window."""
     trace = breakdown.attribution.trace
@@ -279,11 +285,11 @@ def _copies(breakdown: Breakdown) -> Iterator[Finding]:
     if summary is None:
         return
     [rows] = summary.files.values()
-    left_out = _preparation(breakdown)
+    counted = _counted(breakdown)
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows.records():
         pageable = "pageable" in (row["source"], row["destination"])
-        if pageable and row["blocking"] in ("pageable", "sync") and row["merged_path"] not in left_out:
+        if pageable and row["blocking"] in ("pageable", "sync") and row["merged_path"] in counted:
             groups.setdefault(row["operation"].removeprefix("memcpy "), []).append(row)
     for direction, some in groups.items():
         total, size, beside = (
@@ -360,10 +366,10 @@ def _tensor_speedup(breakdown: Breakdown) -> float:
 def _calls(breakdown: Breakdown) -> Iterator[Finding]:
     """Loading of modules, and allocation: `MIN_SHARE` of the time; where ranges repeat, what they do themselves."""
     summary = breakdown.summaries.get("calls")
-    left_out = _preparation(breakdown)
+    counted = _counted(breakdown)
     groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in summary.files["calls.csv"].records() if summary else ():
-        if row["what"] in _OF_CALLS and row["merged_path"] not in left_out and _in_steps(breakdown, row):
+        if row["what"] in _OF_CALLS and row["merged_path"] in counted and _in_steps(breakdown, row):
             groups.setdefault(row["what"], {}).setdefault(row["call"], []).append(row)
     waits = breakdown.waits.findings if breakdown.waits else ()
     for what, of_call in groups.items():

@@ -26,10 +26,36 @@ WORTH_ASKING_WHY = 0.1  # from how much idle on there is something to ask `nsysp
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 
-def top_rows(breakdown: Breakdown, count: int, by: str = "busy_ns") -> NDArray[np.intp]:
+# What rows can be sorted by, and the column that says it.
+SORTS = {
+    "busy": "busy_ns",
+    "span": "span_ns",
+    "cpu": "cpu_ns",
+    "instances": "instances",
+    "launches": "launches",
+}
+
+
+def row_times(merged: ColumnTable) -> NDArray[np.int64]:
+    """The time of each row of ``merged``: on the host, or from the first GPU op to the last, whichever is longer."""
+    longest: NDArray[np.int64] = np.maximum(
+        np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"]
+    )
+    return longest
+
+
+def top_rows(
+    breakdown: Breakdown,
+    count: int,
+    by: str = "busy_ns",
+    *,
+    sort: str | None = None,
+    depth: int | None = None,
+) -> NDArray[np.intp]:
     """Choose the rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
 
-    Or those with the most of another column ``by``, and then siblings stand in that order.
+    Or those with the most of another column ``by``, or of their `row_times` (`time_ns`). With ``sort``, a key of
+    `SORTS`, or `time` or `name`, siblings stand in that order; ``depth`` levels of the tree at most are there.
 
     A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
     one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
@@ -37,17 +63,25 @@ def top_rows(breakdown: Breakdown, count: int, by: str = "busy_ns") -> NDArray[n
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
+    by = SORTS.get(sort or "", "time_ns" if sort else by)
+    most = row_times(merged) if by == "time_ns" else merged[by]
     alike = (parent >= 0) & (work > 0) & (work == work[parent])
     shown = np.zeros(len(merged), bool)
-    order = np.lexsort((-merged[by], preparing(merged)))
+    order = np.lexsort((-merged["busy_ns"], -most, preparing(merged)))
+    if depth is not None:
+        order = order[merged["depth"][order] < depth]
     for row in order[~alike[order]][:count].tolist():
         while row >= 0 and not shown[row]:
             shown[row] = True
             row = int(parent[row])
     for row in np.flatnonzero(alike).tolist():  # parents stand before children
-        shown[row] |= shown[parent[row]]
+        shown[row] |= shown[parent[row]] and (depth is None or merged["depth"][row] < depth)
     rows = np.flatnonzero(shown & ~_inside_chain(parent, alike))
-    return tree_order(parent, rows if by == "busy_ns" else rows[np.argsort(-merged[by][rows], kind="stable")])
+    if sort == "name":
+        rows = rows[np.argsort(merged.take(rows).texts("name").tolist(), kind="stable")]
+    elif sort or by not in ("busy_ns", "time_ns"):
+        rows = rows[np.argsort(-most[rows], kind="stable")]
+    return tree_order(parent, rows)
 
 
 def annotated(merged: ColumnTable) -> bool:

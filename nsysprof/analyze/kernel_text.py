@@ -14,13 +14,13 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
-from nsysprof.results.table import Column, show_columns, text_table
+from nsysprof.results.table import Column, TextTable, show_columns
 from nsysprof.trace.trace import START_END
 
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
-_FAMILY_WIDTH, TABLE_WIDTH = 24, 125
+_FAMILY_WIDTH, TABLE_WIDTH, _NO_LIMIT = 24, 125, 10_000
 
 
 def _known_ns(ns: int) -> str:
@@ -44,16 +44,16 @@ _LAUNCHES = (
 )
 
 
-def kernels_text(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
+def kernels_text(breakdown: Breakdown, top: int, width: int | None = None) -> Iterator[list[str]]:
     """GPU ops with most time: of the longest annotated ranges, or where none has GPU work of the whole report."""
     merged = breakdown.columns("merged")
     if annotated(merged):
-        yield from _of_ranges(breakdown, merged)
+        yield from _of_ranges(breakdown, merged, width or _NO_LIMIT)
     else:
-        yield from _of_report(breakdown, top)
+        yield from _of_report(breakdown, top, width or TABLE_WIDTH)
 
 
-def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
+def _of_report(breakdown: Breakdown, top: int, width: int) -> Iterator[list[str]]:
     """All GPU ops with statistics of their durations, and families and causes added up, ``top`` rows each."""
     table = breakdown.columns("whole_kernels")
     table = table.take(~table.texts("family").equal("migration"))
@@ -72,13 +72,13 @@ def _of_report(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
         )
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
         head = f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}"
-        yield [head, *text.lines(width=TABLE_WIDTH), *more]
+        yield [head, *text.lines(width=width), *more]
         kinds = rows.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
         kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
         known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]
         if any(known) and len(kinds) < len(rows):
             cells = [_cells(row, total) for row in kinds.take(slice(top)).records()]
-            yield show_columns(_WHOLE[1:5], cells).lines()
+            yield show_columns(_WHOLE[1:5], cells).lines(width=width)
 
 
 def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
     return {**row, **name, "kind": one_line(f"{row['family']}{unit}{cause}", _FAMILY_WIDTH), "share": share}
 
 
-def _of_ranges(breakdown: Breakdown, merged: ColumnTable) -> Iterator[list[str]]:
+def _of_ranges(breakdown: Breakdown, merged: ColumnTable, width: int) -> Iterator[list[str]]:
     """List the longest kernels of the longest outermost ranges, and of what no range owns when that is much."""
     # a start/end range is only a view of work that push/pop ranges own: what it owns itself is all there is to list
     owning = (merged.texts("kind").codes != START_END) | (merged["exclusive_sum_ns"] > 0)
@@ -101,7 +101,7 @@ def _of_ranges(breakdown: Breakdown, merged: ColumnTable) -> Iterator[list[str]]
         label = one_line(row.merged_path, 80) or "(no name)"
         part = _part(breakdown, getattr(row, breakdown.by)) if breakdown.by else ""
         title = f"GPU ops in {label}{part}" if row.kind != "start_end" else f"GPU ops that {label}{part} owns"
-        yield _top_kernels(title, kernels_inside(breakdown, number))
+        yield _top_kernels(title, kernels_inside(breakdown, number), width)
     parts = [(part.label, kernels_inside(breakdown, -1, part.label)) for part, _ in breakdown.parts]
     parts = [(name, rows.take(~rows.texts("family").equal("migration"))) for name, rows in parts]
     sums = [int(rows["sum_ns"].sum()) for _, rows in parts]
@@ -109,7 +109,7 @@ def _of_ranges(breakdown: Breakdown, merged: ColumnTable) -> Iterator[list[str]]
         for at in sorted(np.flatnonzero(sums).tolist(), key=lambda at: -sums[at])[:_TOP_RANGES]:
             name, rows = parts[at]
             part = _part(breakdown, name) if breakdown.by else ""
-            yield _top_kernels(f"GPU ops that no range owns{part}", rows)
+            yield _top_kernels(f"GPU ops that no range owns{part}", rows, width)
 
 
 def _part(breakdown: Breakdown, label: object) -> str:
@@ -118,7 +118,7 @@ def _part(breakdown: Breakdown, label: object) -> str:
     return f" ({what}{one_line(str(label), 60)})"
 
 
-def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
+def _top_kernels(title: str, kernels: ColumnTable, width: int) -> list[str]:
     total = int(kernels["sum_ns"].sum())
     rows = [
         [
@@ -131,5 +131,6 @@ def _top_kernels(title: str, kernels: ColumnTable) -> list[str]:
         ]
         for row in row_objects(kernels.take(slice(_TOP_KERNELS)))
     ]
-    table = text_table(["GPU op", "family", "cause", "count", "sum", "share"], rows, "lllrrr")
-    return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", table]
+    head = ["GPU op", "family", "cause", "count", "sum", "share"]
+    table = TextTable(head, rows, "lllrrr", spare=("cause", "count"))
+    return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", *table.lines(width=width)]

@@ -12,45 +12,52 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import (
     LAUNCH_BOUND_IDLE,
-    annotated,
     idle_shares,
     launch_bound,
     top_rows,
 )
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import one_line, plural
+from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import spread_text, text_table
+from nsysprof.results.table import TextTable, spread_text, text_table, wrap
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-_NAME_WIDTH, _WIDTH = 48, 130
+_NAME_WIDTH, _LEAST_NAME = 48, 28
+# Columns to leave out where there is no room, the first one first: what a step takes, and how much of it, stays.
+_SPARE = ("busy each", "kernels", "CPU", "launches", "captured", "busy", "instances", "span")
 _MAX_INDENTS, _MOST_THEMSELVES = 12, 10
 Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the number behind it
 
 
-def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
-    """The ranges with most time and those around them as a tree, ``top`` of them; nothing where there are none."""
+def ranges_text(
+    breakdown: Breakdown,
+    top: int,
+    width: int | None = None,
+    sort: str | None = None,
+    depth: int | None = None,
+) -> Iterator[str]:
+    """The ranges with most time and those around them as a tree, ``top`` of them; nothing where there are none.
+
+    Of a ``width`` columns are left out, the less important first; ``sort`` and ``depth`` as in `top_rows`.
+    """
     merged = breakdown.columns("merged")
     if not len(merged):
         return
     on_host = cpu_only(merged)
-    numbers = top_rows(breakdown, top, "cpu_ns" if on_host else "busy_ns")
+    numbers = top_rows(breakdown, top, "cpu_ns" if on_host else "time_ns", sort=sort, depth=depth)
     shown = merged.take(numbers)
     if on_host:
         total = outermost_cpu(merged)
         cells = [cpu_cells(row, total) for row in row_objects(shown)]
-        yield _tree(breakdown, shown, cells)
-        yield from cpu_notes(shown)
+        yield from _tree(breakdown, shown, cells, width)
+        yield from (wrap(note, "", "", width) for note in cpu_notes(shown))
     else:
         waiting = launch_bound(breakdown, numbers, idle_shares(breakdown, numbers.tolist()))
         pairs = zip(row_objects(shown), waiting.tolist(), strict=True)
         captured = breakdown.graphs is not None
         cells = [range_cells(row, breakdown.work_ns, waits, captured=captured) for row, waits in pairs]
-        for column in ("span", "busy each") if not annotated(merged) else ():  # found ranges have long cells
-            if _width(shown, cells) > _WIDTH:
-                cells = [{head: cell for head, cell in row.items() if head != column} for row in cells]
-        yield _tree(breakdown, shown, cells)
-        yield from range_notes(shown, waiting)
+        yield from _tree(breakdown, shown, cells, width)
+        yield from (wrap(note, "", "", width) for note in range_notes(shown, waiting))
     if (shown["depth"] > _MAX_INDENTS).any():
         yield "[n]: n ranges are around this one."
     if len(merged) > len(shown):
@@ -60,13 +67,8 @@ def ranges_text(breakdown: Breakdown, top: int) -> Iterator[str]:
         yield from _longest_themselves(breakdown, top)
 
 
-def _width(shown: ColumnTable, cells: list[Cells]) -> int:
-    names = max(len(_label(row)) for row in row_objects(shown))
-    return names + sum(2 + max(len(head) + 2, *(len(row[head][0]) for row in cells)) for head in cells[0])
-
-
-def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells]) -> str:
-    """A row per range, those inside indented."""
+def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells], width: int | None) -> Iterator[str]:
+    """A row per range, those inside indented, and which columns there is no room for."""
     by = breakdown.by
     around: list[int] = []  # depths of the ranges around the row, as far as they are shown
     head = [*([by] if by else []), "range", *cells[0]]
@@ -83,7 +85,15 @@ def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells]) -> str:
             rows.append([*([""] if by else []), gap, *[""] * len(line)])
         around.append(row.depth)
         rows.append([*part, _label(row), *line])
-    return text_table(head, rows, ("ll" if by else "l").ljust(len(head), "r"))
+    table = TextTable(head, rows, ("ll" if by else "l").ljust(len(head), "r"), spare=_SPARE)
+    if width is None:
+        yield text_table(head, rows, table.align)
+        return
+    fitting = table.fit(width, _LEAST_NAME)
+    yield text_table(*fitting)
+    left_out = [name for name in head if name not in fitting[0]]
+    if left_out:
+        yield f"Not shown, for lack of room: {join_words(left_out)}; ranges.csv has them."
 
 
 # ---- by CPU time, where no range has GPU work
@@ -115,8 +125,10 @@ def cpu_cells(row: Any, total: int) -> Cells:
 
 def cpu_notes(shown: ColumnTable) -> Iterator[str]:
     """Explain the columns of `cpu_cells`, for these rows of ``merged``."""
-    yield "No range has GPU work. CPU: time on the host with inner ranges, added over instances; share: of that of the"
-    yield "outermost ranges; itself: without inner ranges; each: median over instances, with half the IQR."
+    yield (
+        "No range has GPU work. CPU: time on the host with inner ranges, added over instances; share: of that of the"
+        " outermost ranges; itself: without inner ranges; each: median over instances, with half the IQR."
+    )
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
 
@@ -146,9 +158,11 @@ def _longest_themselves(breakdown: Breakdown, most: int) -> Iterator[str]:
 
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
     """Explain the columns of `range_cells`, for these rows of ``merged``."""
-    yield "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first"
-    yield "GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
-    yield "with half the IQR."
+    yield (
+        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first"
+        " GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
+        " with half the IQR."
+    )
     if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
     if shown["captured_nodes"].any():

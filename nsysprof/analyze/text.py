@@ -24,7 +24,6 @@ from nsysprof.trace.report import Diagnostic, Report
 from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END
 
 _FEW = 5  # rows of summaries beside ranges
-WIDTH = 130  # of what the command prints
 _LABELLED = len("  warning  ")
 _MAX_DIFFERENCES = 20
 _MAX_DIAGNOSTICS = 3
@@ -41,22 +40,37 @@ _LEDGER = (
 )
 
 
-def summary(breakdown: Breakdown, top: int = 20, *, verbose: bool = False, width: int | None = None) -> str:
+def summary(
+    breakdown: Breakdown,
+    top: int = 20,
+    *,
+    verbose: bool = False,
+    width: int | None = None,
+    sort: str | None = None,
+    depth: int | None = None,
+) -> str:
     """Write the whole answer: report, warnings, ledger, range tree (``top`` rows), top kernels of the top ranges.
 
-    ``verbose`` shows all that nsys recorded of the recording, and each warning; sentences are broken at ``width``. What
-    names hold that a terminal would obey is written out; the text ends with a newline.
+    ``verbose`` shows all that nsys recorded of the recording, and each warning. Text fits the ``width``, where one is
+    given; ``sort`` and ``depth`` are of the tree, see `top_rows`. What names hold that a terminal would obey is written
+    out; the text ends with a newline.
     """
-    ranges, kernels = [[*ranges_text(breakdown, top)]], [*kernels_text(breakdown, top)]
+    ranges, kernels = (
+        [[*ranges_text(breakdown, top, width, sort, depth)]],
+        [*kernels_text(breakdown, top, width)],
+    )
     parts = [
-        [*report_lines(breakdown.attribution.trace.report), *warning_lines(breakdown, verbose=verbose)],
+        [
+            *report_lines(breakdown.attribution.trace.report, verbose=verbose),
+            *warning_lines(breakdown, verbose=verbose),
+        ],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
-        breakdown.waits.table().lines() if breakdown.waits and breakdown.waits.repeat else [],
-        [*_findings(breakdown)],
+        breakdown.waits.table().lines(width=width) if breakdown.waits and breakdown.waits.repeat else [],
+        [*_findings(breakdown, width)],
         [*_ledger(breakdown)],
         [*_parts(breakdown, top)],
         *(ranges + kernels if annotated(breakdown.columns("merged")) else kernels + ranges),
-        *_summaries(breakdown, top),
+        *_summaries(breakdown, top, width),
     ]
     lines = [line for part in parts if part for line in ("", *part)][1:]
     return "".join(f"{visible(line)}\n" for block in lines for line in _fold(block, width).split("\n"))
@@ -68,14 +82,15 @@ def _fold(text: str, width: int | None) -> str:
         return text
     indent = " " * (_LABELLED if text.startswith("  ") else 2)
     first, mark, rest = text.partition("; ")  # where a reader would draw breath
-    parts = [f"{first};", f"{indent}{rest}"] if mark else [text]
+    after = len(indent) + len(rest) <= width or not text.startswith("  ")
+    parts = [f"{first};", f"{indent}{rest}"] if mark and after and len(first) < width else [text]
     how: dict[str, Any] = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
     glued = (re.sub(r"(?<=\d) (?=\S)", "\0", part) for part in parts)  # a number and its unit stay together
     return "\n".join(fill(part, width, **how) for part in glued).replace("\0", " ")
 
 
-def report_lines(report: Report) -> Iterator[str]:
-    """Describe the report: its file, GPUs, system and command."""
+def report_lines(report: Report, *, verbose: bool = False) -> Iterator[str]:
+    """Describe the report: its file and GPUs, and with ``verbose`` system and command."""
     about = report.about
     made = f"report of {report.reader.recorder}, version not recorded"
     if about.nsys_version:
@@ -94,9 +109,9 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"  GPU      {f'{count} x ' if count > 1 else ''}{gpu}"
     versions = [("driver", about.driver_version), ("CUDA", about.cuda_version), ("", about.os)]
     system = ", ".join(f"{label} {value}".strip() for label, value in versions if value)
-    if system:
+    if system and verbose:
         yield f"  system   {system}"
-    if about.command:
+    if about.command and verbose:
         yield f"  command  {one_line(about.command, 100)}"
 
 
@@ -198,14 +213,14 @@ def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
             yield f"{len(cells) - top:,} more: --top {len(cells)}"
 
 
-def _findings(breakdown: Breakdown) -> Iterator[str]:
+def _findings(breakdown: Breakdown, width: int | None) -> Iterator[str]:
     """What to mend first, each with the time to win at most, what helps and the next command."""
     for number, each in enumerate(breakdown.findings, 1):
         if number == 1:
             yield "What to mend first, with the time that it can win at most:"
-        yield wrap(f"{number}. {format_ns(each.gain_ns)}: {each.text}", "", "   ")
+        yield wrap(f"{number}. {format_ns(each.gain_ns)}: {each.text}", "", "   ", width)
         if each.hint:
-            yield wrap(f"→ {each.hint}", "   ", "     ")
+            yield wrap(f"→ {each.hint}", "   ", "     ", width)
         yield f"   $ {next_command(breakdown, each)}"
     if breakdown.findings or not breakdown.totals["ops"]:
         return
@@ -216,13 +231,15 @@ def _findings(breakdown: Breakdown) -> Iterator[str]:
         yield f"Nothing to mend stands out. What the GPU waits for all the same: nsysprof why {path}"
 
 
-def _summaries(breakdown: Breakdown, top: int) -> Iterator[list[str]]:
+def _summaries(breakdown: Breakdown, top: int, width: int | None) -> Iterator[list[str]]:
     """Show each summary; few rows beside annotated ranges, which are the answer there."""
     rows = min(top, _FEW) if annotated(breakdown.columns("merged")) else top
     for answer in breakdown.summaries.values():
         if answer.finding:
-            finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "").replace("\u00a0", " ")
-            yield [finding, *answer.show(rows).lines(width=TABLE_WIDTH)]
+            finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "", width).replace(
+                "\u00a0", " "
+            )
+            yield [finding, *answer.show(rows).lines(width=width or TABLE_WIDTH)]
 
 
 def verification(result: Verification) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from shlex import quote
 
 import numpy as np
 
@@ -43,12 +44,15 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
     }
     matches = _outermost(merged, found or dict(_by_name(merged, texts, glob)))
     if not matches:
-        near = near_names(texts, glob)
-        known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
-        raise NsysprofError(
-            f"no range of {file} matches {glob!r}{known}", f"nsysprof analyze {file} --no-charts"
-        )
+        raise no_match(texts, glob, file)
     return matches
+
+
+def no_match(texts: Sequence[str], glob: str, file: str) -> NsysprofError:
+    """The error for a glob that matches none of the ranges of a file, which names some that are near."""
+    near = near_names(texts, glob)
+    known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
+    return NsysprofError(f"no range of {file} matches {glob!r}{known}", f"nsysprof ranges {quote(file)}")
 
 
 def _by_name(merged: Paths, texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:

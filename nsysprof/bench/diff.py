@@ -12,6 +12,7 @@ import pandas as pd
 from nsysprof.bench.rows import median_of, over_runs_of
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
+from nsysprof.results.files import records
 from nsysprof.statistics.contrast import (
     DEFAULT_RULES,
     NO_CLEAR_CHANGE,
@@ -23,6 +24,7 @@ from nsysprof.statistics.contrast import (
 from nsysprof.statistics.runs import scope_of
 from nsysprof.statistics.summary import summarize
 
+DIFF_SCHEMA = "nsysprof-bench-diff/1"
 MORE, LESS = "more", "less"
 # What two runs must have in common to be about the same thing.
 _SAME = ("workload", "device", "backward")
@@ -110,6 +112,20 @@ def compare_runs(
             point.name for point in after.points if point.status == "wrong" and point.place in old
         ),
     )
+
+
+def diff_document(diff: BenchDiff) -> dict[str, Any]:
+    """The diff as JSON can hold it: both files, the rows, what differs, and the points of one run alone."""
+    return {
+        "schema": DIFF_SCHEMA,
+        "before": str(diff.before.path),
+        "after": str(diff.after.path),
+        "rows": records(diff.rows),
+        "differences": list(diff.differences),
+        "only_before": list(diff.only_before),
+        "only_after": list(diff.only_after),
+        "now_wrong": list(diff.now_wrong),
+    }
 
 
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:

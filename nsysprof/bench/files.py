@@ -21,7 +21,7 @@ from nsysprof.core.document import read_if_document
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BENCH_SCHEMA, BenchPoint, GpuState
-from nsysprof.results.files import write_csv, writing
+from nsysprof.results.files import records, write_csv, writing
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.report import Progress
 
@@ -32,6 +32,7 @@ BENCH_FILES = (
     "report.md",
     *files_of(BENCH_CHARTS),
 )
+RESULTS_SCHEMA = "nsysprof-bench-results/1"
 _OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
 _TABLES = ("samples", "results", "runs")
 _TYPES: dict[str, type] = {"i": int, "u": int, "b": int, "f": float}
@@ -87,6 +88,12 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
                 pd.DataFrame({column: _texts(column, table[column], size) for column in table.columns}), path
             )
     return paths
+
+
+def bench_document(results: BenchResults) -> dict[str, Any]:
+    """The tables as JSON can hold them, a key each."""
+    tables = {name: records(getattr(results, name)) for name in BENCH_TABLES}
+    return {"schema": RESULTS_SCHEMA, "nsysprof": __version__, "run": results.samples.digest, **tables}
 
 
 def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:

@@ -19,6 +19,7 @@ from nsysprof.commands.report_options import (
     ResultOptions,
     SkipOption,
     folder_option,
+    near_ranges,
     options_unfolded,
 )
 
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
+
+
+class Sort(str, Enum):
+    """What ``--sort`` sorts ranges by."""
+
+    TIME = "time"
+    BUSY = "busy"
+    SPAN = "span"
+    CPU = "cpu"
+    INSTANCES = "instances"
+    LAUNCHES = "launches"
+    NAME = "name"
 
 
 class By(str, Enum):
@@ -43,7 +56,29 @@ def analyze(
     output: Annotated[Path | None, folder_option("REPORT.analysis in the current folder")] = None,
     select: Annotated[
         str | None,
-        typer.Option("--range", metavar="GLOB", help="Only ranges that match, and what lies in them."),
+        typer.Option(
+            "--range",
+            metavar="GLOB",
+            help="Only ranges that match, and what lies in them.",
+            autocompletion=near_ranges,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="S|GLOB", help="Only ranges that begin later: seconds, or a range."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="S|GLOB", help="Only ranges that end earlier than that.")
+    ] = None,
+    sort: Annotated[
+        Sort | None,
+        typer.Option(
+            metavar="time|busy|span|cpu|instances|launches|name",
+            help="Order of ranges beside one another [default: as they come, those with most time].",
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many levels of ranges to print.")
     ] = None,
     top: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many rows to print of each table, and to draw.")
@@ -75,6 +110,8 @@ def analyze(
 
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
+    if verify and writing.as_json:
+        raise typer.BadParameter("--verify prints text: leave --json out")
     if verify and reading.graphs is Graphs.CAPTURED:
         raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
     if verify and reading.ranges != "auto" and "nvtx" not in reading.ranges:
@@ -83,13 +120,14 @@ def analyze(
         from nsysprof.analyze.breakdown import break_down
         from nsysprof.analyze.charts import analysis_charts
         from nsysprof.analyze.files import write_tables
-        from nsysprof.analyze.text import WIDTH, summary
+        from nsysprof.analyze.text import summary
         from nsysprof.attribution.paths import DEFAULT_MERGE
         from nsysprof.charts.chart import plans_of
         from nsysprof.commands.progress import progress_bar
         from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import report_stem
+        from nsysprof.results.table import screen_width
         from nsysprof.summaries.calls import read_kinds
         from nsysprof.summaries.every import FILES
         from nsysprof.trace.report import open_report
@@ -130,12 +168,18 @@ def analyze(
                     by=by.value if by else None,
                     rules=rules,
                     calls=kinds,
+                    since=since,
+                    until=until,
                 )
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(drawn, breakdown))
-            print(summary(breakdown, top, verbose=verbose, width=WIDTH), end="", flush=True)
-            writing.write(results, tables, drawn, painter, page)
+            order = sort.value if sort else None
+            width = screen_width()
+            writing.show(
+                lambda: summary(breakdown, top, verbose=verbose, width=width, sort=order, depth=depth)
+            )
+            writing.write(results, tables, drawn, painter, page, asked=output is not None)
             for note in left_out:
                 print(note, file=sys.stderr)
             if verify:
@@ -145,8 +189,9 @@ def analyze(
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:
     from nsysprof.analyze.text import verification
     from nsysprof.attribution.verify import verify as compare
+    from nsysprof.commands.screen import show
 
     result = compare(breakdown.attribution.trace, nsys)
-    print("\n" + verification(result), end="", flush=True)
+    show("\n" + verification(result))
     if result.differences:
         raise typer.Exit(3)

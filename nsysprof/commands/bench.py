@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
-from nsysprof.commands.report_options import ChartsOption, SpreadsheetOption, folder_option, options_unfolded
+from nsysprof.commands.report_options import (
+    ChartsOption,
+    JsonOption,
+    SpreadsheetOption,
+    folder_option,
+    options_unfolded,
+)
 from nsysprof.commands.workload_options import WORKLOAD, Device, ShapeOptions, axis_values
 
 if TYPE_CHECKING:
@@ -137,19 +143,11 @@ def bench(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
     ] = False,
+    as_json: JsonOption = False,
     *,
     calls: ShapeOptions,
 ) -> None:
-    """Measure the backends of a workload against each other over a sweep of shapes, without the profiler.
-
-    nsysprof bench --preset math-vs-flash
-
-    nsysprof bench --backend flash --backend cudnn --seq 1024 --seq 4096 --samples 200
-
-    nsysprof bench diff BEFORE AFTER
-
-    nsysprof bench report DIR
-    """
+    """Measure the backends of a workload against each other over a sweep of shapes, without the profiler."""
     if context.invoked_subcommand:
         _refuse_options(context)
         return
@@ -203,6 +201,7 @@ def bench(
         spreadsheet_safe=spreadsheet_safe,
         database=database,
         targets=target or (),
+        as_json=as_json,
     )
 
 
@@ -253,6 +252,7 @@ def run_job(
     database: Path | None,
     spreadsheet_safe: bool = False,
     targets: Sequence[str] = (),
+    as_json: bool = False,
 ) -> None:
     """Measure, make the results and print them.
 
@@ -282,7 +282,7 @@ def run_job(
             write_samples(document, made / "samples.json")
             results = _make_results(made, charts=charts)
         shutil.rmtree(job.partial, ignore_errors=True)
-    _print_results(results, folder, database)
+    _print_results(results, folder, database, as_json=as_json)
     points = document["points"]
     wrong = [
         f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"
@@ -328,15 +328,20 @@ def diff_benches(
     unlike: Annotated[
         bool, typer.Option("--unlike", help="Compare runs of unlike machines or software all the same.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression or wrong results."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nsysprof.bench.diff import compare_runs
+    from nsysprof.bench.diff import compare_runs, diff_document
     from nsysprof.bench.text import diff_table, regression_lines
+    from nsysprof.commands.screen import print_json, show
     from nsysprof.formats.samples import read_bench_samples
 
     diff = compare_runs(read_bench_samples(before), read_bench_samples(after), unlike=unlike)
-    print(diff_table(diff), end="", flush=True)
+    if as_json:
+        print_json(diff_document(diff))
+    else:
+        show(diff_table(diff))
     wrong = [f"{name}: wrong results after" for name in diff.now_wrong]
     worse = [*regression_lines(diff, max_regress), *wrong]
     for line in worse:
@@ -356,6 +361,7 @@ def report_bench(
     target: TargetOption = None,
     charts: ChartsOption = True,
     spreadsheet_safe: SpreadsheetOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
     import shutil
@@ -383,7 +389,7 @@ def report_bench(
     with ending_on_interrupts(), folder.making() as made:
         shutil.copyfile(source, made / "samples.json")
         results = _make_results(made, charts=charts)
-    _print_results(results, folder, database)
+    _print_results(results, folder, database, as_json=as_json)
     _check_targets(results, target or ())
 
 
@@ -414,13 +420,19 @@ def _make_results(folder: Path, *, charts: bool) -> BenchResults:
     return results
 
 
-def _print_results(results: BenchResults, folder: ResultFolder, database: Path | None) -> None:
+def _print_results(
+    results: BenchResults, folder: ResultFolder, database: Path | None, *, as_json: bool
+) -> None:
     from dataclasses import replace
 
-    from nsysprof.bench.files import append_database
+    from nsysprof.bench.files import append_database, bench_document
     from nsysprof.bench.text import bench_summary
+    from nsysprof.commands.screen import print_json, show
 
-    print(f"\n{bench_summary(results)}", end="", flush=True)
+    if as_json:
+        print_json(bench_document(results))
+    else:
+        show(f"\n{bench_summary(results)}")
     print_message(folder.message(sorted(folder.names)))
     if database:
         final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
-from nsysprof.commands.report_options import RulesOption, options_unfolded
+from nsysprof.commands.report_options import JsonOption, RulesOption, options_unfolded
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
@@ -173,15 +173,9 @@ def capture(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run a workload, or any program, under nsys and leave a report, its export and a record of how it was made.
-
-    nsysprof capture --backend math --backend flash --seq 1024 --seq 4096
-
-    nsysprof capture -o NAME -- python train.py ...
-
-    nsysprof capture --profiler torch --modules -o NAME -- python train.py ...
-    """
+    """Run a workload, or any program, under nsys and leave a report, its export and a record of how it was made."""
     from nsysprof.capture.compose import nsys_command
     from nsysprof.capture.outputs import making, outputs_of
     from nsysprof.capture.session import capture_program, resume_capture
@@ -194,7 +188,8 @@ def capture(
             " --overhead, nor anything else of a new recording"
         )
     if recording.with_torch:
-        _capture_with_torch(chosen, recording, dry_run=dry_run, scrubbed=not keep_environment)
+        how = {"dry_run": dry_run, "scrubbed": not keep_environment, "as_json": as_json}
+        _capture_with_torch(chosen, recording, **how)
         return
     command, loaded = chosen.command(), load_rules(rules)
     if resume:
@@ -220,16 +215,17 @@ def capture(
             verdict, record, no_ranges = finish_capture(
                 staged, outputs, loaded, progress, scrubbed=not keep_environment, force=chosen.force
             )
-    _report(verdict, record, no_ranges, outputs)
+    _report(verdict, record, no_ranges, outputs, as_json=as_json)
 
 
 def _capture_with_torch(
-    chosen: ProgramOptions, recording: RecordingOptions, *, dry_run: bool, scrubbed: bool
+    chosen: ProgramOptions, recording: RecordingOptions, *, dry_run: bool, scrubbed: bool, as_json: bool
 ) -> None:
     """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
     from nsysprof.capture.text import not_run_lines, overhead_lines
     from nsysprof.capture.torch_session import TorchRequest, capture_with_torch, captured_line, next_command
+    from nsysprof.commands.screen import print_json, show
 
     workload = not chosen.program
     overhead = workload if recording.overhead is None else recording.overhead
@@ -244,17 +240,14 @@ def _capture_with_torch(
             request, folder, outputs, command, echo, scrubbed=scrubbed, force=chosen.force
         )
     record = done.record
-    print(
-        "\n".join(
-            [
-                captured_line(record),
-                *overhead_lines(record["overhead"], "PyTorch's profiler"),
-                *not_run_lines(record["workload"]),
-            ]
-        )
-    )
-    print_message("next:")
-    print(next_command(done.traces), flush=True)
+    ran = [*overhead_lines(record["overhead"], "PyTorch's profiler"), *not_run_lines(record["workload"])]
+    if as_json:
+        print_json(outputs.path(".json"))
+    else:
+        show("".join(f"{line}\n" for line in [captured_line(record), *ran]))
+    if not as_json:
+        print_message("next:")
+        print(next_command(done.traces), flush=True)
     if done.failure:
         raise done.failure
 
@@ -274,18 +267,27 @@ def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
 
 
 def _report(
-    verdict: BackendVerdict, record: dict[str, Any], no_ranges: tuple[str, str] | None, outputs: Outputs
+    verdict: BackendVerdict,
+    record: dict[str, Any],
+    no_ranges: tuple[str, str] | None,
+    outputs: Outputs,
+    *,
+    as_json: bool,
 ) -> None:
     """Print what was captured and what ran, and last the command to go on with.
 
     Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
     """
     from nsysprof.capture.text import backend_table, captured_summary, difference_lines
+    from nsysprof.commands.screen import print_json, show
     from nsysprof.core.text import quote_path, visible
 
     report = record["report"]
     ran = backend_table(verdict) if report["kernels"] else ""
-    print("\n".join(part for part in (captured_summary(record), ran) if part), end="", flush=True)
+    if as_json:
+        print_json(outputs.path(".json"))
+    else:
+        show("\n".join(part for part in (captured_summary(record), ran) if part))
     if not report["kernels"] and (record["environment"] or {}).get("driver"):
         print_message(
             "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
@@ -299,7 +301,8 @@ def _report(
         print_message(f"nsysprof: {line}")
     if no_ranges:
         print_message(f"nsysprof: no ranges: {no_ranges[0]}\n  hint: {no_ranges[1]}")
-    print_message("next:")
-    print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
+    if not as_json:
+        print_message("next:")
+        print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
     if differ or no_ranges:
         raise typer.Exit(3)

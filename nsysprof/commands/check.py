@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nsysprof.commands.report_options import (
+    JsonOption,
     NoMergeOption,
     ReadingOptions,
     ReportArgument,
@@ -42,17 +43,12 @@ def check(
         str | None, typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0.")
     ] = None,
     no_merge: NoMergeOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
+    as_json: JsonOption = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not.
-
-    nsysprof check --init REPORT
-
-    nsysprof check REPORT budget.toml --baseline EARLIER
-    """
+    """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not."""
     if init:
         if budget or baseline or as_json or as_md or skip is not None or instance or no_merge:
             raise typer.BadParameter("--init takes a report, -o, --force and the options of reading")
@@ -66,7 +62,6 @@ def check(
         raise typer.BadParameter("give --json or --md, not both")
     if instance and skip:
         raise typer.BadParameter("give --skip or --instance, not both")
-    import json
     from dataclasses import replace
 
     from nsysprof.attribution.paths import read_instances
@@ -74,6 +69,7 @@ def check(
     from nsysprof.check.check import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
+    from nsysprof.commands.screen import print_json, show
 
     changed: dict[str, Any] = {} if skip is None else {"skip": skip}
     changed |= {"merge": None} if no_merge else {}
@@ -82,9 +78,11 @@ def check(
     with progress_bar() as progress:
         answer = check_report(report, asked, baseline=baseline, **reading.values, progress=progress)
     if as_json:
-        print(json.dumps(check_document(answer), indent=1, ensure_ascii=False), flush=True)
+        print_json(check_document(answer))
+    elif as_md:
+        print(check_markdown(answer), end="", flush=True)
     else:
-        print(check_markdown(answer) if as_md else check_summary(answer), end="", flush=True)
+        show(check_summary(answer))
     if not answer.ok:
         raise typer.Exit(3)
 

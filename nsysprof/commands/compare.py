@@ -19,6 +19,7 @@ from nsysprof.commands.report_options import (
     SkipOption,
     SlowestOption,
     folder_option,
+    near_ranges,
     options_unfolded,
 )
 
@@ -35,12 +36,18 @@ def compare(
     base: Annotated[
         str | None,
         typer.Option(
-            metavar="GLOB", help="Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'."
+            metavar="GLOB",
+            help="Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.",
+            autocompletion=near_ranges,
         ),
     ] = None,
     new: Annotated[
         str | None,
-        typer.Option(metavar="GLOB", help="Ranges to compare them with, paired by what the stars stand for."),
+        typer.Option(
+            metavar="GLOB",
+            help="Ranges to compare them with, paired by what the stars stand for.",
+            autocompletion=near_ranges,
+        ),
     ] = None,
     select: Annotated[
         str | None,
@@ -159,5 +166,6 @@ def compare(
             if writing.charts:
                 progress("drawing charts", 0)
                 painter.paint(plans_of(drawn, comparison))
-        print(comparison_text(comparison, top=top, every=every, markdown=markdown), end="", flush=True)
-        writing.write(results, partial(write_gaps, comparison), drawn, painter, page)
+        writing.show(lambda: comparison_text(comparison, top=top, every=every, markdown=markdown))
+        asked = output is not None
+        writing.write(results, partial(write_gaps, comparison), drawn, painter, page, asked=asked)

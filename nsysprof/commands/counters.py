@@ -13,6 +13,7 @@ import typer
 
 from nsysprof.commands.progress import echo, print_message
 from nsysprof.commands.report_options import (
+    JsonOption,
     RulesOption,
     SpreadsheetOption,
     Threads,
@@ -105,12 +106,9 @@ def counters(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a workload, or any program, under Nsight Compute and leave a table of what each kernel's hardware counted.
-
-    nsysprof counters --backend math --backend flash --seq 4096
-
-    nsysprof counters -o NAME --range 'step3' -- python train.py ...
 
     `nsysprof compare` puts the table beside the times of a capture of the same program.
     """
@@ -133,7 +131,12 @@ def counters(
             request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe
         )
         give_names({path: outputs.path(ending) for ending, path in files.items()}, force=chosen.force)
-    _report(rows, record, outputs, loaded)
+    if as_json:
+        from nsysprof.commands.screen import print_json
+
+        print_json(outputs.path(".json"))
+    else:
+        _report(rows, record, outputs, loaded)
 
 
 def _outputs(output: str | None, default: str) -> Outputs:

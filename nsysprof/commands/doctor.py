@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from nsysprof.commands.report_options import JsonOption
 
 if TYPE_CHECKING:
     from nsysprof.capture.doctor import Check
@@ -20,7 +21,7 @@ _MARK = len("[missing]")
 
 def doctor(
     nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to try.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Try what a capture needs: nsys and its importer, driver, GPU, counters, torch, attention backends, disk.
 
@@ -28,6 +29,7 @@ def doctor(
     """
     from nsysprof.capture.doctor import capture_works, check_machine
     from nsysprof.catalog import list_workloads
+    from nsysprof.commands.screen import print_json, show
     from nsysprof.commands.workload_options import WORKLOAD
     from nsysprof.tools.interrupts import ending_on_interrupts
 
@@ -37,13 +39,13 @@ def doctor(
         for check in check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce):
             checks.append(check)
             if not as_json:
-                print(_finding(check), flush=True)
+                show(f"{_finding(check)}\n")
     works = capture_works(checks)
     if as_json:
         document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
-        print(json.dumps(document, indent=1, ensure_ascii=False))
+        print_json(document)
     else:
-        print(f"\n{_verdict(checks, works)}")
+        show(f"\n{_verdict(checks, works)}\n")
     if not works:
         raise typer.Exit(3)
 

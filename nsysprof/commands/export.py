@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from nsysprof.commands.report_options import (
+    JsonOption,
     ReadingOptions,
     ReportArgument,
     SpreadsheetOption,
@@ -47,6 +48,7 @@ def export(
     ] = None,
     spreadsheet_safe: SpreadsheetOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
+    as_json: JsonOption = False,
     *,
     reading: ReadingOptions,
 ) -> None:
@@ -67,7 +69,12 @@ def export(
             force=force,
             progress=progress,
         )
-    _report_written(written, to)
+    if as_json:
+        from nsysprof.commands.screen import print_json, written_document
+
+        print_json(written_document("export", written, to=to.value))
+    else:
+        _report_written(written, to)
 
 
 def _report_written(written: Path, to: To) -> None:

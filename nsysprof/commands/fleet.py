@@ -73,12 +73,7 @@ def fleet(
     reading: ReadingOptions,
     writing: ResultOptions,
 ) -> None:
-    """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each.
-
-    nsysprof fleet traces/
-
-    nsysprof fleet 'job/*/rank_*.sqlite' --workers 8
-    """
+    """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each."""
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
@@ -108,8 +103,8 @@ def fleet(
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)
     kept = kept_in(folder)
-    results = fleet_folder(folder, asked, **vars(writing))
-    results.check()
+    results = fleet_folder(folder, asked, **writing.of_folder)
+    writing.check(results)
     if not resume and not writing.force:
         check_unfinished(folder)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
@@ -132,10 +127,17 @@ def fleet(
         with progress_bar() as progress:
             progress("comparing ranks", 0)
             answer = fleet_answer(answers, rank_from=pattern, options=options)
-    print(fleet_text(answer, top), end="", flush=True)
+    writing.show(lambda: fleet_text(answer, top))
     with start_painter(apart=False) as painter:
         painter.paint(plans_of(FLEET_CHARTS, answer) if writing.charts else [])
-        writing.write(results, partial(write_fleet, answer, asked), FLEET_CHARTS, painter, page)
+        writing.write(
+            results,
+            partial(write_fleet, answer, asked),
+            FLEET_CHARTS,
+            painter,
+            page,
+            asked=output is not None,
+        )
     if where:
         print_message(_cost(answer, where))
     if answer.failures:

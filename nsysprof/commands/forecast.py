@@ -16,6 +16,7 @@ from nsysprof.commands.report_options import (
     ReportArgument,
     ResultOptions,
     folder_option,
+    near_ranges,
     options_unfolded,
 )
 
@@ -69,7 +70,13 @@ class ChangeOptions:
 def forecast(
     report: ReportArgument,
     select: Annotated[
-        str | None, typer.Option("--range", metavar="GLOB", help="The steps [default: ranges that repeat].")
+        str | None,
+        typer.Option(
+            "--range",
+            metavar="GLOB",
+            help="The steps [default: ranges that repeat].",
+            autocompletion=near_ranges,
+        ),
     ] = None,
     record: Annotated[
         Path | None,
@@ -129,5 +136,6 @@ def forecast(
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(CHARTS, answer))
-            print(forecast_text(answer, markdown=markdown), end="", flush=True)
-            writing.write(results, partial(write_forecast, answer), CHARTS, painter, page)
+            writing.show(lambda: forecast_text(answer, markdown=markdown))
+            asked = output is not None
+            writing.write(results, partial(write_forecast, answer), CHARTS, painter, page, asked=asked)

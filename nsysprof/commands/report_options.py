@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -36,6 +37,26 @@ class Graphs(str, Enum):
 
 
 _Globs = list[str] | None
+_COMPLETED_BYTES = 1 << 26  # a report whose names are read while somebody types
+
+
+def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a glob of ranges: the merged paths of the report on the command line that begin with it."""
+    from contextlib import suppress
+
+    report = context.params.get("report")
+    found: list[str] = []
+    with suppress(Exception):  # a shell shows what goes wrong here in the middle of a line
+        if report is not None and Path(report).stat().st_size <= _COMPLETED_BYTES:
+            from nsysprof.attribution.attribute import attribute
+            from nsysprof.attribution.paths import merged_paths, range_paths
+            from nsysprof.trace.report import open_report
+
+            with open_report(report) as opened:
+                texts = merged_paths(range_paths(attribute(opened))).texts()
+            found = [text for text in texts if text.startswith(incomplete)]
+    return found
+
 
 ReportArgument = Annotated[
     Path,
@@ -103,6 +124,7 @@ SpreadsheetOption = Annotated[
         "--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would take for formulas."
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
 ReplaceOption = Annotated[
     bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
 ]
@@ -145,6 +167,21 @@ class ResultOptions:
     html: HtmlOption = False
     spreadsheet_safe: SpreadsheetOption = False
     force: ReplaceOption = False
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the answer as one JSON document; write files only where -o says."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.as_json:  # whoever reads JSON draws for himself
+            object.__setattr__(self, "charts", False)
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Print the text, unless JSON is printed in its place."""
+        from nsysprof.commands.screen import show
+
+        if not self.as_json:
+            show(text())
 
     def folder(
         self,
@@ -176,8 +213,18 @@ class ResultOptions:
             force=self.force,
             spreadsheet_safe=self.spreadsheet_safe,
         )
-        results.check()
+        self.check(results)
         return results
+
+    @property
+    def of_folder(self) -> dict[str, bool]:
+        """The options of a folder of results."""
+        return {name: value for name, value in vars(self).items() if name != "as_json"}
+
+    def check(self, results: ResultFolder) -> None:
+        """Refuse a folder that is not ours, where something will be written."""
+        if not self.as_json:
+            results.check()
 
     def write(
         self,
@@ -186,10 +233,23 @@ class ResultOptions:
         charts: Sequence[Chart[Any]],
         painter: Painter,
         page: Callable[[Sequence[bytes]], str],
+        *,
+        asked: bool = True,
     ) -> None:
-        """Write tables, and what is asked for of page and charts, whose plans ``painter`` has; name them on stderr."""
+        """Write tables, and what is asked for of page and charts, whose plans ``painter`` has; name them on stderr.
+
+        With ``--json`` print the document, the first of the files, instead, and write only where a folder is ``asked``.
+        """
         from nsysprof.charts.chart import files_of
         from nsysprof.commands.progress import progress_bar
+        from nsysprof.commands.screen import print_json
+
+        if self.as_json:
+            with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
+                tables(Path(folder))
+                print_json(Path(folder, results.possible[0]))
+            if not asked:
+                return
 
         def pictures() -> dict[str, bytes]:
             return dict(zip(files_of(charts), painter.pictures(), strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.progress import print_message
-from nsysprof.commands.report_options import NsysOption
+from nsysprof.commands.report_options import JsonOption, NsysOption
 
 if TYPE_CHECKING:
     from nsysprof.scrub.scrub import Scrubbed
@@ -44,6 +44,7 @@ def scrub(
         ),
     ] = None,
     nsys: NsysOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy REPORT without what is private about the machine, its user and its other processes.
 
@@ -77,7 +78,16 @@ def scrub(
         open_report(report, export_to=folder / "export.sqlite", nsys=nsys) as opened,
     ):
         scrubbed = scrub_report(opened.file, folder / out.name, keep=keep or (), names=names)
-    _report(report, out, scrubbed)
+    if as_json:
+        from nsysprof.commands.screen import print_json, written_document
+
+        removed = {
+            "removed": dict(scrubbed.removed),
+            "unknown": {k: list(v) for k, v in scrubbed.unknown.items()},
+        }
+        print_json(written_document("scrub", out, **removed))
+    else:
+        _report(report, out, scrubbed)
 
 
 def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:

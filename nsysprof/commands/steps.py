@@ -15,6 +15,7 @@ from nsysprof.commands.report_options import (
     ReportArgument,
     ResultOptions,
     folder_option,
+    near_ranges,
     options_unfolded,
 )
 
@@ -23,7 +24,12 @@ from nsysprof.commands.report_options import (
 def steps(
     report: ReportArgument,
     per: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Ranges that are steps [default: those that repeat].")
+        str | None,
+        typer.Option(
+            metavar="GLOB",
+            help="Ranges that are steps [default: those that repeat].",
+            autocompletion=near_ranges,
+        ),
     ] = None,
     output: Annotated[Path | None, folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows to print of a table.")] = 8,
@@ -65,5 +71,6 @@ def steps(
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(CHARTS, answer))
-            print(steps_text(answer, top, markdown=markdown), end="", flush=True)
-            writing.write(results, partial(write_steps, answer), CHARTS, painter, page)
+            writing.show(lambda: steps_text(answer, top, markdown=markdown))
+            asked = output is not None
+            writing.write(results, partial(write_steps, answer), CHARTS, painter, page, asked=asked)

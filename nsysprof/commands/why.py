@@ -17,6 +17,7 @@ from nsysprof.commands.report_options import (
     SkipOption,
     SlowestOption,
     folder_option,
+    near_ranges,
     options_unfolded,
 )
 
@@ -26,7 +27,12 @@ def why(
     report: ReportArgument,
     select: Annotated[
         str | None,
-        typer.Option("--range", metavar="GLOB", help="Ranges to account for [default: those that repeat]."),
+        typer.Option(
+            "--range",
+            metavar="GLOB",
+            help="Ranges to account for [default: those that repeat].",
+            autocompletion=near_ranges,
+        ),
     ] = None,
     per: Annotated[
         str | None,
@@ -93,9 +99,11 @@ def why(
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(CHARTS, answer))
-            print(why_text(answer, top, markdown=markdown), end="", flush=True)
-            if verify:
+            writing.show(lambda: why_text(answer, top, markdown=markdown))
+            if verify and not writing.as_json:
                 print()
                 for line in "\n".join(verification(answer.residuals)).split("\n"):
                     print(visible(line), flush=True)
-            writing.write(results, partial(write_why, answer), CHARTS, painter, page)
+            writing.write(
+                results, partial(write_why, answer), CHARTS, painter, page, asked=output is not None
+            )

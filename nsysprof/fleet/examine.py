@@ -205,10 +205,11 @@ def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
 
 
 def remove_kept(kept: Path) -> None:
-    """Remove all answers, and their folder too where nothing else is in it."""
+    """Remove all answers, and their folder, and that of the results, where nothing else is in it."""
     with contextlib.suppress(OSError):
         for path in kept.glob("*.npz"):
             path.unlink()
         for unfinished in kept.glob(f"{PART}*"):
             shutil.rmtree(unfinished)
         kept.rmdir()
+        kept.parent.rmdir()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 
     Rows = ColumnTable | pd.DataFrame | Iterable[Mapping[str, Any]]
 
-WIDTH = 110
-_MIN_NAME_WIDTH = 16
+WIDTH = 110  # of text that goes into a pipe or a file, so that it is always the same
+_NARROWEST, _WIDEST = 60, 200  # terminals: in wider ones lines are hard to read
+_MIN_NAME_WIDTH, _MAX_INDENT = 16, 24
 _AFTER_HEAD = 2  # blanks, so that heads of narrow columns stand apart
 _LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line of Markdown
 
@@ -168,7 +171,8 @@ class TextTable:
     """A table whose cells are texts, for whatever shows it: ``align`` has an `l` or an `r` per column.
 
     ``last_apart``: the last row is a total; ``note`` stands below the table. ``values`` are the numbers behind the
-    cells, where they are known.
+    cells, where they are known. Where there is no room for all columns, those called ``spare`` go first, in that order,
+    then the last ones.
     """
 
     head: Sequence[str]
@@ -177,18 +181,38 @@ class TextTable:
     note: str = ""
     last_apart: bool = False
     values: Sequence[Sequence[float | None]] | None = None
+    spare: Sequence[str] = ()
 
-    def lines(self, markdown: bool = False, *, even: bool = True, width: int = WIDTH) -> list[str]:
+    def lines(self, markdown: bool = False, *, even: bool = True, width: int | None = None) -> list[str]:
         """The table as lines of text of some ``width``, its note below it, which Markdown would take for another row.
 
-        In Markdown, where not ``even``, columns are as narrow as can be.
+        Without a ``width`` it is the `screen_width`. In Markdown, where not ``even``, columns are as narrow as can be.
         """
         if markdown:
             note = ["", escape_markdown(self.note)] if self.note else []
             return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
-        rows = fit_width(self.head, self.rows, width)
-        table = text_table(self.head, rows, self.align, last_apart=self.last_apart)
-        return [table, *([wrap(self.note, "", "")] if self.note else [])]
+        table = text_table(*self.fit(width or screen_width()), last_apart=self.last_apart)
+        return [table, *([wrap(self.note, "", "", width)] if self.note else [])]
+
+    def fit(self, width: int, least: int = _MIN_NAME_WIDTH) -> tuple[list[str], list[list[str]], str]:
+        """Head, rows and alignment of what fits the width: columns are left out, then names in the first shortened.
+
+        Names keep ``least`` characters where they have as many; two columns always stay.
+        """
+        widths = _widths(self.head, self.rows, _AFTER_HEAD)
+        shown, names = list(range(len(self.head))), max(map(len, (row[0] for row in self.rows)), default=0)
+        spare = [self.head.index(name) for name in self.spare if name in self.head]
+        spare += [place for place in reversed(shown[1:]) if place not in spare]
+
+        def left() -> int:
+            return width - sum(widths[place] + 2 for place in shown[1:])
+
+        while len(shown) > 2 and left() < min(least, names):
+            shown.remove(spare.pop(0))
+        head, *rows = ([row[place] for place in shown] for row in (self.head, *self.rows))
+        most = max(left(), least)
+        short = [[_stripped(first, most), *map(str.strip, others)] for first, *others in rows]
+        return head, short, "".join(self.align[place] for place in shown)
 
     def html(self) -> dict[str, Any]:
         """The table as the macro ``text_table`` of pages shows it, with the numbers as ``data-v``."""
@@ -237,11 +261,18 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
     return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 
 
-def wrap(text: str, first: str, others: str) -> str:
-    """Break a text into lines of at most `WIDTH`, with prefixes for the ``first`` and the ``others``."""
+def screen_width() -> int:
+    """The width of text: that of the terminal that stdout is, and `WIDTH` where it is none."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return WIDTH
+    return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
+
+
+def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
+    """Break a text into lines of a ``width``, that of the screen, with prefixes for the ``first`` and ``others``."""
     return textwrap.fill(
         text,
-        WIDTH,
+        width or screen_width(),
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,
@@ -312,10 +343,10 @@ def without_empty(
     return picked[0], picked[1:], "".join(align[place] for place in shown)
 
 
-def fit_width(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> list[list[str]]:
-    """Strip the cells, and shorten the names in the first column so that the table fits the width."""
-    left = width - sum(each + 2 for each in _widths(head, rows, _AFTER_HEAD)[1:])
-    return [[one_line(first, max(left, _MIN_NAME_WIDTH)), *map(str.strip, others)] for first, *others in rows]
+def _stripped(name: str, most: int) -> str:
+    """A name on one line, with the blanks before it that indent it."""
+    lead = name[: len(name) - len(name.lstrip(" "))][:_MAX_INDENT]
+    return lead + one_line(name, max(most - len(lead), _MIN_NAME_WIDTH // 2))
 
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int) -> list[int]:

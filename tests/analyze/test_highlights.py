@@ -290,7 +290,8 @@ def shares(path: Path, **how: Any) -> dict[str, float]:
 
 def marked(path: Path, name: str) -> bool:
     """Whether the summary marks a range as launch-bound."""
-    [line] = [line for line in summary(broken_down(path)).splitlines() if line.startswith(f"{name} ")]
+    text = summary(broken_down(path))
+    [line] = [line for line in text[text.index("\nrange ") :].splitlines() if line.startswith(f"{name} ")]
     return line.endswith(" *")
 
 

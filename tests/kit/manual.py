@@ -68,7 +68,7 @@ def _prose(text: str) -> Iterator[str]:
     """Paragraphs of a command's help, where those that are commands become blocks."""
     examples: list[str] = []
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text.replace("\b", ""))):
-        lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
+        lines = [line.strip() for line in paragraph.splitlines() if line.strip() not in ("", "Examples:")]
         if lines and lines[0].startswith("nsysprof "):
             separate = all(line.startswith("nsysprof ") for line in lines)
             examples += lines if separate else [" ".join(lines)]
@@ -99,7 +99,10 @@ def commands_page() -> str:
         if also:
             words = ", ".join(f"`{word}`" for word in also)
             lines += ["", f"[{SHARED.capitalize()}](#{SHARED.replace(' ', '-')}): {words}"]
-    rows = [[f"`{names}`", about] for names, about in sorted(shared, key=lambda option: option[0].strip("-"))]
+    rows = [
+        [f"`{names}`", about]
+        for names, about in sorted(shared, key=lambda option: (option[0].strip("-"), option))
+    ]
     lines += ["", f"## {SHARED.capitalize()}", "", *_table(["option", "does"], rows)]
     return "\n".join(lines) + "\n"
 

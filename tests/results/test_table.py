@@ -13,7 +13,6 @@ from nsysprof.results.table import (
     Column,
     Table,
     TextTable,
-    fit_width,
     markdown_table,
     show_columns,
     text_table,
@@ -54,7 +53,20 @@ def test_names_are_cut_to_the_width() -> None:
     """However long a name, no line is wider than the text."""
     table = TextTable(HEAD, [["x" * 300, "1", "y"]], "lrl", "a note")
     assert max(map(len, "\n".join(table.lines(False)).split("\n"))) <= WIDTH
-    assert fit_width(["a"], [[" b "]]) == [["b"]]
+
+
+def test_columns_go_where_there_is_no_room() -> None:
+    """Those called spare first, in that order, then the last; names are cut only as far as they may, and two stay."""
+    rows = [["a name of many letters", "1", "22", "333"], ["  inner", "4", "55", "666"]]
+    table = TextTable(["name", "one", "two", "three"], rows, "lrrr", spare=("two", "one"))
+    assert table.fit(60)[0] == ["name", "one", "two", "three"]
+    assert table.fit(38)[0] == ["name", "one", "three"]
+    assert table.fit(28)[0] == ["name", "three"]
+    head, cut, align = table.fit(10)
+    assert (head, align) == (["name", "three"], "lr")
+    assert [row[0] for row in cut] == ["a name of …tters", "  inner"]
+    for width in (24, 30, 40, 60, 110):
+        assert max(map(len, table.lines(width=width)[0].split("\n"))) <= max(width, 25)
 
 
 def test_markdown_shows_cells_as_they_are() -> None:

@@ -1,0 +1,72 @@
+"""``nsysprof ranges``: the names of the ranges of a report, to choose some by."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nsysprof.commands.report_options import (
+    JsonOption,
+    NoMergeOption,
+    ReadingOptions,
+    ReportArgument,
+    near_ranges,
+    options_unfolded,
+)
+
+SCHEMA = "nsysprof-ranges/1"
+
+
+@options_unfolded
+def ranges(
+    report: ReportArgument,
+    select: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GLOB]", help="Only ranges whose path or name matches.", autocompletion=near_ranges
+        ),
+    ] = None,
+    no_merge: NoMergeOption = False,
+    as_json: JsonOption = False,
+    *,
+    reading: ReadingOptions,
+) -> None:
+    """List the ranges of REPORT as other commands take them with --range: their paths, how many, and how long."""
+    from nsysprof.analyze.breakdown import break_down
+    from nsysprof.attribution.paths import DEFAULT_MERGE
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.commands.screen import print_json, show
+    from nsysprof.core.text import plural, visible
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.results.table import Column, show_columns
+    from nsysprof.trace.report import describe_report, open_report
+
+    columns = (
+        Column("merged_path", "", "range"),
+        Column("instances", ""),
+        Column("launches", ""),
+        Column("cpu_ns", "", "CPU"),
+        Column("busy_ns", "", "GPU busy"),
+    )
+    with open_report(report, nsys=reading.nsys) as opened:
+        with progress_bar(opened.reader.steps) as progress:
+            attribution = reading.attribute(opened, progress)
+        answer = break_down(
+            attribution,
+            merge=None if no_merge else DEFAULT_MERGE,
+            select=select,
+            rules=load_rules(reading.rules),
+            calls=(),
+        )
+        names = [column.name for column in columns]
+        rows = [{name: row[name] for name in names} for row in answer.columns("merged").records()]
+        if as_json:
+            print_json({"schema": SCHEMA, "report": describe_report(opened), "ranges": rows})
+            return
+        if not rows:
+            show(f"{visible(str(report))}: no ranges\n")
+            return
+        note = f"{plural(len(rows), 'path')} of {plural(answer.instance_count, 'range')}."
+        table = "\n".join(show_columns(columns, rows, note=note).lines())
+        show("".join(f"{visible(line)}\n" for line in table.split("\n")))

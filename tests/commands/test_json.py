@@ -1,0 +1,99 @@
+"""`--json`: stdout is one document, its keys are those that the manual lists, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from nsysprof import cli
+from tests.kit.command_line import runner
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+SAMPLES = ROOT / "analysis" / "baseline" / "samples.json"
+COMMANDS = {
+    "analyze": "analyze two.sqlite",
+    "why": "why two.sqlite",
+    "compare": "compare two.sqlite --base RUN::math::* --new RUN::flash::*",
+    "fleet": "fleet ranks --workers 1",
+    "check": "check two.sqlite budget.toml",
+    "steps": "steps two.sqlite",
+    "forecast": "forecast block.sqlite --range RUN::math::S1024/iter* --scale *gemm*=0.5",
+    "ranges": "ranges two.sqlite",
+    "doctor": "doctor --nsys /nowhere",
+    "export": "export two.sqlite --to csv",
+    "scrub": "scrub two.sqlite",
+    "bench diff": f"bench diff {shlex.quote(str(SAMPLES))} {shlex.quote(str(SAMPLES))}",
+    "bench report": f"bench report {shlex.quote(str(SAMPLES))} -o out --no-charts",
+}
+WRITES = ("export", "scrub", "bench report")
+BUDGET = '[[range]]\npath = "RUN::math::*/iter*"\nmax_kernels = 30\n'
+
+
+ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
+
+
+def listed(command: str) -> tuple[str, list[str]]:
+    """The schema and the keys that the manual gives for a command."""
+    [(_, schema, keys)] = [row for row in ROWS if f"`{command}`" in row[0].split(", ")]
+    keys = keys.split("): ")[-1].split(";")[0].split("`: ")[0]
+    return schema.strip("`"), re.findall(r"(\w+)`?(?=,|$)", keys.replace("`", ""))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stdout_is_the_document_of_the_manual(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schema and keys are as listed, in that order; without `-o` no folder of results is left."""
+    if command == "fleet":
+        pytest.importorskip("distributed")
+    (tmp_path / "two.sqlite").symlink_to(ROOT / "traces" / "two-processes.sqlite")
+    (tmp_path / "block.sqlite").symlink_to(ROOT / "traces" / "block.sqlite")
+    (tmp_path / "ranks").symlink_to(ROOT / "docs" / "gallery" / "late-rank")
+    (tmp_path / "budget.toml").write_text(BUDGET, encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+    if command == "doctor":
+        monkeypatch.setattr("nsysprof.catalog.list_workloads", dict)
+    done = runner(tmp_path, capsys, monkeypatch)(*shlex.split(COMMANDS[command]), "--json")
+    document: dict[str, Any] = json.loads(done.out)
+    assert done.code == (3 if command == "doctor" else 0), done.err
+    schema, keys = listed(command)
+    assert document.pop("schema") == schema
+    assert list(document) == keys
+    if command not in WRITES:
+        assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_failure_prints_no_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no answer stdout is empty, and the message is on stderr."""
+    done = runner(tmp_path, capsys, monkeypatch)("analyze", "nothing.sqlite", "--json")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("nsysprof: ")
+
+
+def test_files_are_written_where_a_folder_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `-o` the document on stdout is that of the folder, byte by byte, and no charts are drawn."""
+    report = ROOT / "traces" / "two-processes.sqlite"
+    done = runner(tmp_path, capsys, monkeypatch)("why", report, "--json", "-o", "out")
+    assert done.out == (tmp_path / "out" / "why.json").read_text(encoding="utf-8")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["why.csv", "why.json"]
+
+
+def test_every_command_has_it() -> None:
+    """Each command and subcommand takes `--json`, and the manual has a row for it."""
+    group = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    each = {**group, **{f"bench {name}": inner for name, inner in group["bench"].commands.items()}}
+    assert [
+        name for name, command in each.items() if not any("--json" in one.opts for one in command.params)
+    ] == []
+    assert set(each) <= {word.strip("`") for row in ROWS for word in row[0].split(", ")}
