@@ -306,6 +306,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "file": str(report.path),
         "size_bytes": report.path.stat().st_size if report.path.is_file() else None,
         "format": report.format,
+        "recorder": report.reader.recorder,
         **{name: getattr(about, name) for name in _ABOUT},
         "gpus": [{name: getattr(gpu, name) for name in _ABOUT_GPU} for gpu in about.cuda_gpus],
         "diagnostics": [asdict(diagnostic) for diagnostic in about.diagnostics],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import nsysprof
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from tests.kit import plain_kineto
+from tests.kit.command_line import quietly
 from tests.kit.kineto import (
     PID,
     annotation,
@@ -25,6 +28,7 @@ from tests.kit.kineto import (
     wait_event,
     write_trace,
 )
+from tests.kit.kineto_fuzz import read_all, some_trace, spoiled
 
 STEP = [
     annotation("ProfilerStep#1", 0, 1000),
@@ -253,3 +257,54 @@ def test_faults_of_events_are_counted(tmp_path: Path) -> None:
     warnings = read(write_trace(tmp_path / "t.json", events)).trace.warnings
     for words in ("without a time: 1;", "negative duration: 1;", "strange (1)"):
         assert any(words in sentence for sentence in warnings), words
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_spoiled_traces_are_answered_or_refused_in_one_line(tmp_path: Path, seed: int) -> None:
+    """Three of many: `python -m tests.kit.kineto_fuzz` reads more."""
+    for each in range(seed, seed + 3):
+        path = tmp_path / f"{each}.json"
+        path.write_bytes(spoiled(each))
+        assert len(read_all(path, each).splitlines()) == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_made_up_traces_are_read_as_a_plain_reading_does(tmp_path: Path, seed: int) -> None:
+    """Ranges, GPU ops, launches and owners of whole traces in any order are those of lists and loops."""
+    chance = random.Random(seed)
+    events = some_trace(chance)
+    chance.shuffle(events)
+    path = write_trace(tmp_path / "t.json.gz", events)
+    for inner in ("", "ops"):
+        same_as_plain(path, inner)
+
+
+def test_the_trace_that_is_shipped_is_read_as_a_plain_reading_does() -> None:
+    """With annotations, and with operators."""
+    for inner in ("", "ops"):
+        same_as_plain(Path(__file__).parents[2] / "traces" / "cpu.pt.trace.json.gz", inner)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["analyze", "--no-charts", "--force"], "forward"),
+        (["why", "--no-charts"], "GPU"),
+        (["export", "--to", "csv", "-o", "OUT"], ""),
+        (["check", "--init", "-o", "OUT"], ""),
+    ],
+)
+def test_commands_read_traces(tmp_path: Path, command: list[str], expected: str) -> None:
+    """Each command that reads reports takes a trace, and names its recorder."""
+    path = write_trace(
+        tmp_path / "t.pt.trace.json.gz", [*STEP, *launch("late", (850, 860), (950, 990), id=9)]
+    )
+    words = [str(tmp_path / "out") if word == "OUT" else word for word in command]
+    words += [] if "-o" in words else ["-o", str(tmp_path / "out")]
+    result = quietly(words[0], path, *words[1:])
+    assert result.code == 0, result.err
+    assert expected in result.out
+    if command[0] == "analyze":
+        document = json.loads((tmp_path / "out" / "analysis.json").read_text())
+        assert document["report"]["format"] == "kineto"
+        assert document["report"]["recorder"] == "the PyTorch profiler"

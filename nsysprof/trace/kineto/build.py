@@ -134,7 +134,7 @@ def build_trace(report: Report, events: Events, threads: Threads, arena: ColumnA
     thread_ids = np.unique(ids[known])
     calls = np.flatnonzero(host["kind"] == CALL)
     caller, ambiguous = _callers(host, calls, ids[calls] & PROCESS_OF_THREAD, gpu["correlation"])
-    process = np.where(caller >= 0, ids[caller] & PROCESS_OF_THREAD, threads.main)
+    process = np.append(ids & PROCESS_OF_THREAD, threads.main)[caller]
     processes = np.union1d(thread_ids & PROCESS_OF_THREAD, process)
     place = np.searchsorted(processes, process)
     stream, streams, devices = _streams(
@@ -149,7 +149,9 @@ def build_trace(report: Report, events: Events, threads: Threads, arena: ColumnA
     rows = rows[np.lexsort((host["end"][rows], host["start"][rows], code[rows]))]
     launch = np.full(len(ids) + 1, -1, np.int32)
     launch[rows] = np.arange(len(rows))
-    ops, op_names, copies = _gpu_ops(events, stream, launch[caller], launches_graph(texts)[name_of[caller]])
+    ops, op_names, copies = _gpu_ops(
+        events, stream, launch[caller], launches_graph(texts)[np.append(name_of, len(texts))[caller]]
+    )
     ranges, range_names, crossed = _ranges(events, code)
     others = np.setdiff1d(calls, rows)
     columns = {"thread": code, "start": host["start"], "end": host["end"], "name": name_of}

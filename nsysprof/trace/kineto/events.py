@@ -50,7 +50,7 @@ _WAITS = re.compile(
     r"<built-in (?:method|function) (?:sleep|acquire|wait\w*|poll|select|recv\w*|readinto|read|fsync|accept|connect)\b"
     r"|.*\bdataloader\.py\(\d+\): __next__$|.*\b(?:threading|queue)\.py\(\d+\): (?:wait|get|join)$"
 )
-_MOST_NS = 1 << 62
+_MOST_NS, _LONGEST_NS = 1 << 62, 1 << 55
 _FLUSH = 1 << 14  # rows that are kept as Python values
 
 
@@ -218,8 +218,9 @@ def _times(out: Events, event: Event) -> tuple[int, int] | None:
     if start is None:
         out.faults["without a time"] += 1
         return None
-    if length is None or length < 0:
-        out.faults["without a duration" if length is None else "with a negative duration"] += 1
+    if length is None or not 0 <= length < _LONGEST_NS:
+        fault = "without a duration" if length is None else "with a negative duration"
+        out.faults["longer than a year" if length and length > 0 else fault] += 1
         length = 0
     if out.whole_us and (start % 1000 or length % 1000):
         out.whole_us = False
