@@ -45,6 +45,16 @@ from nsysprof.results.table import markdown_section, markdown_table
 from nsysprof.statistics.runs import scope_of
 
 
+# What attention backends are, beyond their names.
+_IS = {
+    "flash": "the FlashAttention 2 of PyTorch, with Ampere's instructions on any GPU",
+    "cudnn": "a kernel that cuDNN makes for the GPU, of the version below",
+    "efficient": "the memory-efficient attention of xFormers in PyTorch",
+    "flash_attn": "the flash-attn package, FlashAttention 2",
+    "flash_attn_4": "the flash-attn-4 package, FlashAttention 4",
+}
+
+
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
     lines = [f"# {results.samples.name}", "", f"{about_run(results)} · {clock_words(results)}"]
@@ -340,6 +350,7 @@ def _method(results: BenchResults) -> Iterator[str]:
         "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
         " backend's libraries keep from call to call (cuBLAS: a workspace)",
         f"- GB/s: {results.about.traffic_words}",
+        *(f"- `{name}`: {_IS[name]}" for name in results.backends if name in _IS),
         *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in results.samples.rules.items()),
     ]
     yield from markdown_section("How it was measured", lines)

@@ -527,3 +527,16 @@ def test_a_share_of_the_wrong_peak_is_refused() -> None:
     peak = peak_flops("8.9", 58, 2040e6, "fp32", name="NVIDIA L4")
     with pytest.raises(NsysprofError, match="182 % of the peak is impossible, suspect is the peak"):
         share_of_peak(reached, peak, what="FLOP/s", suspects=["the peak"])
+
+
+def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
+    """TFLOP/s of graphs, as the tables of the studies have them."""
+    text = (ANALYSIS.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
+    for study, backend, seq, said in (
+        ("long", "flash", 32768, "B1 H8 S32768 D64 fp16 causal: {} TFLOP/s"),
+        ("long", "cudnn", 32768, "`cudnn` at that shape: {} TFLOP/s"),
+        ("tiled-attention/head-dim-128", "tiled_o5", 4096, "S4096 D128 fp16 causal: {} TFLOP/s"),
+    ):
+        frame = pd.read_csv(ANALYSIS / study / "results.csv")
+        [rate] = frame.loc[(frame["backend"] == backend) & (frame["seq"] == seq), "graph_tflops"]
+        assert said.format(round(rate)) in text
