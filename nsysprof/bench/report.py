@@ -44,7 +44,6 @@ from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, forma
 from nsysprof.results.table import markdown_section, markdown_table
 from nsysprof.statistics.runs import scope_of
 
-
 # What attention backends are, beyond their names.
 _IS = {
     "flash": "the FlashAttention 2 of PyTorch, with Ampere's instructions on any GPU",
