@@ -204,3 +204,18 @@ def test_options_are_the_macros_and_little_else(h200: Device) -> None:
 
     options = compile_options("tiled_o0", {"HALF": 1, "HEAD_DIM": 64}, h200)
     assert options == ("-arch=sm_90", "-std=c++17", "-ftz=true", "-lineinfo", "-DHALF=1", "-DHEAD_DIM=64")
+
+
+def test_the_keys_of_a_tile_can_be_chosen(h200: Device) -> None:
+    """Among those that a stage has, the best one first where none is asked for; others are named."""
+    from _tiled_stages import TiledError, fitting_tile
+
+    assert [fitting_tile("tiled_o1", "fp16", 64, h200, columns).columns for columns in (0, 64, 32)] == [
+        64,
+        64,
+        32,
+    ]
+    with pytest.raises(
+        TiledError, match="tiled_o5 has for fp16 of head dimension 64 tiles of 64 keys, not 128"
+    ):
+        fitting_tile("tiled_o5", "fp16", 64, h200, 128)
