@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,25 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
 from nsysprof.check.measure import OF_GPU_WORK, CallSamples, call_samples, samples_of_frame, with_whole_trace
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
-from nsysprof.statistics.contrast import DEFAULT_RULES, SLOWER, TOO_FEW_SAMPLES, Contrast, contrast, judge
+from nsysprof.statistics.contrast import (
+    DEFAULT_RULES,
+    NO_CLEAR_CHANGE,
+    SLOWER,
+    TOO_FEW_SAMPLES,
+    Contrast,
+    contrast,
+    holm,
+    judge,
+)
 from nsysprof.statistics.distributions import Floats
+from nsysprof.statistics.runs import over_runs, rounding_of
 
 ANALYSIS = "analysis.json"
+# A range of which the GPU is busy for less than this part of the span goes as fast as the host, which no two runs do.
+HOST_PACED = 0.8
 _INSTANCES, _RANGES = "instances.csv", "ranges.csv"
 _AGAIN = "write it again: nsysprof analyze REPORT"
 _READING = {"graphs": "launched", "ranges": "auto"}
@@ -161,7 +173,7 @@ class Growth:
 
 def growths(
     samples: CallSamples,
-    baseline: Baseline | None,
+    baselines: Sequence[Baseline],
     other_gpu: str,
     tolerances: Mapping[tuple[int, str], float],
     clock_step: int = 0,
@@ -170,22 +182,34 @@ def growths(
 
     ``tolerances``: by how much each may grow before it is tested. All of them are one family for Holm's correction,
     those that need no test included, so that many limits do not make one of them break by chance. ``other_gpu``: why
-    the two do not compare, if so; ``clock_step``: of the GPU's clock, by which a time may seem to grow.
+    they do not compare, if so; ``clock_step``: of the GPU's clock, by which a time may seem to grow.
+
+    Several baselines are runs of one program, and the run is the unit: what grew is beyond what these differ by. Of
+    one, the calls are compared; that says nothing of times which the host sets, for these differ from run to run.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
+    several: dict[tuple[int, str], list[Floats]] = {}
     keys = list(samples.keys)
     for (row, measure), tolerance in tolerances.items():
-        base = other_gpu or _earlier(baseline, keys[row], measure)
+        bases = [other_gpu or _earlier(each, keys[row], measure) for each in (baselines or (None,))]
+        missing = [each for each in bases if isinstance(each, str)]
         new = samples.of(row, measure)
-        if isinstance(base, str) or not len(new):
-            out[row, measure] = Growth(None, None, base if isinstance(base, str) else "never closed")
+        if missing or not len(new):
+            out[row, measure] = Growth(None, None, missing[0] if missing else "never closed")
             continue
+        known = [each for each in bases if not isinstance(each, str)]
+        if len(known) > 1:
+            several[row, measure] = [*known, new]
+            continue
+        [base] = known
         before, now = float(np.median(base)), float(np.median(new))
         by = now / before - 1
         counted = f"{format_ns(before)} to {format_ns(now)}, n = {len(base):,} and {len(new):,}"
         out[row, measure] = Growth(by, False, counted)
-        if by > tolerance:
+        if by > tolerance and (paced := _paced_by_host(samples, baselines[0], keys[row], row, measure)):
+            out[row, measure] = Growth(by, None, f"{counted}: {paced}")
+        elif by > tolerance:
             names = f"{measure} of {keys[row][0]} in the baseline", f"{measure} of {keys[row][0]}"
             tests[row, measure] = contrast(base, new, names=names)
     if tests:
@@ -199,7 +223,80 @@ def growths(
             slower = None if verdict.verdict == TOO_FEW_SAMPLES else verdict.verdict == SLOWER
             why = f"{out[each].why}: {verdict.verdict}, {verdict.reason}"
             out[each] = replace(out[each], slower=slower, why=why, warnings=verdict.warnings)
+    return out | _over_captures(several, tolerances, clock_step)
+
+
+def _paced_by_host(
+    samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str
+) -> str:
+    """Why one earlier report cannot tell whether a time grew, if the host sets it; else nothing."""
+    other = "give --baseline once per capture, three of them; or limit busy"
+    if measure == "cpu":
+        return f"time on the host differs from run to run, which one baseline does not show: {other}"
+    if measure != "span":
+        return ""
+    places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
+    shares = [
+        float(np.median(each.of(at, "busy")) / max(np.median(each.of(at, "span")), 1)) for each, at in places
+    ]
+    if min(shares) >= HOST_PACED:
+        return ""
+    return (
+        f"the GPU is busy for {format_share(min(shares))} of it, the rest is the host's and differs from run to run,"
+        f" which one baseline does not show: {other}"
+    )
+
+
+def _over_captures(
+    several: Mapping[tuple[int, str], Sequence[Floats]],
+    tolerances: Mapping[tuple[int, str], float],
+    clock_step: int,
+) -> dict[tuple[int, str], Growth]:
+    """The growth of times over several captures, of each the calls of the baselines and then those of the report."""
+    logs = [[float(np.log(np.median(calls))) for calls in captures] for captures in several.values()]
+    roundings = [
+        rounding_of(clock_step * (measure in OF_GPU_WORK), float(np.exp(values[-1])))
+        for (_, measure), values in zip(several, logs, strict=True)
+    ]
+    before = over_runs([values[:-1] for values in logs], roundings) if logs else []
+    grown = [each.against_new(values[-1]) for each, values in zip(before, logs, strict=True)]
+    # what is within its tolerance stands in the family as what cannot pass
+    tested = [each.value - 1 > tolerances[key] for key, each in zip(several, grown, strict=True)]
+    untested = [1.0] * (len(tolerances) - len(several))
+    adjusted = holm([each.p if test else 1.0 for each, test in zip(grown, tested, strict=True)] + untested)
+    out = {}
+    for key, base, each, p, test in zip(several, before, grown, adjusted, tested, strict=False):
+        found = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
+        why = (
+            f"{format_ns(base.value)} to {format_ns(base.value * each.value)}, the mean of {base.runs} baselines,"
+            f" which vary by {format_share(each.error)}; would have found {format_share(found)}"
+        )
+        slower = test and p < DEFAULT_RULES.alpha
+        verdict = f": {SLOWER if slower else NO_CLEAR_CHANGE}, p = {p:.2g} (t over runs, family of {len(tolerances):,})"
+        out[key] = Growth(each.value - 1, slower, why + verdict * test)
     return out
+
+
+def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
+    """Refuse one recording given as several: it would seem not to vary. A single one may be the report itself."""
+    if len(baselines) < 2:
+        return
+    given = [*baselines, new]
+    for number, each in enumerate(given):
+        for other in given[:number]:
+            if _same_calls(each.samples, other.samples):
+                raise NsysprofError(
+                    f"{each.label} and {other.label} hold the same recording, and say nothing of what runs differ by",
+                    "give --baseline once for each of several runs of the program",
+                )
+
+
+def _same_calls(one: CallSamples, other: CallSamples) -> bool:
+    return one.keys.keys() == other.keys.keys() and all(
+        np.array_equal(one.of(one.keys[key], time), other.of(other.keys[key], time))
+        for key in one.keys
+        for time in TIMES
+    )
 
 
 def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> Floats | str:
@@ -216,9 +313,10 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     return "no GPU work in the baseline" if measure in OF_GPU_WORK else "never closed in the baseline"
 
 
-def other_gpu(breakdown: Breakdown, baseline: Baseline | None) -> str:
-    """The sentence that the baseline is of another GPU, if both record theirs and it is; else nothing."""
+def other_gpu(breakdown: Breakdown, baselines: Sequence[Baseline]) -> str:
+    """The sentence that a baseline is of another GPU, if both record theirs and it is; else nothing."""
     own = gpu_names(breakdown)
-    if baseline is None or not own or not baseline.gpus or own == baseline.gpus:
-        return ""
-    return f"the baseline is of {' and '.join(sorted(baseline.gpus))}, this report of {' and '.join(sorted(own))}"
+    for each in baselines:
+        if own and each.gpus and own != each.gpus:
+            return f"the baseline is of {' and '.join(sorted(each.gpus))}, this report of {' and '.join(sorted(own))}"
+    return ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -26,7 +26,7 @@ from nsysprof.analyze.breakdown import Breakdown, break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.paths import WHOLE_TRACE, instances_text
-from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analysis
+from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analysis, refuse_repeats
 from nsysprof.check.budget import Budget, RangeBudget, read_budget
 from nsysprof.check.draft import draft_budget
 from nsysprof.check.limits import MIN, UNIT_COUNT, Facts, MatchedBudget, Outcome, outcomes
@@ -99,7 +99,7 @@ def check(
     report: File | Report,
     budget: File | Budget,
     *,
-    baseline: File | None = None,
+    baseline: File | Sequence[File] | None = None,
     threads: str = "follow",
     graphs: str = "launched",
     ranges: str = "auto",
@@ -110,8 +110,9 @@ def check(
 ) -> BudgetCheck:
     """Compare a report with a budget: both as files, or as `open_report` and `read_budget` give them.
 
-    ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, for limits with ``max_growth``, which
-    are not tested without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
+    ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, or several such of as many runs of
+    the program, by whose differences growth is judged then; for limits with ``max_growth``, which are not tested
+    without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
     ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are those of `attribute`;
     ``progress`` is given what was done, and how many rows. Raises `NsysprofError` for what cannot be read or means
     nothing, such as a report without ranges or a backend that no rule knows; a broken limit raises nothing.
@@ -125,9 +126,9 @@ def check(
             attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
         )
 
-    before, reading = None, {"graphs": graphs, "ranges": ranges}
-    if baseline is not None:
-        before = _baseline(Path(baseline), asked, nsys, reading, measured)
+    files = [baseline] if isinstance(baseline, str | os.PathLike) else list(baseline or ())
+    reading = {"graphs": graphs, "ranges": ranges}
+    before = [_baseline(Path(file), asked, nsys, reading, measured) for file in files]
     with nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys) as opened:
         return _checked(measured(opened), asked, before, known)
 
@@ -171,14 +172,18 @@ def _baseline(
         return baseline_of(measured(opened))
 
 
-def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, rules: Rules) -> BudgetCheck:
+def _checked(
+    breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline], rules: Rules
+) -> BudgetCheck:
     """Compare a report, broken down as the budget says, with the budget."""
     report = str(breakdown.attribution.trace.report.path)
     _refuse_empty(breakdown, budget, report)
     _check_words(budget, rules)
     finder = RangeFinder(breakdown)
     matched = [MatchedBudget(each, finder.find(each.glob)) for each in budget.ranges]
-    facts = Facts(breakdown, rules, baseline, matched)
+    if len(baselines) > 1:
+        refuse_repeats(baselines, baseline_of(breakdown))
+    facts = Facts(breakdown, rules, baselines, matched)
     rows: list[Outcome] = []
     for number, each in enumerate(matched):
         missing = () if len(each.rows) else [_missing(each.asked, finder, budget, near=number < _MAX_NEAR)]
@@ -187,9 +192,9 @@ def _checked(breakdown: Breakdown, budget: Budget, baseline: Baseline | None, ru
     return BudgetCheck(
         report,
         str(budget.path),
-        baseline.label if baseline else None,
+        ", ".join(each.label for each in baselines) or None,
         _frame(rows),
-        (*breakdown.warnings, *(baseline.warnings if baseline else ()), *of_growth),
+        (*breakdown.warnings, *(text for each in baselines for text in each.warnings), *of_growth),
     )
 
 

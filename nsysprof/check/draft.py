@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE, names_step
 from nsysprof.attribution.sources import annotated
-from nsysprof.check.baseline import gpu_names
+from nsysprof.check.baseline import HOST_PACED, gpu_names
 from nsysprof.check.measure import (
     COUNTS,
     RangeFinder,
@@ -60,7 +60,7 @@ _HEAD = """\
 #     forbid_causes = ["cast*"]
 #     forbid_kernels = ['regular expression']
 #     math_unit = {{ family = "gemm", unit = "tensor core", min_share = "95 %" }}
-#     max_growth = {{ span = "5 %" }} # against an earlier report: nsysprof check ... --baseline EARLIER
+#     max_growth = {{ busy = "5 %" }} # against earlier reports: nsysprof check ... --baseline RUN1 --baseline RUN2 ...
 
 stat = "median"
 """
@@ -174,7 +174,9 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
                 lines.append(f"max_{name} = {most}")
         for name in ("span", "busy") if calls >= LEAST_SAMPLES else ():
             median = round(float(spreads[name]["median"][rows].max()))
-            if median > 0:
+            if name == "span" and spreads["idle"]["median"][rows].max() > 1 - HOST_PACED:
+                lines.append("# no max_span: the GPU waits for the host, and spans differ from run to run")
+            elif median > 0:
                 limit = _duration(int(median * _SLACK) + 1)
                 lines.append(f'max_{name} = "{limit}" # {format_ns(median)} found')
         shares = [chain.slow_share for row in rows.tolist() for chain in slow.get(row, [])]

@@ -78,7 +78,7 @@ class Facts:
 
     breakdown: Breakdown
     rules: Rules
-    baseline: Baseline | None
+    baselines: Sequence[Baseline]
     matched: Sequence[MatchedBudget]
     _named: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict, repr=False)
 
@@ -122,8 +122,8 @@ class Facts:
             for measure, tolerance in each.asked.growth.items():
                 for row in each.rows.tolist():
                     tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
-        other, step = other_gpu(self.breakdown, self.baseline), self.breakdown.attribution.trace.clock_step
-        return growths(self.samples, self.baseline, other, tolerances, step)
+        other, step = other_gpu(self.breakdown, self.baselines), self.breakdown.attribution.trace.clock_step
+        return growths(self.samples, self.baselines, other, tolerances, step)
 
     @cached_property
     def works(self) -> NDArray[np.bool_]:

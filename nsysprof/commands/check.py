@@ -27,9 +27,10 @@ def check(
         Path | None, typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML.")
     ] = None,
     baseline: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            metavar="BASE", help="For limits on growth: an earlier report, or the folder of its analysis."
+            metavar="BASE",
+            help="For limits on growth: an earlier report, or the folder of its analysis; once per run of several.",
         ),
     ] = None,
     init: Annotated[bool, typer.Option("--init", help="Write a budget that this report keeps to.")] = False,

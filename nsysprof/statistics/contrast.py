@@ -286,8 +286,9 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     sides are so far apart that dependence does not matter (`_worth`). A difference of about one step of the clock, or
     smaller than the drift of a side within the run, is "no clear change".
 
-    Simulated pairs of samples of one source, with any effect counting, are declared different in at most 5 of 100
-    (docs/statistics.md has the table), over runs as within one. Within one run this speaks of that run alone: sides
+    Simulated pairs of samples of one source, with any effect counting, are declared different in about 5 of 100 at most
+    but for ten samples that depend strongly (docs/statistics.md has the table), over runs as within one.
+    Within one run this speaks of that run alone: sides
     that are not sampled in turn can differ by what the machine did meanwhile.
     """
     adjusted = holm([one.p for one in contrasts])

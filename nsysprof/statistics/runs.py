@@ -64,6 +64,12 @@ class OverRuns:
         error = self.half() / reach
         return t_outside(self.mean / error, self.freedom) if error else float(self.mean == 0)
 
+    def detectable(self, alpha: float, power: float = 0.8) -> float:
+        """The smallest change, as a share, that a two-sided test at ``alpha`` would find with this power."""
+        error = self.half() / t_quantile(LEVEL, self.freedom)
+        reach = t_quantile(1 - alpha, self.freedom) + t_quantile(2 * power - 1, self.freedom)
+        return math.expm1(min(reach * error, 50.0))
+
     def less(self, base: OverRuns) -> OverRuns:
         """The difference from the mean over other runs, with the degrees of freedom of Welch and Satterthwaite."""
         squares = np.array([self.error, base.error]) ** 2

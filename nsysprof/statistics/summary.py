@@ -32,7 +32,7 @@ class Summary:
     the median, so that a tick of the clock is none. ``order``: how far the samples depend on earlier ones. ``drift``:
     whether they grow or shrink. ``warnings``: caveats before using the numbers, a line each.
 
-    Intervals that say 95 % hold the median of the source in 93 to 97 of 100 simulated samples where they are `sure`
+    Where they are `sure`, intervals that say 95 % hold the median of most simulated sources in 93 to 97 of 100 samples
     (docs/statistics.md has the table); all speak of the run that the samples are of, and of no other.
     """
 

@@ -212,7 +212,7 @@ def test_a_draft_holds_and_breaks(kernel: str, backends: tuple[str, ...], run: R
     kept = run(SHIPPED, "budget.toml")
     assert (kept.code, kept.err) == (0, "")
     assert kept.out.startswith(
-        "run.sqlite keeps to budget.toml: 116 limits\n\n116 limits hold, on 18 ranges."
+        "run.sqlite keeps to budget.toml: 111 limits\n\n111 limits hold, on 18 ranges."
     )
     broken = run(doctored(tmp_path, LONGER.format(kernel)), "budget.toml", "--json")
     assert broken.code == 3

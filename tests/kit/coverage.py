@@ -1,0 +1,198 @@
+"""How often 95 % intervals hold the truth, and how often the same is called different: the table of docs/statistics.md.
+
+    python -m tests.kit.coverage
+
+simulates every cell, with two processes and fixed seeds, and writes the table into the page; that takes some three
+minutes. A cell is a source of samples and their number n.
+
+One run: n samples; the truth is the median of what the run was drawn from, given the regimes that it went through,
+because an interval within a run claims no more. Both sides of a comparison are taken in turn, so that regimes and drift
+of the machine hit both. Three runs: a sweep of 12 points, n samples of each in three runs together, whose levels vary
+by 1 % from run to run; the truth is the mean of the logarithm of the median over all runs that there could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.statistics.contrast import FASTER, SLOWER, Rules, contrast
+from nsysprof.statistics.runs import over_runs, rounding_of
+from nsysprof.statistics.summary import summarize
+
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+
+SIZES = (10, 20, 30, 50, 100, 200, 500)
+POINTS, RUNS, BETWEEN = 12, 3, 0.01
+STEP, LEVEL = 32.0, 5_000.0  # of the clock, and of the kernel that it times, in ns
+# Where fewer runs than this get an interval the cell says that there is none.
+LEAST_GIVEN = 0.2
+_ANY_SIZE = Rules(least_effect=0)
+_BEGIN, _END = "<!-- made by: python -m tests.kit.coverage -->", "<!-- end -->"
+
+
+def _regimes(rng: Rng, n: int) -> Floats:
+    """One of two states for each sample, which last 40 samples on average."""
+    changes = rng.random(n) < 1 / 40
+    states: Floats = ((np.cumsum(changes) + rng.integers(2)) % 2).astype(np.float64)
+    return states
+
+
+def _autoregression(rng: Rng, n: int, phi: float) -> Floats:
+    value, out = rng.normal(), np.empty(n)
+    for at, news in enumerate(rng.normal(size=n) * np.sqrt(1 - phi**2)):
+        value = out[at] = phi * value + news
+    return out
+
+
+class Source(NamedTuple):
+    """``machine``: what hits all samples of the time alike, on a logarithm; ``own``: the rest, of each side."""
+
+    name: str
+    own: Callable[[Rng, int], Floats]
+    machine: Callable[[Rng, int], Floats] = lambda _, n: np.zeros(n)
+    step: float = 0.0
+
+
+SOURCES = (
+    Source("independent, skewed", lambda rng, n: 0.1 * rng.normal(size=n)),
+    Source("autoregression 0.3", lambda rng, n: 0.1 * _autoregression(rng, n, 0.3)),
+    Source("autoregression 0.6", lambda rng, n: 0.1 * _autoregression(rng, n, 0.6)),
+    Source("autoregression 0.9", lambda rng, n: 0.1 * _autoregression(rng, n, 0.9)),
+    Source(
+        "regimes of 40 samples, 10 % apart",
+        lambda rng, n: 0.03 * rng.normal(size=n),
+        lambda rng, n: 0.1 * _regimes(rng, n),
+    ),
+    Source(
+        "drift of 10 %",
+        lambda rng, n: 0.03 * rng.normal(size=n),
+        lambda _, n: np.linspace(-0.05, 0.05, n),
+    ),
+    Source("bimodal, 30 % of samples 20 % up", lambda rng, n: _bimodal(rng, n)),
+    Source("clock steps of 32 ns, 5 µs", lambda rng, n: 0.004 * rng.normal(size=n), step=STEP),
+)
+
+
+def _bimodal(rng: Rng, n: int) -> Floats:
+    values: Floats = np.where(rng.random(n) < 0.3, 0.18, 0.0) + 0.02 * rng.normal(size=n)
+    return values
+
+
+class Cell(NamedTuple):
+    """Shares: of runs that get an interval, of such intervals that hold the truth, and of A/A verdicts."""
+
+    given: float
+    held: float
+    different: float
+
+
+def _read(source: Source, logs: Floats) -> Floats:
+    """The times that the clock shows."""
+    times: Floats = LEVEL * np.exp(logs)
+    return np.maximum(np.round(times / source.step), 1) * source.step if source.step else times
+
+
+def _truth(source: Source, machine: Floats, seed: int) -> float:
+    """The median of samples of a machine in these states, by drawing many."""
+    rng = np.random.default_rng(seed)
+    often = machine[rng.integers(0, len(machine), 20_000)]
+    return float(np.median(often + source.own(rng, 20_000) if source.name[:4] != "auto" else np.zeros(1)))
+
+
+def one_run(source: Source, n: int, times: int, compared: int, seed: int = 1) -> Cell:
+    """The cell of one run."""
+    rng = np.random.default_rng([seed, n, *source.name.encode()])
+    given = held = different = 0
+    for number in range(times):
+        machine, level = source.machine(rng, n), rng.uniform(-0.005, 0.005)
+        truth = _truth(source, machine, number)
+        rounding = rounding_of(source.step, LEVEL)
+        found = summarize(_read(source, level + machine + source.own(rng, n)), resamples=400, seed=number)
+        if found.sure:
+            given += 1
+            low, high = (np.log(end / LEVEL) - level for end in (found.interval.low, found.interval.high))
+            middle = np.log(found.median / LEVEL) - level
+            held += min(low, middle - rounding) <= truth <= max(high, middle + rounding)
+    for number in range(compared):
+        machine = source.machine(rng, n)
+        sides = [_read(source, machine + source.own(rng, n)) for _ in range(2)]
+        verdict = contrast(sides[0], sides[1], _ANY_SIZE, resamples=300, seed=number).verdict
+        different += verdict in (FASTER, SLOWER)
+    return Cell(given / times, held / given if given else np.nan, different / compared)
+
+
+def three_runs(source: Source, n: int, times: int, seed: int = 2) -> Cell:
+    """The cell of `RUNS` runs of a sweep."""
+    rng = np.random.default_rng([seed, n, *source.name.encode()])
+    each = -(-n // RUNS)
+
+    def median(own: Floats, machine: Floats, level: float) -> float:
+        return float(np.log(np.median(_read(source, level + machine + own)) / LEVEL))
+
+    many = [np.median(source.machine(rng, each) + source.own(rng, each)) for _ in range(6_000)]
+    truth, held, different = float(np.mean(many)), 0, 0
+    roundings = [rounding_of(source.step, LEVEL)] * POINTS
+    for _ in range(times):
+        levels, runs, ratios = rng.uniform(-0.005, 0.005, POINTS), [], []
+        for level in levels:
+            first, second = [], []
+            for _ in range(RUNS):
+                machine, at = source.machine(rng, each), level + BETWEEN * rng.normal()
+                first.append(median(source.own(rng, each), machine, at))
+                second.append(median(source.own(rng, each), machine, at))
+            runs.append(first)
+            ratios.append([new - base for base, new in zip(first, second, strict=True)])
+        for level, found in zip(levels, over_runs(runs, roundings), strict=True):
+            held += abs(found.mean - level - truth) <= found.half()
+        for found in over_runs(ratios, [each * np.sqrt(2) for each in roundings]):
+            different += found.p < 0.05 and not found.interval().holds(1)
+    return Cell(1.0, held / times / POINTS, different / times / POINTS)
+
+
+def _cell(asked: tuple[int, int]) -> tuple[Cell, Cell]:
+    source, n = SOURCES[asked[0]], asked[1]
+    return one_run(source, n, 1000, 300), three_runs(source, n, 120)
+
+
+def table_lines(cells: dict[tuple[int, int], tuple[Cell, Cell]]) -> Iterator[str]:
+    """The two tables of the page."""
+    head = f"| source | {' | '.join(f'n = {n}' for n in SIZES)} |"
+    for which, title in enumerate(("One run", "Three runs, n samples together")):
+        yield from (
+            "",
+            f"{title}: share of intervals that hold the truth · of A/A pairs called different.",
+            "",
+        )
+        yield from (head, f"| --- |{' ---: |' * len(SIZES)}")
+        for number, source in enumerate(SOURCES):
+            texts = [_text(cells[number, n][which]) for n in SIZES]
+            yield f"| {source.name} | {' | '.join(texts)} |"
+
+
+def _text(cell: Cell) -> str:
+    different = f"{100 * cell.different:.1f}"
+    if cell.given < LEAST_GIVEN:
+        return f"none · {different}"
+    return f"{100 * cell.held:.1f} · {different}"
+
+
+def main() -> None:
+    """Simulate all cells, and write the tables."""
+    page = Path(__file__).parents[2] / "docs" / "statistics.md"
+    places = [(number, n) for n in reversed(SIZES) for number in range(len(SOURCES))]
+    with ProcessPoolExecutor(2) as pool:
+        cells = dict(zip(places, pool.map(_cell, places), strict=True))
+    text = page.read_text(encoding="utf-8")
+    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
+    page.write_text("\n".join([before + _BEGIN, *table_lines(cells), "", _END]) + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Between runs: what the table of docs/statistics.md counts, in a few cells, and the parts of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nsysprof.statistics.contrast import FASTER, TOO_FEW_SAMPLES, contrasts_over_runs
+from nsysprof.statistics.runs import WITHIN, moderated_variances, over_runs, rounding_of, scope_of
+from tests.kit.coverage import SOURCES, three_runs
+
+
+@pytest.mark.parametrize("source", [0, 3, 7])
+def test_intervals_over_runs_hold_in_95_of_100(source: int) -> None:
+    """Independent samples, an autoregression of 0.9, and steps of a clock: 30 samples in three runs, seeds fixed."""
+    cell = three_runs(SOURCES[source], 30, 40)
+    assert 0.92 <= cell.held <= 0.98
+    assert cell.different <= 0.07
+
+
+def test_runs_that_differ_make_no_verdict() -> None:
+    """Samples of each run are far apart and runs too: by the samples faster for sure, by three runs not."""
+    rng = np.random.default_rng(1)
+    base = {run: 1000 * level * rng.lognormal(0, 0.001, 40) for run, level in enumerate((1.0, 1.2, 0.9))}
+    new = {run: 1000 * level * rng.lognormal(0, 0.001, 40) for run, level in enumerate((0.9, 1.1, 1.0))}
+    [over] = contrasts_over_runs([(base, new)], names=[("a", "b")], roundings=[(0.0, 0.0)])
+    assert over.runs == 3
+    assert over.verdict not in (FASTER, TOO_FEW_SAMPLES)
+    [one] = contrasts_over_runs([({0: base[0]}, {0: new[0]})], names=[("a", "b")], roundings=[(0.0, 0.0)])
+    assert (one.runs, one.verdict, scope_of(one.runs)) == (1, FASTER, WITHIN)
+
+
+def test_a_single_quantity_goes_by_its_own_runs() -> None:
+    """Student's t with two degrees of freedom: 4.303 standard errors."""
+    [found] = over_runs([[0.0, 0.1, 0.2]])
+    assert found.mean == pytest.approx(0.1)
+    assert found.half() == pytest.approx(4.3027 * 0.1 / np.sqrt(3), rel=1e-4)
+    [ticks] = over_runs([[7.0, 7.0, 7.0]], [rounding_of(32, 5000)])
+    assert ticks.half() >= np.log1p(0.475 * 32 / 5000)
+
+
+def test_variances_that_are_alike_share_their_degrees_of_freedom() -> None:
+    """Drawn from one variance 200 of them agree; drawn from very different ones they keep their own."""
+    rng = np.random.default_rng(2)
+    chance = rng.chisquare(2, 200) / 2
+    alike, freedom = moderated_variances(chance, np.full(200, 2.0))
+    assert freedom.min() > 10
+    assert alike.std() < chance.std() / 3
+    wide = chance * np.exp(4 * rng.normal(size=200))
+    own, freedom = moderated_variances(wide, np.full(200, 2.0))
+    assert freedom.max() < 3
+    assert np.corrcoef(np.log(own), np.log(wide))[0, 1] > 0.9
