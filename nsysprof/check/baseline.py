@@ -30,7 +30,7 @@ from nsysprof.statistics.contrast import (
     judge,
 )
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.runs import over_runs, rounding_of
+from nsysprof.statistics.runs import OverRuns, over_runs, rounding_of
 
 ANALYSIS = "analysis.json"
 # A range of which the GPU is busy for less than this part of the span goes as fast as the host, which no two runs do.
@@ -258,7 +258,13 @@ def _over_captures(
         rounding_of(clock_step * (measure in OF_GPU_WORK), float(np.exp(values[-1])))
         for (_, measure), values in zip(several, logs, strict=True)
     ]
-    before = over_runs([values[:-1] for values in logs], roundings) if logs else []
+    # what is usual of a time on the host is not usual of one on the GPU
+    before = [OverRuns(0.0, 0.0, 1.0, 0)] * len(logs)
+    for measure in {measure for _, measure in several}:
+        places = [place for place, key in enumerate(several) if key[1] == measure]
+        found = over_runs([logs[place][:-1] for place in places], [roundings[place] for place in places])
+        for place, each in zip(places, found, strict=True):
+            before[place] = each
     grown = [each.against_new(values[-1]) for each, values in zip(before, logs, strict=True)]
     # what is within its tolerance stands in the family as what cannot pass
     tested = [each.value - 1 > tolerances[key] for key, each in zip(several, grown, strict=True)]
@@ -266,10 +272,10 @@ def _over_captures(
     adjusted = holm([each.p if test else 1.0 for each, test in zip(grown, tested, strict=True)] + untested)
     out = {}
     for key, base, each, p, test in zip(several, before, grown, adjusted, tested, strict=False):
-        found = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
+        least = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
         why = (
             f"{format_ns(base.value)} to {format_ns(base.value * each.value)}, the mean of {base.runs} baselines,"
-            f" which vary by {format_share(each.error)}; would have found {format_share(found)}"
+            f" which vary by {format_share(each.error)}; would have found {format_share(least)}"
         )
         slower = test and p < DEFAULT_RULES.alpha
         verdict = f": {SLOWER if slower else NO_CLEAR_CHANGE}, p = {p:.2g} (t over runs, family of {len(tolerances):,})"

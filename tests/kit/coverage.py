@@ -51,6 +51,11 @@ def _autoregression(rng: Rng, n: int, phi: float) -> Floats:
     return out
 
 
+def _bimodal(rng: Rng, n: int) -> Floats:
+    values: Floats = np.where(rng.random(n) < 0.3, 0.18, 0.0) + 0.02 * rng.normal(size=n)
+    return values
+
+
 class Source(NamedTuple):
     """``machine``: what hits all samples of the time alike, on a logarithm; ``own``: the rest, of each side."""
 
@@ -75,14 +80,9 @@ SOURCES = (
         lambda rng, n: 0.03 * rng.normal(size=n),
         lambda _, n: np.linspace(-0.05, 0.05, n),
     ),
-    Source("bimodal, 30 % of samples 20 % up", lambda rng, n: _bimodal(rng, n)),
+    Source("bimodal, 30 % of samples 20 % up", _bimodal),
     Source("clock steps of 32 ns, 5 µs", lambda rng, n: 0.004 * rng.normal(size=n), step=STEP),
 )
-
-
-def _bimodal(rng: Rng, n: int) -> Floats:
-    values: Floats = np.where(rng.random(n) < 0.3, 0.18, 0.0) + 0.02 * rng.normal(size=n)
-    return values
 
 
 class Cell(NamedTuple):
