@@ -107,11 +107,10 @@ def find(breakdown: Breakdown) -> tuple[Finding, ...]:
 
 def next_command(breakdown: Breakdown, finding: Finding) -> str:
     """The command that shows what a finding is about."""
-    command = (
-        f"nsysprof {_NEXT.get(finding.kind, 'why')} {quote_path(breakdown.attribution.trace.report.path)}"
-    )
-    path = finding.path.replace("[", "[[]")
-    return command + (f" --range {quote(path)}" if path not in ("", WHOLE) else "")
+    name = _NEXT.get(finding.kind, "why")
+    command = f"nsysprof {name} {quote_path(breakdown.attribution.trace.report.path)}"
+    path, option = finding.path.replace("[", "[[]"), "--per" if name == "steps" else "--range"
+    return command + (f" {option} {quote(path)}" if path not in ("", WHOLE) else "")
 
 
 def records(breakdown: Breakdown) -> list[dict[str, Any]] | None:
@@ -160,12 +159,51 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     scale = {texts[path]: every[path] / seen[path] for path in np.flatnonzero(seen).tolist()}
     # what lies between sampled windows are others
     found = findings(account.rows.records(), account.held_up.records(), ())
+    slow = [
+        one
+        for code in np.flatnonzero(seen).tolist()
+        for one in _slow_steps(texts[code], windows.take(np.flatnonzero(windows.path == code)))
+    ]
     each = [
         replace(one, gain_ns=round(one.gain_ns * scale[path]))
         for path in scale
         for one in found.get(path, [])
     ]
-    return Waits(tuple(each), len(chosen), len(windows), _steps(account.windows, scale))
+    return Waits((*each, *slow), len(chosen), len(windows), _steps(account.windows, scale))
+
+
+def _slow_steps(path: str, windows: Windows) -> Iterator[Finding]:
+    """Steps of a path that are slow, as `nsysprof steps` judges times: together `MIN_SHARE` more than typical ones."""
+    from nsysprof.steps.judge import SLOW_ONES, judge  # noqa: PLC0415 (slow to import)
+
+    for gpu in np.unique(windows.gpu).tolist():
+        rows = np.flatnonzero(windows.gpu == gpu)
+        span = (windows.end - windows.start)[rows]
+        judged = judge(span)
+        slow = np.flatnonzero(np.isin(judged.of, SLOW_ONES))
+        excess = span[slow] - judged.expected[slow]
+        total = round(float(excess.sum()))
+        if not len(slow) or total < MIN_SHARE * int(span.sum()):
+            continue
+        most = int(slow[np.argmax(excess)])
+        typical = format_ns(round(float(judged.expected[most])))
+        text = (
+            f"{len(slow):,} of {len(rows):,} steps are slow; step {most} takes {format_ns(int(span[most]))},"
+            f" not {typical}"
+        )
+        yield Finding(
+            path=path,
+            cause="slow steps",
+            culprit=f"slow steps of {path}",
+            text=text,
+            ns=total / len(rows),
+            share=total / int(span.sum()),
+            claim="order",
+            hint="see what these spent more time on than typical ones",
+            gpu=gpu,
+            kind="slow steps",
+            gain_ns=total,
+        )
 
 
 def _steps(windows: ColumnTable, scale: dict[str, float]) -> tuple[dict[str, Any], ...]:
@@ -506,6 +544,7 @@ def _once(
 
 KINDS: tuple[Callable[[Breakdown], Iterator[Finding]], ...] = (_waits, _copies, _products, _calls, _siblings)
 _NEXT = {
+    "slow steps": "steps",
     "tensor cores": "analyze",
     "module loading": "analyze",
     "allocation": "analyze",

@@ -19,6 +19,7 @@ from nsysprof.counters.ncu_run import (
     PROCESS_SCOPE,
     CountRequest,
     check_counted,
+    kernels_counted,
     ncu_command,
     ncu_import,
     ncu_messages,
@@ -140,7 +141,8 @@ def _run_once(
     out, log = folder / run.name, folder / LOG
     results = folder / f"{run.name}-results.json" if request.results else None
     since = log.stat().st_size if log.exists() else 0
-    ended = run_child(ncu_command(request, options, run.metrics, out, results), log, echo)
+    with kernels_counted(echo, program=not request.results) as shown:
+        ended = run_child(ncu_command(request, options, run.metrics, out, results), log, shown)
     messages, report = ncu_messages(log, since), folder / f"{run.name}{_REPORT}"
     check_counted(ended, messages, request, report)
     measured = workload_results(results, request.program)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ _MESSAGE = re.compile(r"==(?:ERROR|WARNING|PROF)==[ \t]*(.*)")
 _ERROR = re.compile(r"==ERROR==[ \t]*(.*)")
 _PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\)")
 _PASSES = re.compile(r"==PROF== Profiling .*? - (\d+): .*?(?: - (\d+) pass(?:es)?)?\s*$", re.MULTILINE)
+_RARER = 10  # from one count of kernels that is shown to the next
 # Of the errors of one failure this is not the reason.
 _FOLLOWS = re.compile(r"An error (was reported|occurred)|^Failed to profile|^The application returned|^\s*$")
 # Errors of ncu, each with what mends it.
@@ -138,6 +140,35 @@ def _filters(select: str | None) -> Iterator[str]:
 
 
 # ---- its messages
+
+
+@contextmanager
+def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
+    """Yield what takes the output of a run and passes on to ``echo`` what somebody wants to see of it.
+
+    A line per kernel becomes a count now and then, the more kernels the rarer. Of a ``program`` all that it prints
+    itself is passed on, of a workload nothing: its times are those of kernels that ncu holds up. Warnings and errors
+    of ncu pass always, and the log has everything.
+    """
+    rest, count, following = "", 0, 1
+
+    def take(text: str) -> None:
+        nonlocal rest, count, following
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            if _PASSES.match(line):
+                count += 1
+                if count == following:
+                    echo(f"  {count:,} kernels counted\n" if count > 1 else "  counting the first kernel\n")
+                    following *= _RARER
+            elif not line.startswith("==PROF==") and (program or _MESSAGE.match(line)):
+                echo(f"{line}\n")
+
+    try:
+        yield take
+    finally:
+        if rest:
+            take("\n")
 
 
 def ncu_messages(log: Path, since: int) -> str:

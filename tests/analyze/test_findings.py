@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def test_waits_are_those_of_why() -> None:
     assert waits is not None
     assert waits.walked == waits.windows == len(account.windows)
     every = [each for found in account.findings.values() for each in found]
+    waits = replace(waits, findings=tuple(each for each in waits.findings if each.kind != "slow steps"))
     assert sorted(waits.findings, key=repr) == sorted(every, key=repr)
     waiting = [each for each in found if each.kind == "launch-bound"]
     total = [each.gain_ns for each in every if each.kind in ("launch-bound", "latency")]
@@ -288,3 +290,29 @@ def test_launch_bound_steps_say_what_a_graph_would_bring(trace: MakeTrace) -> No
     assert int(now) - int(best) == pytest.approx(found.ns / 1000, abs=1.5)
     [found] = found_in(trace(*launching("Optimizer.step#AdamW.step")))
     assert "foreach=True" in found.hint
+
+
+def test_slow_steps_are_found(trace: MakeTrace) -> None:
+    """Of 40 steps two that take ten times as long are a finding, whose command names the steps; even ones are none."""
+
+    def of(slow: tuple[int, ...]) -> list[Items]:
+        out: list[Items] = []
+        at = 0
+        for number in range(40):
+            length = (10 * MS if number in slow else MS) + 997 * (number * 7 % 5)
+            out += [Range(f"step{number}", at, at + length - 1000)]
+            out.append(
+                launch_kernel(GEMM, (at + 10, at + 200), (at + 300, at + length - 2000), id=number + 1)
+            )
+            at += length
+        return out
+
+    path = trace(*of((17, 30)))
+    with open_report(path) as report:
+        answer = break_down(attribute(report))
+        [found] = [each for each in answer.findings if each.kind == "slow steps"]
+        assert "2 of 40 steps are slow; step " in found.text
+        assert found.gain_ns == pytest.approx(18 * MS, rel=0.01)
+        assert next_command(answer, found) == f"nsysprof steps {path} --per 'step*'"
+    with open_report(trace(*of(()))) as report:
+        assert not any(each.kind == "slow steps" for each in break_down(attribute(report)).findings)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.counters.ncu_run import CountRequest, ncu_command, ncu_import
+from nsysprof.counters.ncu_run import CountRequest, kernels_counted, ncu_command, ncu_import
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.ncu import Ncu
 from tests.kit import fake_ncu
@@ -72,3 +72,19 @@ def test_a_report_is_printed_with_names_in_full() -> None:
     """Simplified names, the default of newer ones, are not those of Nsight Systems; older ones know no other."""
     assert ncu_import(ALL, Path("r"))[-1] == "--rename-kernels=off"
     assert "--rename-kernels=off" not in ncu_import(ALL - {"--rename-kernels"}, Path("r"))
+
+
+@pytest.mark.parametrize("program", [True, False])
+def test_a_line_per_kernel_becomes_a_count(program: bool) -> None:
+    """However the output is cut: kernels are counted, warnings of ncu pass, and of a workload nothing else."""
+    profiled = [f'==PROF== Profiling "k" - {number}: 0%....50%....100% - 8 passes\n' for number in range(250)]
+    text = "".join(
+        ["==PROF== Connected to process 7\n", "math 5.66 s\n", *profiled, "==WARNING== odd\n", "done"]
+    )
+    shown: list[str] = []
+    with kernels_counted(shown.append, program=program) as take:
+        for at in range(0, len(text), 37):
+            take(text[at : at + 37])
+    counts = ["  counting the first kernel\n", "  10 kernels counted\n", "  100 kernels counted\n"]
+    own = ["math 5.66 s\n"] if program else []
+    assert shown == [*own, *counts, "==WARNING== odd\n", *(["done\n"] if program else [])]
