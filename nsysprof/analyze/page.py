@@ -102,7 +102,7 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
         ("memops", "memory ops", count["memops"], "copies and memsets"),
         (
             "ranges",
-            f"{recorded_as(breakdown.attribution.trace.ranges.kind)} ranges",
+            f"{recorded_as(breakdown.attribution.trace, breakdown.attribution.trace.ranges.kind)} ranges",
             count["ranges"],
             f"{merged} merged",
         ),

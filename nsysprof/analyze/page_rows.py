@@ -196,7 +196,7 @@ class _Rows:
         who = trace.thread_label(thread)
         kinds = trace.ranges.kind[rows]
         nested = kinds[kinds != START_END]
-        for window, word in ((False, recorded_as(nested)), (True, "NVTX start/end")):
+        for window, word in ((False, recorded_as(trace, nested)), (True, "NVTX start/end")):
             of_kind = rows[(kinds == START_END) == window]
             start, end = trace.ranges.start[of_kind], trace.ranges.end[of_kind]
             yield from self._range_rows(of_kind, start, end, group, f"{who} · {word}", self.levels[0])

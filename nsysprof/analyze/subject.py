@@ -21,13 +21,14 @@ def subtitle(breakdown: Breakdown) -> str:
     many = {name: f"{names.count(name)} × " if names.count(name) > 1 else "" for name in names}
     gpus = [f"{count}{name}" for name, count in many.items()]
     kernels, ranges = totals["kernels"], totals["ranges"]
-    by = recorded_as(breakdown.attribution.trace.ranges.kind)
+    trace = breakdown.attribution.trace
+    by = recorded_as(trace, trace.ranges.kind)
     parts = [
         shorten(report.path.name, 60),
         shorten(", ".join(gpus), 60) if gpus else "GPU not recorded",
         f"{report.reader.recorder} {printable(report.about.nsys_version or 'version not recorded')}",
         plural(kernels, "kernel"),
-        plural(ranges, "range" if by == "NVTX" else f"{by} range"),
+        plural(ranges, "range" if by == report.reader.annotations else f"{by} range"),
     ]
     unowned = outside_share(breakdown)
     if ranges and unowned > 0:

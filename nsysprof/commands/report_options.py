@@ -61,7 +61,9 @@ def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
 ReportArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report, or a parquet export."
+        metavar="REPORT",
+        readable=False,
+        help="A .sqlite or .nsys-rep report, a parquet export, or a trace of torch.profiler.",
     ),
 ]
 ChartsOption = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")]

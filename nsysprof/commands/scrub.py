@@ -60,9 +60,15 @@ def scrub(
     from nsysprof.results.folder import OTHER_NAME, new_files
     from nsysprof.scrub.scrub import scrub_report
     from nsysprof.tools.interrupts import ending_on_interrupts
+    from nsysprof.trace.kineto.reader import KinetoReader
     from nsysprof.trace.nsys.identify import identify
     from nsysprof.trace.report import open_report
 
+    if KinetoReader.claims(report):
+        raise NsysprofError(
+            f"{report}: scrub is for reports of nsys, and this is JSON",
+            "it may hold names of functions, files and the host: read it before you pass it on",
+        )
     if identify(report) == "parquet":
         raise NsysprofError(
             f"{report}: a parquet export, and only an SQLite report can be scrubbed",

@@ -120,7 +120,7 @@ def _add_ranges(out: list[Track], source: RecordSource, thread: int, tid: int) -
     parent = source.breakdown.attribution.parent[first:last]
     start, end = trace.ranges.start[first:last], trace.ranges.end[first:last]
     up = np.where(parent >= 0, parent - first, -1).astype(np.int32)
-    called = recorded_as(trace.ranges.kind[first:last])
+    called = recorded_as(trace, trace.ranges.kind[first:last])
     _add_lanes(out, called, thread, "range", np.arange(first, last, dtype=np.int32), start, end, up)
 
 
@@ -243,7 +243,7 @@ def _add_projection(
     place = np.full(len(source.trace.ranges) + 1, -1, np.int32)
     place[row[order]] = np.arange(len(row), dtype=np.int32)
     up = place[source.breakdown.attribution.parent[row[order]]]
-    kind = _START_END if ranges.window else recorded_as(source.trace.ranges.kind[ranges.row])
+    kind = _START_END if ranges.window else recorded_as(source.trace, source.trace.ranges.kind[ranges.row])
     name = f"{stream} · {kind} · {source.trace.thread_label(ranges.thread)}"
     totals = {column: getattr(inside, column)[order] for column in _TOTALS}
     _add_lanes(out, name, parent, "range", row[order].astype(np.int32), start[order], end[order], up, totals)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -26,6 +27,7 @@ PAGE = "report.html"  # every command calls it so; its head names the command
 OTHER_NAME = "another name: -o NAME"
 _LOCK_TRIES = 100  # tenths of a second, far longer than a few renames take
 _HEAD = 4096  # bytes of a page that hold the name of its command
+_JSON = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z")
 
 
 @dataclass
@@ -308,8 +310,10 @@ def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[
 
 
 def report_stem(report: Path) -> str:
-    """Return the name that the results of a report begin with."""
-    return (report if report.stem.strip(".") else report.resolve()).stem  # a folder may be called "."
+    """Return the name that the results of a report begin with: `run` for run.sqlite and run.pt.trace.json.gz."""
+    named = report if report.stem.strip(".") else report.resolve()  # a folder may be called "."
+    stem, found = _JSON.subn("", named.name)
+    return stem if found and stem else named.stem
 
 
 def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:

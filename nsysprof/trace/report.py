@@ -114,13 +114,15 @@ class Reader(ABC):
     """Reads one trace in the format of one recorder. What a format does not record is empty, never made up.
 
     ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. ``endings`` are what the
-    names of such files and folders end with; of several with one name before that, the first is to be read. A subclass
+    names of such files and folders end with; of several with one name before that, the first is to be read;
+    ``annotations`` whose ranges those are that programs make. A subclass
     decides in `claims` which files are its own.
     """
 
     format: str
     recorder = "nsys"
     endings: tuple[str, ...] = ()
+    annotations = "NVTX"
 
     @classmethod
     @abstractmethod

@@ -329,11 +329,20 @@ def op_slices(trace: Trace) -> Iterator[slice]:
         yield slice(first, first + _CHUNK)
 
 
-def recorded_as(kind: NDArray[np.uint8]) -> str:
+def recorded_as(trace: Trace, kind: NDArray[np.uint8]) -> str:
     """What recorded ranges of these kinds, in words: ``NVTX``, or ``NVTX, MPI``; found iterations are ``found``."""
-    words = {PUSH_POP: "NVTX", START_END: "NVTX", MPI: "MPI", OPENACC: "OpenACC", FOUND: "found"}
+    by = trace.report.reader.annotations
+    words = {
+        PUSH_POP: by,
+        START_END: by,
+        MPI: "MPI",
+        OPENACC: "OpenACC",
+        OPERATOR: "operator",
+        MODULE: "module",
+    }
+    words[FOUND] = "found"
     present = np.bincount(kind, minlength=len(RANGE_KINDS))
-    return ", ".join(dict.fromkeys(word for code, word in words.items() if present[code])) or "NVTX"
+    return ", ".join(dict.fromkeys(word for code, word in words.items() if present[code])) or by
 
 
 def with_ranges(trace: Trace, more: OtherRanges) -> Trace:

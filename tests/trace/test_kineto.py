@@ -307,4 +307,4 @@ def test_commands_read_traces(tmp_path: Path, command: list[str], expected: str)
     if command[0] == "analyze":
         document = json.loads((tmp_path / "out" / "analysis.json").read_text())
         assert document["report"]["format"] == "kineto"
-        assert document["report"]["recorder"] == "the PyTorch profiler"
+        assert document["report"]["recorder"] == "PyTorch profiler"

@@ -53,9 +53,9 @@ _EPOCH_NS = 1_000_000_000 * 1_000_000_000  # times above it are since 1970: trac
 class KinetoReader(Reader):
     """Reads Chrome JSON that ``torch.profiler`` wrote, plain or compressed by gzip."""
 
-    format, recorder = "kineto", "the PyTorch profiler"
+    format, recorder = "kineto", "PyTorch profiler"
     endings = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz")
-    annotations = "record_function"
+    annotations = "PyTorch"
 
     def __init__(self, text: TraceText, events: Events, threads: Threads) -> None:
         self.text, self.events, self.threads = text, events, threads
