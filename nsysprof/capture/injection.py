@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ FOLDER = Path(__file__).parent / "inject"
 DEFAULT_SECONDS = 60.0
 _ORDER = "NSYSPROF_CAPTURE"
 _MAX_NOTES = 10
+TIMES = "step_ends_ns"  # what is in no record: only the times that follow are
+_WARM_UP, _MIN_TIMES = 3, 5  # optimizer steps that are not counted, and whose times make no median
 
 
 @dataclass(frozen=True)
@@ -31,20 +34,22 @@ class Injection:
 
     ``record``: record it with torch's profiler, for at most ``seconds``, or the ``steps`` from the first number to
     before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below the
-    root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next.
+    root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next; ``times``: note
+    when these end, which `mark_steps` does too.
     """
 
     record: bool = False
     modules: bool = False
     depth: int | None = None
     mark_steps: bool = False
+    times: bool = False
     steps: tuple[int, int] | None = None
     seconds: float = DEFAULT_SECONDS
 
     @property
     def needed(self) -> bool:
         """Whether the program is to run with anything of ours in it."""
-        return self.record or self.modules or self.mark_steps
+        return self.record or self.modules or self.mark_steps or self.times
 
     def environment(self, folder: Path) -> dict[str, str] | None:
         """Return the environment of the command, whose processes report to ``folder``; None: it is not touched."""
@@ -52,6 +57,7 @@ class Injection:
             return None
         order = {
             **{name: getattr(self, name) for name in ("modules", "depth", "mark_steps", "steps", "seconds")},
+            "times": self.times or self.mark_steps,
             "folder": str(folder.absolute()),
             "profiler": "torch" if self.record else "nsys",
         }
@@ -74,6 +80,7 @@ class _About(msgspec.Struct):
     stopped: str | None = None
     limited: bool = False
     worker: bool = False
+    step_ends_ns: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,18 @@ def read_processes(folder: Path) -> list[Process]:
         whole = about.state == "ended" and trace.is_file()
         found.append(Process(about, written, trace if whole else None))
     return sorted(found, key=lambda each: -1 if each.about.rank is None else each.about.rank)
+
+
+def step_times(folder: Path) -> dict[str, Any] | None:
+    """Read how long the steps of the first process that noted them took, as a workload writes it; None for none.
+
+    By the clock of the host, from the end of one step of the optimizer to the end of the next, without the first ones.
+    """
+    for each in read_processes(folder):
+        ends = each.about.step_ends_ns[_WARM_UP:]
+        if len(ends) > _MIN_TIMES:
+            return {"runs": [{"range": "step*", "latency_ns": [b - a for a, b in pairwise(ends)]}]}
+    return None
 
 
 def process_sentences(processes: Sequence[Process], injection: Injection) -> Iterator[str]:

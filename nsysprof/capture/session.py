@@ -16,7 +16,14 @@ from typing import Any
 
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.failure import check_ended, check_made, last_message, made_by_nsys
-from nsysprof.capture.injection import Injection, process_sentences, read_processes, why_nothing
+from nsysprof.capture.injection import (
+    TIMES,
+    Injection,
+    process_sentences,
+    read_processes,
+    step_times,
+    why_nothing,
+)
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs
 from nsysprof.capture.program import (
     check_input,
@@ -73,7 +80,9 @@ def capture_program(
     before = gpu_states()
     plain, plain_results = None, None
     if request.overhead:
-        plain, plain_results = run_plain(request.program, folder, echo, "nsys", results=request.results)
+        plain, plain_results = run_plain(
+            request.program, folder, echo, "nsys", results=request.results, times=request.injection.mark_steps
+        )
     echo("running under nsys\n")
     results = folder / "profiled.json" if request.results else None
     record = {
@@ -106,7 +115,9 @@ def capture_program(
     measured = workload_results(results, request.program) if whole else None
     record |= {
         "environment": fingerprint(request.nsys, driver, (measured or {}).get("environment")),
-        "overhead": overhead_of(plain, ended, plain_results, measured) if plain and whole else None,
+        "overhead": overhead_of(plain, ended, plain_results, measured or step_times(folder))
+        if plain and whole
+        else None,
         "workload": measured,
     }
     if stranded is not None:
@@ -150,25 +161,30 @@ def report_processes(
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
         echo(visible(f"warning: {sentence}") + "\n")
-    return [dict(each.written) for each in processes]
+    return [{name: told for name, told in each.written.items() if name != TIMES} for each in processes]
 
 
 def run_plain(
-    program: Sequence[str], folder: Path, echo: Echo, profiler: str, *, results: bool
+    program: Sequence[str], folder: Path, echo: Echo, profiler: str, *, results: bool, times: bool = False
 ) -> tuple[Ended, dict[str, Any] | None]:
     """Run a program without its profiler, for its time; what it reads from a file on stdin is there for the next run.
 
-    ``results`` says that it writes its own measurements, which are returned too.
+    ``results`` says that it writes its own measurements, which are returned too; ``times`` that the ends of its
+    optimizer steps are to be noted, which are returned as such.
     """
     if not results:  # workloads read nothing
         check_input("--no-overhead", echo)
     echo(f"running without {profiler}, for comparison\n")
     written = folder / "plain.json" if results else None
+    noted = folder / "plain"
+    noted.mkdir(exist_ok=True)
     with input_kept():
-        ended = run_child(with_results(program, written), folder / LOG, echo)
+        ended = run_child(
+            with_results(program, written), folder / LOG, echo, Injection(times=times).environment(noted)
+        )
     if ended.code:
         raise failed_program(program, ended.code, last_message(ended), folder / LOG if results else None)
-    return ended, workload_results(written, program)
+    return ended, workload_results(written, program) or step_times(noted)
 
 
 def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | None) -> Staged:

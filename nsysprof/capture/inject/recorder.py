@@ -15,6 +15,8 @@ from .annotate import emitter
 from .lifetime import watch_ends, watch_limits
 from .state import recording, safely
 
+_MAX_TIMES = 10_000  # steps whose ends are kept
+
 # ---- torch is imported
 
 
@@ -25,7 +27,7 @@ def torch_imported() -> None:
     rec.torch = torch = sys.modules["torch"]
     about = {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda}
     rec.about.update(about, argv=[os.path.basename(each) for each in sys.argv[:1]])  # noqa: PTH119
-    hooked = order["modules"] or order["mark_steps"] or order["steps"]
+    hooked = order["modules"] or order["times"] or order["steps"]
     if order["profiler"] == "torch":
         annotate.to_torch(torch)
         torch.cuda.nvtx._nvtx = annotate.TorchNvtx(torch, getattr(torch._C, "_nvtx", None))
@@ -106,6 +108,8 @@ def _optimizer_stepped(optimizer: Any) -> None:
         return
     rec.first = rec.first or time.monotonic()
     rec.about["steps"] += 1
+    if rec.order["times"] and rec.about["steps"] <= _MAX_TIMES:
+        rec.about.setdefault("step_ends_ns", []).append(time.perf_counter_ns())
     annotate.end(rec.step_range)
     rec.step_range = None
     window = rec.order["steps"]
