@@ -31,6 +31,7 @@ from nsysprof.tools.ncu import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
 
 State = Literal["ok", "warn", "missing"]
+TORCH_PROFILER = "PyTorch's profiler"
 
 _FREE_BYTES, _MIN_FREE_BYTES = 5 << 30, 256 << 20
 _SECOND = 1.0
@@ -211,7 +212,7 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
         yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_WORKLOADS)
     else:
         yield Check("torch", "ok", f"{facts['torch']}, {built}")
-    yield Check("torch's profiler", "ok", "records without nsys: nsysprof capture --profiler torch")
+    yield Check(TORCH_PROFILER, "ok", "records without nsys: nsysprof capture --profiler torch")
     yield from _backends(results, about, device)
 
 

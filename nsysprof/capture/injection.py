@@ -21,7 +21,8 @@ from nsysprof.core.document import read_if_document
 from nsysprof.core.text import plural
 
 FOLDER = Path(__file__).parent / "inject"
-DEFAULT_SECONDS = 60.0
+# Tiny ops come at up to 600,000 a second, and each takes 1.6 kB when the profiler stops; workloads run few.
+PROGRAM_SECONDS, WORKLOAD_SECONDS = 5.0, 60.0
 _ORDER = "NSYSPROF_CAPTURE"
 _MAX_NOTES = 10
 TIMES = "step_ends_ns"  # what is in no record: only the times that follow are
@@ -44,7 +45,7 @@ class Injection:
     mark_steps: bool = False
     times: bool = False
     steps: tuple[int, int] | None = None
-    seconds: float = DEFAULT_SECONDS
+    seconds: float = PROGRAM_SECONDS
 
     @property
     def needed(self) -> bool:

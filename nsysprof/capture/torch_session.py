@@ -211,7 +211,8 @@ def captured_line(record: dict[str, Any]) -> str:
     return f"captured {counted[0]}, {counted[1]} and {counted[2]}: {plural(len(report['traces']), 'trace')}, {size}"
 
 
-def next_command(traces: Sequence[Path]) -> str:
-    """Return the command to go on with: `analyze` for a trace, `fleet` for those of several processes."""
-    names = " ".join(visible(quote_path(trace)) for trace in traces)
-    return f"nsysprof {'analyze' if len(traces) == 1 else 'fleet'} {names}"
+def next_command(capture: TorchCapture) -> str:
+    """Return the command to go on with: `fleet` for several processes that used GPUs, else `analyze`."""
+    several = capture.traces if capture.record["report"]["kernels"] else capture.traces[:1]
+    names = " ".join(visible(quote_path(trace)) for trace in several)
+    return f"nsysprof {'analyze' if len(several) == 1 else 'fleet'} {names}"

@@ -64,7 +64,7 @@ class RecordingOptions:
         typer.Option(
             min=0.1,
             metavar="S",
-            help="torch: record at most this long from the first step or module on [default: 60].",
+            help="torch: record at most this long from the first range on [default: 5; workloads 60].",
         ),
     ] = None
     trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE
@@ -98,9 +98,11 @@ class RecordingOptions:
         """Whether PyTorch's profiler records."""
         return self.profiler is Profiler.TORCH
 
-    def injection(self) -> Injection:
+    def injection(self, workload: bool = False) -> Injection:
         """Return what is to run in the program. Raises `typer.BadParameter` for options of the other profiler."""
-        from nsysprof.capture.injection import DEFAULT_SECONDS, Injection
+        from nsysprof.capture.injection import PROGRAM_SECONDS, WORKLOAD_SECONDS, Injection
+
+        most = WORKLOAD_SECONDS if workload else PROGRAM_SECONDS
 
         of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.nsys]
         if self.with_torch and any(of_nsys):
@@ -119,7 +121,7 @@ class RecordingOptions:
             depth=self.depth,
             mark_steps=self.mark_steps,
             steps=_window(self.steps) if self.steps is not None else None,
-            seconds=DEFAULT_SECONDS if self.seconds is None else self.seconds,
+            seconds=most if self.seconds is None else self.seconds,
         )
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
@@ -128,7 +130,7 @@ class RecordingOptions:
         from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
 
-        injection = self.injection()
+        injection = self.injection(workload)
         try:
             nsys = find_nsys(self.nsys)
         except NsysprofError as error:
@@ -229,7 +231,9 @@ def _capture_with_torch(
 
     workload = not chosen.program
     overhead = workload if recording.overhead is None else recording.overhead
-    request = TorchRequest(chosen.command(), recording.injection(), results=workload, overhead=overhead)
+    request = TorchRequest(
+        chosen.command(), recording.injection(workload), results=workload, overhead=overhead
+    )
     outputs = outputs_of(chosen.output, chosen.default_name)
     if dry_run:
         print(shlex.join(request.program))
@@ -247,7 +251,7 @@ def _capture_with_torch(
         show("".join(f"{line}\n" for line in [captured_line(record), *ran]))
     if not as_json:
         print_message("next:")
-        print(next_command(done.traces), flush=True)
+        print(next_command(done), flush=True)
     if done.failure:
         raise done.failure
 

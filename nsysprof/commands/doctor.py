@@ -64,9 +64,14 @@ def _finding(check: Check) -> str:
 
 
 def _verdict(checks: Sequence[Check], works: bool) -> str:
+    from nsysprof.capture.doctor import TORCH_PROFILER
+
     if not works:
         missing = [check.name for check in checks if check.needed and check.state == "missing"]
-        return f"A capture would not work here: see {', '.join(missing)}."
+        instead = any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks)
+        nsys = " with nsys" if instead else ""
+        torch = " PyTorch's profiler works: nsysprof capture --profiler torch." if instead else ""
+        return f"A capture{nsys} would not work here: see {', '.join(missing)}.{torch}"
     if any(check.name == "GPU" and check.state == "missing" for check in checks):
         return "A capture works here, of ranges and the CPU; there is no GPU whose kernels it could record."
     return "A capture works here."

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from nsysprof.capture.injection import FOLDER, Injection, why_nothing
+from nsysprof.capture.torch_session import TorchCapture, next_command
 
 pytest.importorskip("torch")
 
@@ -388,7 +389,10 @@ def test_ranks_have_a_trace_each(recordings: dict[str, Recording]) -> None:
     done = recordings["ranks"]
     assert done.code == 0, done.err
     assert done.files == ["run.json", "run.rank0.json.gz", "run.rank1.json.gz"]
-    assert done.out.splitlines()[-1] == "nsysprof fleet traces/run.rank0.json.gz traces/run.rank1.json.gz"
+    assert done.out.splitlines()[-1] == "nsysprof analyze traces/run.rank0.json.gz"
+    ranks = (Path("run.rank0.json.gz"), Path("run.rank1.json.gz"))
+    on_gpus = TorchCapture({"report": {"kernels": 9}}, ranks, None)
+    assert next_command(on_gpus) == "nsysprof fleet run.rank0.json.gz run.rank1.json.gz"
     for rank in (0, 1):
         name = f"run.rank{rank}.json.gz"
         about = done.trace(name)["distributedInfo"]

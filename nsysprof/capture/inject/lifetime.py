@@ -16,7 +16,7 @@ from .annotate import emitter
 from .state import recording, safely
 
 _LOOK_S = 0.25
-_LEAST_FREE = 0.05  # of the memory of the machine
+_LEAST_FREE = 0.15  # of the memory of the machine: to stop takes several times what recording took
 _QUIET = 10  # times as long as the limit may pass before the first module, range or optimizer step
 
 
