@@ -126,17 +126,8 @@ def is_of_torch(name: str) -> bool:
 
 def capture(folder: Path, *arguments: str) -> Recording:
     """Run `nsysprof capture --profiler torch` in a folder."""
-    command = [
-        sys.executable,
-        "-m",
-        "nsysprof",
-        "capture",
-        "--profiler",
-        "torch",
-        "-o",
-        "traces/run",
-        *arguments,
-    ]
+    command = [sys.executable, "-m", "nsysprof", "capture", "--profiler", "torch", "--seconds", "300"]
+    command += ["-o", "traces/run", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     return Recording(done.returncode, done.stdout, done.stderr, folder / "traces")
 
