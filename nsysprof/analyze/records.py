@@ -118,7 +118,7 @@ INSTANCES = table(
         **_same(analyze.RANGES, "graph_launches"),
         **_same(analyze.INSTANCES, "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"),
         **_same(analyze.RANGES, "exclusive_sum_ns", "followed_sum_ns"),
-        **_same(analyze.INSTANCES, *analyze.CAPTURED),
+        **_same(analyze.INSTANCES, *analyze.CAPTURED, "forward_path"),
     },
 )
 TABLES = (OPS, LAUNCHES, RANGES, INSTANCES)
