@@ -33,7 +33,7 @@ TAKEN = {
     "cache", "flops", "intensity", "tflops", "refused", "error", "tolerance", "base", "new", "mixed", "kind", "speedup",
     "delta", "p", "family", "test", "verdict", "best", "as_good", "unsure", "decision", "runner_up", "margin",
     "least_memory", "picked", "equivalent", "sweep", "metric", "points", "exponent", "low", "high", "r_squared",
-    "growth", "winner", "loser", "before", "after", "change", "overlap",
+    "growth", "winner", "loser", "before", "after", "change", "overlap", "runs", "scope", "detectable", "bound",
 }  # fmt: skip
 
 
