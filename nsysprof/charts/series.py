@@ -30,7 +30,7 @@ from nsysprof.core.units import scale_ns
 _LEFT, _WIDE, _APART, _SIDE = 0.75, 9.6, 0.12, WIDTH - MARGIN - 0.75 - 9.6 - 0.12  # inches
 _ONE, _SEVERAL, _AXIS, _TITLE = 4.2, 2.5, 0.62, 0.34
 _LOGARITHMIC = 6.0  # times the lowest level: times that go further up have a logarithmic axis
-_BINS = 60
+_LEAST_BINS, _BINS = 12, 60  # of few steps few, so that bars are more than lines
 _MOST_AVOIDED = 600  # typical steps that names keep off
 _LEAST_BAR = 0.02  # of the width, so that a single step shows
 
@@ -110,13 +110,14 @@ def _draw_distribution(side: Axes, axes: Axes, panel: SeriesPanel) -> None:
     bottom, top = axes.get_ylim()
     side.set_ylim(bottom, top)
     spaced = np.geomspace if axes.get_yscale() == "log" else np.linspace
-    edges = spaced(bottom, top, _BINS + 1)
+    bins = int(np.clip(3 * np.sqrt(len(panel.all_y)), _LEAST_BINS, _BINS))
+    edges = spaced(bottom, top, bins + 1)
     counts = [
         np.histogram(panel.all_y[panel.all_colour == code], edges)[0] for code in range(len(panel.colours))
     ]
     most = max(int(np.sum(counts, axis=0).max()), 1)
     side.set_xlim(0, 1.02)
-    left = np.zeros(_BINS)
+    left = np.zeros(bins)
     for count, colour in zip(counts, panel.colours, strict=True):
         some = np.flatnonzero(count)
         right = left + np.where(count > 0, np.maximum(count / most, _LEAST_BAR), 0)

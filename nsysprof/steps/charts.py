@@ -62,7 +62,8 @@ def title_of(answer: Steps) -> str:
     every = sum(len(chain.of(*SLOW_ONES)) for chain in answer.chains)
     some = "" if len(first.steps) == every else f" in {len(first.steps):,} of them"
     typical = format_ns(first.excess_ns / len(first.steps))
-    return shorten(f"{text}: +{typical} {join_words_of(first.cause, first.culprit)}{some}", _TITLE)
+    most = join_words_of(first.cause, first.culprit)
+    return shorten(f"{text}: +{typical}{some}, most of all {most}", _TITLE)
 
 
 def _subtitle(answer: Steps, chain: Chain) -> str:
@@ -105,7 +106,8 @@ def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) ->
     shown = _thinned(chain.span, colour)
     where = shorten(place_of(answer, chain.path, chain.gpu, chain.pid), _PATH)
     slow = len(chain.of(*SLOW_ONES))
-    title = f"{where}: {slow:,} slow, {format_share(chain.slow_share)}" if slow else f"{where}: none slow"
+    none = "none slow" if np.isfinite(chain.judgement.limit) else "too few to judge"
+    title = f"{where}: {slow:,} slow, {format_share(chain.slow_share)}" if slow else f"{where}: {none}"
     return SeriesPanel(
         title,
         shown,

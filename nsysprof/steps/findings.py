@@ -10,11 +10,11 @@ import pandas as pd
 
 from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.steps.judge import CLASSES, CLOCK, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
+from nsysprof.steps.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.why.findings import hint_for
 
-_MOST_OF_IT = 0.8  # of the excess of a step, from which on one culprit stands for all of it
+_ALL_OF_IT = 0.05  # of the excess of a step: with no more or less than that one culprit stands for all of it
 _MAX_NUMBERS, _NAME = 8, 80
 LATENCY = "launch and queue latency"
 
@@ -62,8 +62,9 @@ def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
         excess, of_it = float(rows["excess_ns"].median()), float(rows["culprit_ns"].median())
         what = join_words_of(cause, culprit)
         amount = f"+{format_ns(excess)}"
-        if of_it < _MOST_OF_IT * excess:
-            amount += f"{' each' * (len(rows) > 1)}, of which {format_ns(of_it)}"
+        if abs(of_it - excess) > _ALL_OF_IT * excess:
+            part = "of which" if of_it < excess else "with"
+            amount += f"{' each' * (len(rows) > 1)}, {part} +{format_ns(of_it)}"
         ratio = float((rows["span_ns"] / rows["typical_ns"]).median())
         count, total = len(rows), len(chain.of(code))
         text = (
@@ -114,22 +115,14 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
     for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
         text = f"from step {at:,} on steps take {by:.2f} times as long as before"
-        frame = excess.frame(answer.facts)
-        added = frame.groupby(["cause", "culprit"], as_index=False)["delta_ns"].sum()
-        cause, culprit, ns = "", "", 0.0
-        if len(added):
-            most = added.iloc[int((added["delta_ns"] * (1 if by > 1 else -1)).to_numpy().argmax())]
-            cause, culprit, ns = (
-                str(most["cause"]),
-                str(most["culprit"]),
-                most["delta_ns"] / frame["step"].nunique(),
-            )
+        cause, culprit, ns = _most_of(excess.frame(answer.facts), by > 1)
+        if cause:
             what = join_words_of(cause, one_line(culprit, _NAME))
             text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}"
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
         word = "longer" if judged.drift > 0 else "shorter"
-        text = f"steps drift: those of the second half take {format_share(abs(judged.drift))} {word}"
+        text = f"steps drift: those of the second half are {format_share(abs(judged.drift))} {word}"
         yield Finding(*place, "drift", text)
     if chain.fit is not None:
         costs = [
@@ -141,11 +134,13 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     rows = answer.steps.iloc[chain.rows]
     if judged.warm_up:
         some = rows[rows["class"] == CLASSES[WARM_UP]]
-        most = some.iloc[int(some["culprit_ns"].to_numpy(float).argmax())]
-        what = join_words_of(str(most["cause"]), one_line(str(most["culprit"]), _NAME))
-        total = int(some["excess_ns"].sum())
-        text = f"warm-up: {plural(judged.warm_up, 'step')}, +{format_ns(total)} in all, most of all {what}"
-        yield Finding(*place, CLASSES[WARM_UP], text, total, str(most["cause"]), str(most["culprit"]))
+        total = int(some["excess_ns"].fillna(some["span_ns"] - some["expected_ns"]).sum())
+        text = f"warm-up: {plural(judged.warm_up, 'step')}, +{format_ns(total)} in all"
+        ledger = chain.excess.frame(answer.facts)
+        cause, culprit, _ = _most_of(ledger[ledger["step"].isin(some["step"])])
+        if cause:
+            text += f", most of all {join_words_of(cause, one_line(culprit, _NAME))}"
+        yield Finding(*place, CLASSES[WARM_UP], text, total, cause, culprit)
     clock = chain.of(CLOCK)
     if len(clock):
         some = rows[rows["class"] == CLASSES[CLOCK]]
@@ -158,18 +153,24 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 
 
+def _most_of(ledger: pd.DataFrame, longer: bool = True) -> tuple[str, str, float]:
+    """The cause and culprit that change most in ledgers of several steps, and by how many ns per step; none of none."""
+    if not len(ledger):
+        return "", "", 0.0
+    added = ledger.groupby(["cause", "culprit"], as_index=False)["delta_ns"].sum()
+    most = added.iloc[int((added["delta_ns"] * (1 if longer else -1)).to_numpy().argmax())]
+    return str(most["cause"]), str(most["culprit"]), most["delta_ns"] / ledger["step"].nunique()
+
+
 def headline(answer: Steps) -> str:
     """What there is to say first: how many steps are slow."""
-    slow, judged = (
-        (
-            sum(each)
-            for each in zip(
-                *((len(chain.of(*SLOW_ONES)), chain.judged) for chain in answer.chains), strict=True
-            )
-        )
-        if answer.chains
-        else (0, 0)
-    )
+    if not answer.chains:
+        return "no step ran on a GPU"
+    sure = [chain for chain in answer.chains if np.isfinite(chain.judgement.limit)]
+    if not sure:
+        every = sum(len(chain.span) for chain in answer.chains)
+        return f"{plural(every, 'step')}, too few to say which are slow: that takes {LEAST_STEPS} of a path"
+    slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
     if not slow:
-        return f"no step of {judged:,} is slow" if judged > 1 else "one step, and none to compare it with"
+        return f"no step of {judged:,} is slow"
     return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow"

@@ -26,9 +26,9 @@ def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
     lines = [
         _head(answer),
         *(f"  warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)),
-        "",
     ]
-    lines += _sentences(answer)
+    if sentences := [*_sentences(answer)]:
+        lines += ["", *sentences]
     tables = [paths_table(answer), ledger_table(answer, top), slow_table(answer, top)]
     for table in filter(None, tables):
         lines += ["", *table.lines(markdown, even=False)]
@@ -55,7 +55,7 @@ def _sentences(answer: Steps) -> Iterator[str]:
             yield wrap(f"→ {each.hint}", "   ", "     ")
     if len(found) > MAX_FINDINGS:
         yield f"{len(found) - MAX_FINDINGS:,} findings more: see steps.json"
-    if not found:
+    if not found and any(np.isfinite(chain.judgement.limit) for chain in answer.chains):
         yield "Nothing stands out: no slow step, no pattern, and no change of level."
 
 

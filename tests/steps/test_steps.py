@@ -302,6 +302,36 @@ def test_few_and_odd_steps_are_answered(trace: MakeTrace, items: list[Items]) ->
     assert steps_text(answer)
 
 
+def test_few_steps_are_called_neither_slow_nor_steady(trace: MakeTrace) -> None:
+    """Whether one of six is slow is not known, and neither that nothing stands out; without GPU work there is none."""
+    made = Program()
+    for step in range(6):
+        with made.range(f"step {step}"):
+            made.launch("gemm", (9 if step == 4 else 1) * MS)
+            made.wait()
+    with made.range("idle"):
+        made.code(US)
+    path = trace(*made.items)
+    text = steps_text(steps_of(path, "step*"))
+    assert "6 steps, too few to say which are slow: that takes 8 of a path" in text
+    assert "Nothing stands out" not in text
+    assert "no step ran on a GPU" in steps_text(steps_of(path, "idle"))
+
+
+def test_a_part_of_the_excess_is_not_taken_for_all_of_it(trace: MakeTrace) -> None:
+    """Code and a kernel each make a step longer; warm-up is blamed on what takes most of it in all of its steps."""
+    made = Program()
+    for step in range(40):
+        with made.range(f"step {step}"):
+            made.code((3 if step < 3 else 2 if step == 20 else 0) * MS)
+            made.launch("first" if step == 0 else "gemm", (5 if step == 0 else 2 if step == 20 else 1) * MS)
+            made.wait()
+    answer = steps_of(trace(*made.items))
+    slow, warm_up = findings(answer)
+    assert slow.text.startswith("step 20 is slow: +3.00 ms, of which +2.00 ms host, code in step*; ")
+    assert warm_up.text == "warm-up: 3 steps, +13.0 ms in all, most of all host, code in step*"
+
+
 def test_nothing_that_repeats_is_refused_with_what_helps(trace: MakeTrace) -> None:
     """In one line, with a command."""
     path = trace(Range("train", 0, 100), launch_kernel("gemm", (1, 2), (3, 90), id=1))
