@@ -266,7 +266,7 @@ BACKENDS: dict[str, Backend] = {
     "naive": Backend(
         "scores, mask, softmax and weighted sum, each an operation of its own", _naive, exact=False
     ),
-    "flex": Backend("FlexAttention, compiled", _flex),
+    "flex": Backend("FlexAttention, compiled", _flex, compiled=True),
     "flash_attn": Backend(
         "the flash-attn package: FlashAttention 2", _flash_attn, install="pip install flash-attn"
     ),

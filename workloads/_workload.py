@@ -104,7 +104,8 @@ class Backend:
     ``make`` prepares it for a `Case` and returns what `Work.build` is given. ``settings`` is entered around everything
     that is done with it, and restores what it changed. ``named`` is how PyTorch's warnings call it when they say why it
     cannot run. A backend that is not ``exact`` rounds what is between; ``tolerances`` by dtype replace those of all.
-    ``install`` is the command that makes it available. The backend named `auto` is whatever PyTorch picks.
+    ``install`` is the command that makes it available; what is ``compiled`` takes long at its first
+    call. The backend named `auto` is whatever PyTorch picks.
     """
 
     says: str
@@ -114,6 +115,7 @@ class Backend:
     exact: bool = True
     tolerances: Mapping[str, float] = field(default_factory=dict)
     install: str | None = None
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,8 @@ def describe(workload: Workload, grids: Sequence[Mapping[str, Any]] = ()) -> dic
         "dtypes": workload.dtypes,
         "mode": mode,
         "backends": {
-            name: {"says": each.says, "install": each.install} for name, each in workload.backends.items()
+            name: {"says": each.says, "install": each.install, "compiled": each.compiled}
+            for name, each in workload.backends.items()
         },
         "default_backends": workload.chosen_backends,
         "configurations": _configurations(workload, grids),

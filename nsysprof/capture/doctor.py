@@ -224,7 +224,8 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
             part for axis, size in about.trial.items() for part in (f"--{axis.replace('_', '-')}", str(size))
         ]
         tiny = [*sizes, "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
-        program = [*workload_command(workload), "--backend", *about.backends, *tiny]
+        quick = [name for name, each in about.backends.items() if not each.compiled]
+        program = [*workload_command(workload), "--backend", *quick, *tiny]
         ended = run_child(with_results(program, results), Path(name, "log"), lambda text: None)
         if measured := read_if_document(results):
             return measured, ""
@@ -242,6 +243,10 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
         about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
         None if works else _INSTALL_WORKLOADS,
     )  # fmt: skip
+    if slow := [name for name, each in about.backends.items() if each.compiled]:
+        yield Check(
+            f"{about.says} {', '.join(slow)}", "ok", "not tried: its first call compiles for many seconds"
+        )
     refused: dict[str, dict[str, str]] = {}  # those that have the same reason are listed together
     for name, run in runs.items():
         if name not in works:

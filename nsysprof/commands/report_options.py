@@ -44,7 +44,8 @@ def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
     """Complete a glob of ranges: the merged paths of the report on the command line that begin with it."""
     from contextlib import suppress
 
-    report = context.params.get("report")
+    # what stands before an option without its value yet is among the arguments that are left
+    report = context.params.get("report") or next(iter(context.args), None)
     found: list[str] = []
     with suppress(Exception):  # a shell shows what goes wrong here in the middle of a line
         if report is not None and Path(report).stat().st_size <= _COMPLETED_BYTES:

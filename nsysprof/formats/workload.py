@@ -99,10 +99,13 @@ class Mode(msgspec.Struct):
 
 
 class Backend(msgspec.Struct):
-    """One way to compute it; ``install`` is a command that makes it available."""
+    """One way to compute it; ``install`` is a command that makes it available, ``compiled`` says that its first call
+    compiles, which takes long.
+    """
 
     says: str = ""
     install: str | None = None
+    compiled: bool = False
 
 
 class Cost(msgspec.Struct):

@@ -29,6 +29,7 @@ WORKLOAD = """
 import json, sys
 if "--describe" in sys.argv:
     backends = {name: {} for name in ("math", "cudnn", "flash_attn", "tiled_o0", "tiled_o1")}
+    backends["flex"] = {"compiled": True}
     backends["flash_attn"]["install"] = "pip install flash-attn"
     print(json.dumps({
         "schema": "nsysprof-describe/1", "name": "workload", "says": "attention", "sweep": "seq",
@@ -36,6 +37,7 @@ if "--describe" in sys.argv:
         "backends": backends, "default_backends": ["math"], "trial": {"seq": 8},
     }))
     sys.exit()
+assert "flex" not in sys.argv
 path = sys.argv[sys.argv.index("--results") + 1]
 runs = [
     {"backend": "math", "status": "measured"},
@@ -202,7 +204,7 @@ def test_counters_need_root_where_the_driver_keeps_them(
 
 
 def test_backends_that_do_not_run_are_told_with_the_reason(nsys: Path, tmp_path: Path) -> None:
-    """What the workload says of each backend, and torch's own facts."""
+    """What the workload says of each backend, and torch's own facts; what is compiled first takes too long."""
     (tmp_path / "_harness.py").touch()
     workload = tmp_path / "workload.py"
     workload.write_text(WORKLOAD.replace("CUDA}", "None}"))
@@ -210,6 +212,7 @@ def test_backends_that_do_not_run_are_told_with_the_reason(nsys: Path, tmp_path:
     assert checks["torch"].found == "2.11.0, built without CUDA"
     assert checks["attention"].found == "on cpu: math"
     assert checks["attention cudnn"].found == "unsupported: needs sm80"
+    assert checks["attention flex"].found.startswith("not tried")
     assert checks["attention flash_attn"].fix == "pip install flash-attn"
     assert checks["attention tiled_o0, tiled_o1"].found == "unsupported: tiled_o0 needs CuPy"
 
