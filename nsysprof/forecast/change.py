@@ -132,6 +132,7 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
         made.append(Step("kernel", f"{glob} in {format_ns(ns)}", none, partial(_set, program, times)))
     made += [_swap(program, text) for text in changes.swap]
     for glob in changes.remove:
+        _refuse_all(glob, "remove")
         made.append(Step("remove", f"without {glob}", none, partial(_remove, program, glob)))
     if changes.no_late_peer:
         if program.facts.peers is None:
@@ -153,13 +154,17 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
 # ---- kernels
 
 
-def _kernels(program: Program, glob: str, option: str) -> list[int]:
-    trace = program.attribution.trace
-    if not glob.strip("*?"):
+def _refuse_all(glob: str, option: str) -> None:
+    if glob and not glob.strip("*?"):
         raise AbstainError(
-            f"--{option} {glob!r} speaks of every GPU op: another clock, GPU or batch size is not modelled",
+            f"--{option} {glob!r} speaks of everything: another clock, GPU or batch size is not modelled",
             "name the kernels that change: nsysprof analyze lists them",
         )
+
+
+def _kernels(program: Program, glob: str, option: str) -> list[int]:
+    trace = program.attribution.trace
+    _refuse_all(glob, option)
     full = [*trace.op_names]
     short = [short_name(name) for name in full]
     used = np.bincount(trace.ops.name, minlength=len(full)) > 0

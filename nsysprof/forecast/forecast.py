@@ -53,8 +53,8 @@ class Forecast:
     ``base_ns`` and ``forecast_ns`` their medians, ``low_ns`` and ``high_ns`` the interval of the latter. Where it is
     ``as_profiled`` all of it is of the program under the profiler; else ``unprofiled`` says how it was scaled.
     ``residual`` is by which part of a step the replay is off that knows nothing of single GPU ops. ``before`` and
-    ``after`` are the critical path of a median step. ``per_call_ns``: what a call of the ranges in question gains, None
-    where there are none; ``others`` are path, GPU and both medians of other steps.
+    ``after`` are the critical path of one step, the one nearest to both medians. ``per_call_ns``: what a call of the
+    ranges in question gains, None where there are none; ``others`` are path, GPU and both medians of other steps.
     """
 
     attribution: Attribution
@@ -334,12 +334,14 @@ def _measured(
     base, new = base_end - base_start, new_end - new_start
     published, error = published_error([step.kind for step in steps])
     low, high, level = _interval(new[mine])
-    parts = []
-    for (network, times), start, end in ((before, base_start, base_end), (after, new_start, new_end)):
-        middle = mine[np.argsort(end[mine] - start[mine], kind="stable")[(len(mine) - 1) // 2]]
-        stop = spans.stop[middle] if windows.range[middle] >= 0 else -1
-        last = spans.ops[spans.first[middle] : np.append(spans.first, len(spans.ops))[middle + 1]]
-        parts.append(path_parts(program.facts, network, times, int(start[middle]), last, int(stop)))
+    away = np.abs(base[mine] - np.median(base[mine])) + np.abs(new[mine] - np.median(new[mine]))
+    middle = int(mine[np.argmin(away)])
+    stop = int(spans.stop[middle]) if windows.range[middle] >= 0 else -1
+    last = spans.ops[spans.first[middle] : np.append(spans.first, len(spans.ops))[middle + 1]]
+    parts = [
+        path_parts(program.facts, *replayed, int(start[middle]), last, stop)
+        for replayed, start in ((before, base_start), (after, new_start))
+    ]
     calls = np.unique(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     begun = program.attribution.trace.ranges.start[calls]
     at = np.searchsorted(windows.start[mine], begun, side="right") - 1

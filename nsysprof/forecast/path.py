@@ -14,7 +14,7 @@ from nsysprof.why.culprits import Facts
 
 PARTS = ("compute", "communication", "copies", "host", "latency")
 COMPUTE, COMMUNICATION, COPIES, HOST, LATENCY = range(len(PARTS))
-_WORDS = ("compute", "communication", "copies", "work of the host", "latency")
+_WORDS = ("compute", "communication", "time in copies", "work of the host", "latency")
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class PathParts:
     ns: tuple[int, ...]
 
     def compared_with(self, other: PathParts) -> str:
-        """The part that changes most, in words; empty where none does."""
+        """The part that makes most of the change, in words; empty where the whole does not change."""
         changes = [after - before for before, after in zip(self.ns, other.ns, strict=True)]
-        at = max(range(len(changes)), key=lambda each: abs(changes[each]))
-        if not changes[at]:
+        if not sum(changes):
             return ""
+        at = max(range(len(changes)), key=lambda each: changes[each] * (1 if sum(changes) > 0 else -1))
         return f"{_WORDS[at]} on its critical path goes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.errors import NsysprofError
 from nsysprof.forecast.questions import AbstainError
 from nsysprof.formats.run_record import plain_steps, record_beside
 from nsysprof.waits.replay import Network, replay
@@ -22,6 +23,7 @@ MAX_RESIDUAL = 0.03  # of a step
 _MAX_COST_NS = 20_000  # of recording a call
 _LEAST = 0.2  # of the recorded time of the host is left
 _TRIES = 16
+_OTHER_PROGRAM = 1.5  # times as long under the profiler as in the record: windows and timers differ by less
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,21 @@ def unprofiled_network(
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)
     found = plain_steps(beside, path) if beside is not None else None
+    if found is None and record is not None:
+        raise NsysprofError(
+            f"{record}: no run record with times of {one_line(path, 60)} without a profiler",
+            "nsysprof capture --overhead writes one; --as-profiled does without",
+        )
     if found is None:
         return network, None
     plain_ns, profiled_ns, name = found
     recorded = _median(spans, network, mine)
+    if max(recorded, profiled_ns) > _OTHER_PROGRAM * min(recorded, profiled_ns):
+        raise AbstainError(
+            f"steps of {name} took {format_ns(profiled_ns)} under the profiler, as {beside} says, and"
+            f" {format_ns(recorded)} in this report: that is another program, or another range",
+            "--record FILE names another record, --as-profiled does without",
+        )
     target = recorded * plain_ns / profiled_ns
     calls = _calls_before(program, network)
     low, high = 0, _MAX_COST_NS

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from nsysprof.core.text import drop_repeats, one_line, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
 from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table
 
 _NAME = 80
+_LITTLE = 0.001  # of a step: of less no cause is named
+_ALIKE = 2.0  # times as much as the median step may a step change that stands for all
+_MAX_OTHERS = 8
 _HEADS = ["critical path of a median step", "now", "then", "change"]
 
 
@@ -18,11 +21,23 @@ def forecast_sentence(answer: Forecast) -> str:
         float(ns) for ns in (answer.base_ns, answer.forecast_ns, answer.low_ns, answer.high_ns)
     )
     divisor, unit = scale_ns(max(base, new))
-    digits = 0 if max(base, new) / divisor >= 100 else 1 if max(base, new) / divisor >= 10 else 2
+    least_ns = min(base, new) / divisor  # which is to have two digits that count
+    digits = 0 if least_ns >= 100 else 1 if least_ns >= 10 else 2 if least_ns >= 0.1 else 3
     now, then, least, most = (f"{ns / divisor:.{digits}f}" for ns in (base, new, low, high))
     interval = f" ({least}–{most})" if len(answer.base) > 1 else " (one step: no interval)"
-    because = f", because {answer.because}" if answer.because else ", as it is not what a step waits for"
-    return f"{answer.words}: step {now} → {then} {unit}{interval}{because}; {answer.published}"
+    return f"{answer.words}: step {now} → {then} {unit}{interval}{_reason(answer)}; {answer.published}"
+
+
+def _reason(answer: Forecast) -> str:
+    """Why the step changes, where one step shows it; a part of `forecast_sentence`."""
+    change, own = answer.forecast_ns - answer.base_ns, sum(answer.after.ns) - sum(answer.before.ns)
+    if not change and not own:
+        return ", as that is not what a step waits for"
+    if abs(change) < _LITTLE * answer.base_ns:
+        return f", a change of less than {format_share(_LITTLE)}"
+    if not 1 / _ALIKE <= own / change <= _ALIKE:
+        return ", in the median, while single steps change otherwise"
+    return f", because {answer.because}"
 
 
 def parts_table(answer: Forecast) -> TextTable:
@@ -45,11 +60,11 @@ def facts_of(answer: Forecast) -> list[str]:
     steps = f"{len(answer.base):,} steps of {one_line(answer.path, _NAME)} on GPU {answer.gpu}"
     chosen = f" ({answer.chosen})" if answer.chosen else ""
     basis = (
-        "as profiled: nobody measured the steps without a profiler (nsysprof capture does for workloads)"
+        "as profiled: what recording costs the host is in these times (nsysprof capture --overhead measures it)"
         if answer.unprofiled is None
         else answer.basis
     )
-    known = f"replayed without what each GPU op has of its own, a step is {format_share(answer.residual)} off"
+    known = f"replayed with the usual latencies alone, a step is {format_share(answer.residual)} off"
     out = [f"{steps}{chosen}", basis, known, *answer.notes]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
@@ -58,10 +73,15 @@ def facts_of(answer: Forecast) -> list[str]:
         out.append(
             f"gain per call of the range: {'−' if answer.per_call_ns < 0 else ''}{format_ns(abs(answer.per_call_ns))}"
         )
+    changed = [each for each in answer.others if each[2] != each[3]]
     out += [
         f"{one_line(path, _NAME)} on GPU {gpu}: {format_ns(base)} → {format_ns(new)}"
-        for path, gpu, base, new in answer.others
+        for path, gpu, base, new in changed[:_MAX_OTHERS]
     ]
+    if len(changed) > _MAX_OTHERS:
+        out.append(f"{plural(len(changed) - _MAX_OTHERS, 'path')} more: see other_paths in forecast.json")
+    if same := len(answer.others) - len(changed):
+        out.append(f"steps of {plural(same, 'other path')} do not change")
     return out
 
 

@@ -109,6 +109,8 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
     record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
     rows = (record.overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict):
+            continue
         name, medians = row.get("range"), (row.get("plain_median_ns"), row.get("profiled_median_ns"))
         if isinstance(name, str) and (
             steps == name or steps.startswith(f"{name}/") or steps.endswith(f"/{name}")

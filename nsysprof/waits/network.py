@@ -94,7 +94,9 @@ def network_of(
     lanes = lanes_of(trace)
     host = _host(trace, activity, asked)
     launched = _launched(trace, host)
-    items = _items(trace, lanes, dependencies, np.where(launched >= 0, host.time[launched], LONG_AGO))
+    items = _items(
+        trace, lanes, dependencies, np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    )
     parts = _Parts(len(items.op))
     done, length = _ends(trace, items, peers, parts)
     known = lags or _measure(trace, host, items, launched)
@@ -327,7 +329,7 @@ def _measure(trace: Trace, host: _Host, items: _Items, launched: Codes) -> Lags:
     known = before >= 0
     row = np.where(known, items.op[before], -1)
     ready = np.where(known, np.where(row >= 0, ops.end[row], items.time[before]), LONG_AGO)
-    called = np.where(launched >= 0, host.time[launched], LONG_AGO)
+    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
     came = np.maximum(ready, called)
     lag, known = ops.start - came, came > LONG_AGO // 2
     behind = known & (ready >= called) & (lag >= 0)

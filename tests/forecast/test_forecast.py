@@ -14,15 +14,19 @@ from nsysprof.forecast import questions
 from nsysprof.forecast.charts import plan_forecast
 from nsysprof.forecast.files import write_forecast
 from nsysprof.forecast.forecast import Forecast
+from nsysprof.forecast.path import PathParts
 from nsysprof.forecast.text import forecast_sentence, forecast_text
 from tests.conftest import MakeTrace
 from tests.kit import simulated
 from tests.kit.command_line import runner
+from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
 from tests.kit.trace import Items, Launch, Range, launch_kernel, launch_memcpy
 
 BLOCK, STEPS = TRACES / "block.sqlite", "RUN::math::S1024/iter*"
+RANK = TRACES.parent / "analysis/two-ranks/rank_0.sqlite"
+LOADER = TRACES.parent / "docs/gallery/loader.sqlite"
 
 
 def ask(path: Path, select: str | None = None, **changes: Any) -> Forecast:
@@ -145,6 +149,8 @@ def test_copies_that_do_not_block_let_the_host_go_on(trace: MakeTrace) -> None:
     [
         ({"scale": ["*=0.5"]}, "another clock, GPU or batch size is not modelled"),
         ({"no_late_peer": True}, "no two ranks of this report share a collective"),
+        ({"remove": ["*"]}, "another clock, GPU or batch size is not modelled"),
+        ({"graph": ["backward"], "record": TRACES / "run.json"}, "in this report: that is another program"),
         ({"graph": ["RUN::math::S1024"]}, "cannot be captured as a CUDA graph: it waits for the GPU in cuda"),
     ],
 )
@@ -182,6 +188,9 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
         ({"swap": ["nothing.csv"]}, "nothing.csv: cannot read it"),
         ({"swap": ["forward=nothing.csv"]}, "does not say which row"),
         ({"remove": ["nobody"]}, "no culprit of"),
+        ({"remove": [""]}, "no culprit of"),
+        ({"record": Path("nothing.json"), "graph": ["backward"]}, "nothing.json: no run record"),
+        ({"record": TRACES / "run.sqlite", "graph": ["backward"]}, "no run record"),
     ],
 )
 def test_questions_that_make_no_sense_are_known_failures(changes: dict[str, Any], says: str) -> None:
@@ -191,6 +200,30 @@ def test_questions_that_make_no_sense_are_known_failures(changes: dict[str, Any]
     assert says in caught.value.message
     assert caught.value.exit_code == 1
     assert caught.value.hint
+
+
+def test_the_reason_is_that_of_one_step_and_in_the_direction_of_the_change() -> None:
+    """Parts are of the same step now and then; where medians change and no step does alike, none is given."""
+    half = ask(RANK, scale=["*nccl*=0.5"])
+    starts = half.base.tolist(), half.forecast.tolist()
+    assert (sum(half.before.ns), sum(half.after.ns)) in zip(*starts, strict=True)
+    assert ", in the median, while single steps change otherwise; no published" in forecast_sentence(half)
+    parts = PathParts((0, 0, 0, 500, 100)), PathParts((450, 0, 0, 0, 100))
+    assert parts[0].compared_with(parts[1]).startswith("work of the host")
+    assert parts[1].compared_with(parts[0]).startswith("work of the host")
+    assert parts[0].compared_with(PathParts((400, 0, 0, 100, 100))) == ""
+    assert ", a change of less than 0.1 %; " in forecast_sentence(ask(LOADER, delay=["step*=2us"]))
+    late = forecast_sentence(ask(BLOCK, STEPS, scale=["*gemm*=0.5"]))
+    assert ", as that is not what a step waits for; " in late
+
+
+def test_short_forecasts_keep_digits_and_paths_without_a_change_are_counted() -> None:
+    """4.68 ms to 0.047 ms; of 19 other paths those that change are named, the first eight."""
+    tiled = TRACES.parent / "analysis/tiled-attention/tiled.sqlite"
+    text = forecast_text(ask(tiled, set=["*tiled*=1us"]))
+    assert " → 0.047 ms (" in text
+    assert "3 paths more: see other_paths in forecast.json" in text
+    assert "steps of 8 other paths do not change" in text
 
 
 def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path) -> None:
@@ -272,6 +305,12 @@ def test_odd_reports_are_answered_or_refused(trace: MakeTrace, seed: int) -> Non
             assert (answer.forecast >= 0).all()
             assert forecast_text(answer)
     assert codes <= {1, 3}
+
+
+@pytest.mark.parametrize("seed", [37, 42])
+def test_reports_without_a_call_are_refused(trace: MakeTrace, seed: int) -> None:
+    """GPU ops of which no launch is recorded, and no moment of the host."""
+    assert refusal(trace(*random_report(seed)), async_copies=True, as_profiled=True)
 
 
 def test_a_report_without_gpu_work_or_ranges(trace: MakeTrace) -> None:
