@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from nsysprof.charts.chart import Chart
@@ -16,14 +18,15 @@ _COLOURS = dict(
     zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True)
 )
 _TITLE = 110
+_LEAST, _BESIDE = 0.004, 0.055  # of the axis: how wide an interval shows, and how far off its text is
 _INSIDE = 0.06  # of the axis: what a part needs for its time to be written on it
 
 
 def plan_forecast(answer: Forecast) -> Plan:
     """Two bars, what a median step waits for now and with the change, and the interval of the latter."""
-    divisor, unit = scale_ns(max(answer.base_ns, answer.forecast_ns, answer.high_ns))
-    ends = [answer.base_ns, answer.forecast_ns]
-    axis = max(*ends, answer.high_ns) / divisor * 1.08
+    longest = max(sum(answer.before.ns), sum(answer.after.ns), answer.high_ns)
+    divisor, unit = scale_ns(longest)
+    axis = longest / divisor * 1.08
     parts, inside = [], []
     left = np.zeros(2)
     for at, name in enumerate(PARTS):
@@ -39,8 +42,13 @@ def plan_forecast(answer: Forecast) -> Plan:
         left += ns
     rows = ["now", "then"]
     if len(answer.base) > 1:
-        low, high = np.array([answer.low_ns, answer.high_ns]) / divisor
-        parts.append(Part("interval", OTHERS, "white", np.array([2]), np.array([low]), np.array([high])))
+        low, high = answer.low_ns / divisor, answer.high_ns / divisor
+        middle, half = (low + high) / 2, max(high - low, _LEAST * axis) / 2
+        ends = np.array([middle - half]), np.array([middle + half])
+        parts.append(Part("interval", OTHERS, "white", np.array([2]), *ends))
+        text = f"{format_ns(answer.low_ns)} to {format_ns(answer.high_ns)}"
+        side = _BESIDE if middle < axis / 2 else -_BESIDE
+        inside.append((middle + side * axis + math.copysign(half, side), 2, text, INK))
         rows.append("interval")
     panel = BarPanel(f"critical path of a median step [{unit}]", 1, axis, parts, inside)
     legend = [
