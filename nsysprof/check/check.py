@@ -217,7 +217,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
     for lost in breakdown.attribution.trace.unread:
         what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
-    hint = "record both: nsys profile --trace=cuda,nvtx PROGRAM"
+    hint = f"record both: {breakdown.attribution.trace.report.reader.recording}"
     whole = any(each.glob == WHOLE_TRACE for each in budget.ranges)
     if breakdown.merged.empty and budget.instances:
         have = instances_text(budget.instances)

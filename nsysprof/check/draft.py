@@ -81,7 +81,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
         report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
             f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
-            "record both: nsys profile --trace=cuda,nvtx PROGRAM",
+            f"record both: {breakdown.attribution.trace.report.reader.recording}",
         )
     busy = breakdown.merged["busy_ns"].to_numpy()[rows]
     kept = rows[np.argsort(-busy, kind="stable")[:_MAX_RANGES]]

@@ -52,7 +52,7 @@ from nsysprof.core.files import unusable_warning
 from nsysprof.core.text import printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
-from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside
+from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside, record_name
 from nsysprof.kernels.classify import Rules, load_rules
 from nsysprof.results.table import TextTable
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
@@ -264,7 +264,8 @@ def _expected(side: Selection, given: RecordedRun | None) -> Expected | None:
 
 def _report_warnings(reports: Sequence[LoadedReport], records: Sequence[Path | None]) -> Iterator[str]:
     for loaded, record in zip(reports, records, strict=True):
-        if not record and (unread := unusable_warning(loaded.path.with_suffix(".json"))):
+        beside = record_name(loaded.path)
+        if not record and beside != loaded.path and (unread := unusable_warning(beside)):
             yield unread
     for loaded in reports:
         where = f"{loaded.path}: " if len(reports) > 1 else ""

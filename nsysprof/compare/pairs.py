@@ -20,6 +20,7 @@ from nsysprof.compare.selection import (
 )
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
+from nsysprof.results.folder import report_stem
 from nsysprof.trace.trace import FOUND, START_END
 
 SIDES = ("base", "new")
@@ -256,7 +257,7 @@ def _pair(base: Selection, new: Selection, instances: Wanted) -> Pair:
 
 def _distinct_names(one: Path, other: Path) -> tuple[str, str]:
     """The names of two files, with as many folders as make them differ; bytes that are no UTF-8 are spelt out."""
-    names = one.stem, other.stem
+    names = report_stem(one), report_stem(other)
     parts = [path.absolute().parts for path in (one, other)]
     for count in range(1, max(map(len, parts)) + 2):
         if names[0] != names[1]:

@@ -112,8 +112,7 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
     processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:
         raise NsysprofError(
-            f"{report.path}: no GPU work, so nothing to compare: {trace.no_work}",
-            "capture with --trace=cuda,nvtx",
+            f"{report.path}: nothing to compare: {trace.no_work}", f"record GPU work: {reader.recording}"
         )
     families = classify(rules, trace.op_names).family
     communication = np.array([family == "communication" for family in families], bool)

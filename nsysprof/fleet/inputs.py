@@ -16,6 +16,7 @@ from typing import Any
 
 from nsysprof.core.files import MAX_BYTES, read_small
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record import record_name
 from nsysprof.trace.report import report_endings
 
 _FOLDER, _INSIDE = "_pqtdir", "StringIds.parquet"  # what a folder that is a report is called, and is known by
@@ -77,7 +78,7 @@ def names_in(path: Path) -> list[str]:
 def record_path(report: Path) -> Path:
     """Name the run record that `capture` leaves beside a report, also of one that was exported as a folder."""
     stem = report.name.removesuffix(_FOLDER)
-    return report.with_suffix(".json") if stem == report.name else report.with_name(f"{stem}.json")
+    return record_name(report) if stem == report.name else report.with_name(f"{stem}.json")
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:

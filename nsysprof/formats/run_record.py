@@ -90,9 +90,16 @@ def read_environment(path: Path) -> dict[str, Any]:
     return _read(path)[1]
 
 
+def record_name(report: Path) -> Path:
+    """Name the record that ``nsysprof capture`` leaves beside a report: ``run.json``, also for ``run.json.gz``."""
+    return report.with_name(report.name.removesuffix(".gz")).with_suffix(".json")
+
+
 def record_beside(report: Path) -> Path | None:
     """Find the record that ``nsysprof capture`` puts beside a report; None where there is none."""
-    path = report.with_suffix(".json")
+    path = record_name(report)
+    if path == report:  # a trace of torch.profiler that is not packed
+        return None
     try:
         read_runs(path)
     except NsysprofError:

@@ -24,14 +24,14 @@ from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, PROCESS_OF_THREAD, Trace, 
 
 LAUNCH, WAIT, COPY, MEMORY, MODULES, OTHER, MPI_ITSELF, OS_ITSELF = range(8)
 WHAT = ("launch", "wait", "copy", "memory", "module loading", "other", "MPI", "OS")
-# What a CUDA call does, by its name; the first that matches.
+# What a call of CUDA or HIP does, by its name; the first that matches.
 _WHAT = {
-    LAUNCH: r"cu(?:da)?(?:Launch(?!HostFunc)|GraphLaunch)",
+    LAUNCH: r"(?:cuda|cu|hip)(?:(?:Ext)?(?:Module)?Launch(?!HostFunc)|GraphLaunch)",
     WAIT: r"\w+Synchronize",
-    COPY: r"cu(?:da)?Mem(?:cpy|set|Prefetch)",
-    MODULES: r"cu(?:da)?(?:Module|Library|Link)|cu(?:Kernel|Func)Get(?:Function|Module|Library)|cuFuncLoad"
+    COPY: r"(?:cuda|cu|hip)Mem(?:cpy|set|Prefetch)",
+    MODULES: r"(?:cuda|cu|hip)(?:Module|Library|Link)|cu(?:Kernel|Func)Get(?:Function|Module|Library)|cuFuncLoad"
     r"|cudaGetFuncBySymbol",
-    MEMORY: r"cu(?:da)?(?:Malloc|Free|Host(?:Alloc|Register|Unregister|Get)|Mem(?!GetInfo|Advise))",
+    MEMORY: r"(?:cuda|cu|hip)(?:Malloc|Free|Host(?:Alloc|Register|Unregister|Get)|Mem(?!GetInfo|Advise))",
 }
 # The first launch of a kernel that loads it takes so many times the median, and no less than that.
 _LAZY, _LOADS_NS = 10, 50_000

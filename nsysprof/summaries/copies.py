@@ -79,7 +79,8 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     """Make the rows of ``copies.csv`` of ``some`` rows of ``trace.copies``."""
     trace = attribution.trace
     recorded = attribution.recorded or trace  # which has the real launches
-    ops, size = trace.copy_ops[some], np.maximum(trace.copies.size_bytes[some], 0)
+    ops, recorded_size = trace.copy_ops[some], trace.copies.size_bytes[some]
+    size = np.maximum(recorded_size, 0)
     length = trace.ops.end[ops] - trace.ops.start[ops]
     owner, labels = np.append(attribution.owner, -1)[trace.ops.launch[ops]], device_labels(trace)
     once: dict[str, int] = {}  # a name may have two codes: of calls that failed, and of others
@@ -96,13 +97,13 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
         "blocking": Texts(_blocking(recorded, ops, call, source, destination), _BLOCKING),
     }
     first, row = distinct(*(key.codes for key in keys.values()))
-    timed, small = length > 0, size < SMALL
+    timed, small = (length > 0) & (size > 0), (recorded_size >= 0) & (size < SMALL)
     count, timed_count = np.bincount(row), np.bincount(row[timed], minlength=len(first))
     sum_ns, size_bytes, overlapped, small_count, small_bytes = (
         sums(row, values, len(first))
         for values in (length, size, _beside_kernels(trace, ops), small, np.where(small, size, 0))
     )
-    rate = _part(size_bytes * 1e9, sum_ns)
+    rate = np.where(size_bytes > 0, _part(size_bytes * 1e9, sum_ns), np.nan)
     each = np.minimum(size[timed] * 1e9 / length[timed], 1e18).astype(
         np.int64
     )  # a spoiled size may be any number

@@ -115,14 +115,15 @@ class Reader(ABC):
 
     ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. ``endings`` are what the
     names of such files and folders end with; of several with one name before that, the first is to be read;
-    ``annotations`` whose ranges those are that programs make. A subclass
-    decides in `claims` which files are its own.
+    ``annotations`` whose ranges those are that programs make; ``recording`` the command that records them and the GPU.
+    A subclass decides in `claims` which files are its own.
     """
 
     format: str
     recorder = "nsys"
     endings: tuple[str, ...] = ()
     annotations = "NVTX"
+    recording = "nsys profile --trace=cuda,nvtx PROGRAM"
 
     @classmethod
     @abstractmethod

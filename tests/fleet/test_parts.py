@@ -362,6 +362,8 @@ def test_a_folder_a_glob_and_a_list_name_reports_once(
         "rank_2.sqlite",
         "rank_2.nsys-rep",
         "rank_3.nsys-rep",
+        "rank_4.json.gz",
+        "rank_4.json",
         "notes.txt",
         ".hidden.sqlite",
     ):
@@ -374,6 +376,7 @@ def test_a_folder_a_glob_and_a_list_name_reports_once(
         "rank_11.sqlite",
         "rank_2.sqlite",
         "rank_3.nsys-rep",
+        "rank_4.json.gz",
         "rank_10.sqlite",
     ]
     assert not notes

@@ -107,6 +107,8 @@ def test_the_record_beside_a_report_has_its_name(tmp_path: Path) -> None:
     """`run.json` goes with `run.sqlite`."""
     path = write(tmp_path, workload(RUN))
     assert record_beside(tmp_path / "run.sqlite") == path
+    assert record_beside(tmp_path / "run.json.gz") == path
+    assert record_beside(path) is None  # a trace that is not packed has that name itself
 
 
 def test_runs_that_are_none_are_none(tmp_path: Path) -> None:

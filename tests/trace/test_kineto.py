@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import nsysprof
@@ -15,6 +16,7 @@ from nsysprof.errors import NsysprofError
 from tests.kit import plain_kineto
 from tests.kit.command_line import quietly
 from tests.kit.kineto import (
+    GPU,
     PID,
     annotation,
     call,
@@ -308,3 +310,34 @@ def test_commands_read_traces(tmp_path: Path, command: list[str], expected: str)
         document = json.loads((tmp_path / "out" / "analysis.json").read_text())
         assert document["report"]["format"] == "kineto"
         assert document["report"]["recorder"] == "PyTorch profiler"
+
+
+def test_the_only_gpu_is_known_by_whatever_number_ops_have(tmp_path: Path) -> None:
+    """ROCm counts CPUs among the devices of GPU ops; where several GPUs are listed, none is guessed."""
+    work = [call("hipLaunchKernel", 10, 15, 1), gpu_op("kernel", "k", 20, 30, 1, device=2)]
+    for gpus, known in ([GPU], 0), ([GPU, {**GPU, "id": 1}], None):
+        trace = read(write_trace(tmp_path / "t.json", work, deviceProperties=gpus)).trace
+        assert [device.gpu for device in trace.devices] == [known]
+
+
+def test_copies_without_a_size_have_no_rate(tmp_path: Path) -> None:
+    """ROCm records no bytes: they count as 0 with a warning, and are not small; HIP's calls are known as CUDA's are."""
+    events = [
+        *[call("hipMemcpyWithStream", 10, 40, 1), call("hipExtModuleLaunchKernel", 50, 55, 2)],
+        gpu_op("gpu_memcpy", "Memcpy HtoD (Host -> Device)", 20, 30, 1),
+        gpu_op("kernel", "Cijk_Alik_Bljk_BBS_BH_MT64x64x64", 60, 80, 2),
+    ]
+    result = quietly(
+        "analyze", write_trace(tmp_path / "t.json", events), "-o", tmp_path / "out", "--no-charts"
+    )
+    assert "size is not recorded, and counts as 0 B: 1" in " ".join(result.out.split())
+    copies, calls, kernels = (
+        pd.read_csv(tmp_path / "out" / f"{each}.csv") for each in ("copies", "calls", "kernels")
+    )
+    assert copies[["size_bytes", "small_count"]].to_numpy().tolist() == [[0, 0]]
+    assert copies[["bytes_per_s", "median_bytes_per_s"]].isna().to_numpy().all()
+    assert dict(zip(calls["call"], calls["what"], strict=True)) == {
+        "hipMemcpyWithStream": "copy",
+        "hipExtModuleLaunchKernel": "launch",
+    }
+    assert "gemm" in set(kernels["family"])

@@ -208,6 +208,9 @@ def _streams(
     where: list[Any] = list(events.places)
     keys = [(one, *where[at]) for one, at in (divmod(each, max(len(where), 1)) for each in used.tolist())]
     devices = sorted({key[:2] for key in keys})
+    numbers = {device for _, device in devices}
+    if len(gpus) == len(numbers) == 1:  # ROCm counts CPUs among the devices of ops, and not among the GPUs
+        gpus = dict.fromkeys(numbers, *gpus.values())
     ordered = sorted(keys)
     rank = np.array([ordered.index(key) for key in keys], np.int32)
     streams = [
@@ -323,6 +326,9 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
     if others:
         listed = join_words([f"{category} ({count:,})" for category, count in sorted(others.items())])
         yield f"events of categories that are not read: {listed}"
+    unsized = int(((events.gpu["kind"] != KERNEL) & (events.gpu["size"] < 0)).sum())
+    if unsized:
+        yield f"copies and memsets whose size is not recorded, and counts as 0 B: {unsized:,}"
     if not len(events.gpu["kind"]):
         yield _why_no_work(events, calls)
     elif not launches:

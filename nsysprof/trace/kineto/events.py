@@ -97,8 +97,7 @@ class Events:
 
     ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places``, the pairs of device and stream
     (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, -1
-    where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph; ``group`` code of
-    ``groups``, the collective's name, elements, group and ranks, 0 for none.
+    where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph.
 
     ``memory``: ``thread``, ``time``, ``device``, ``address``, ``change``, ``reserved``. ``links``: ``begins``, ``id``,
     ``thread``, ``time``. ``syncs`` are the arguments of `cuda_sync` events that let a stream wait, with their times.
@@ -108,7 +107,6 @@ class Events:
     names: Codes = field(default_factory=Codes)
     threads: Codes = field(default_factory=Codes)
     places: Codes = field(default_factory=Codes)
-    groups: Codes = field(default_factory=lambda: Codes({(): 0}))
     host: dict[str, NDArray[Any]] = field(default_factory=dict)
     gpu: dict[str, NDArray[Any]] = field(default_factory=dict)
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -128,7 +126,7 @@ def read_events(text: TraceText) -> Events:
     out = Events()
     host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
     numbers = ("start", "end", "correlation", "size", "grid", "block", "registers")
-    gpu = Columns(kind="u1", name="i4", place="i4", **dict.fromkeys(numbers, "i8"), node="?", group="i4")
+    gpu = Columns(kind="u1", name="i4", place="i4", **dict.fromkeys(numbers, "i8"), node="?")
     memory = Columns(
         **dict.fromkeys(("thread", "time", "device"), "i8"), address="i8", change="i8", reserved="i8"
     )
@@ -261,14 +259,11 @@ def _add_gpu(out: Events, gpu: Columns, event: Event, kind: int) -> None:
         whole(event.pid if its.device is None else its.device, 0),
         whole(event.tid if its.stream is None else its.stream, -1),
     )
-    group = 0
-    if its.collective is not None:
-        group = out.groups[str(its.collective), whole(its.elements), str(its.group), str(its.ranks)]
     gpu.add(
         (
             *(kind, out.names[event.name], out.places[device, stream], *times),
             *(whole(its.correlation), whole(its.size), _dimensions(its.grid), _dimensions(its.block)),
-            *(whole(its.registers), whole(its.graph_node, 0) > 0, group),
+            *(whole(its.registers), whole(its.graph_node, 0) > 0),
         )
     )
 

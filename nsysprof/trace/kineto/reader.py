@@ -54,8 +54,9 @@ class KinetoReader(Reader):
     """Reads Chrome JSON that ``torch.profiler`` wrote, plain or compressed by gzip."""
 
     format, recorder = "kineto", "PyTorch profiler"
-    endings = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz")
+    endings = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz", ".json.gz")
     annotations = "PyTorch"
+    recording = "nsysprof capture --profiler torch -- PROGRAM"
 
     def __init__(self, text: TraceText, events: Events, threads: Threads) -> None:
         self.text, self.events, self.threads = text, events, threads

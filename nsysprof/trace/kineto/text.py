@@ -46,7 +46,6 @@ class Arguments(msgspec.Struct, gc=False):
     device: Any = None
     stream: Any = None
     size: Any = msgspec.field(name="bytes", default=None)
-    kind: Any = None
     grid: Any = None
     block: Any = None
     registers: Any = msgspec.field(name="registers per thread", default=None)
@@ -61,10 +60,6 @@ class Arguments(msgspec.Struct, gc=False):
     reserved: Any = msgspec.field(name="Total Reserved", default=None)
     device_id: Any = msgspec.field(name="Device Id", default=None)
     device_type: Any = msgspec.field(name="Device Type", default=None)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    elements: Any = msgspec.field(name="In msg nelems", default=None)
-    group: Any = msgspec.field(name="Process Group Name", default=None)
-    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
     name: Any = None
 
 
@@ -93,14 +88,13 @@ class TraceText:
     """The text of a trace: go through `events` once, then the rest is known.
 
     ``beside`` holds what stands beside the events, name and JSON; ``found`` whether there was a list of events at all,
-    ``listed`` whether it was the whole document; ``broken`` counts events that could not be read, ``mended`` those
-    of which some fields could not; ``cut`` says why the text ended early, empty where it did not.
+    ``broken`` counts events that could not be read, ``mended`` those of which some fields could not; ``cut`` says why
+    the text ended early, empty where it did not.
     """
 
     path: Path
     beside: dict[str, bytes] = field(default_factory=dict)
     found: bool = False
-    listed: bool = False
     broken: int = 0
     mended: int = 0
     cut: str = ""
@@ -115,7 +109,7 @@ class TraceText:
         """Yield all events, some thousand at a time, in the order of the file."""
         try:
             if self._next() == b"[":
-                self.found = self.listed = True
+                self.found = True
                 self._at += 1
                 yield from self._list()
             else:
