@@ -20,7 +20,7 @@ from nsysprof.attribution.range_work import index_work
 from nsysprof.core.text import join_first, one_line, plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.forecast.questions import AbstainError, Changes, matching, read_factor, read_time
+from nsysprof.forecast.questions import MAX_NS, AbstainError, Changes, matching, read_factor, read_time
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
@@ -223,7 +223,7 @@ def _swap(program: Program, text: str) -> Step:
 
 def _table(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_csv(path)
+        table = pd.read_csv(path)
     except OSError as error:
         raise NsysprofError(
             f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv"
@@ -232,6 +232,10 @@ def _table(path: Path) -> pd.DataFrame:
         raise NsysprofError(
             f"{path}: no table with a head and rows", "name a kernels.csv or results.csv"
         ) from None
+    if "median_ns" in table:  # what is no time counts as missing
+        ns = pd.to_numeric(table["median_ns"], errors="coerce")
+        table["median_ns"] = ns.where(ns.between(0, MAX_NS))
+    return table
 
 
 def _times_by_name(program: Program, path: Path) -> dict[int, int]:

@@ -141,9 +141,10 @@ def forecast(
     facts = read_facts(attribution, kinds, merge_names)
     windows, paths, chosen = choose_windows(attribution, select, merge_names)
     if not len(windows):
-        raise NsysprofError(
-            f"nothing in {select or 'this report'} runs on a GPU", "nsysprof analyze shows what does"
+        some = (
+            "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
         )
+        raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
     answer = cache(lambda: account_for(attribution, windows, paths, kinds, merge_names=merge_names))
     program = Program(attribution, facts, merge_names, answer)
     steps = steps_of(program, wanted)

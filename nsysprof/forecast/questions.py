@@ -15,6 +15,7 @@ from nsysprof.errors import NsysprofError
 # below, as parts of the outcome, and how many. Nothing is in here that analysis/forecasts has not measured.
 PUBLISHED: dict[str, tuple[float, float, float, int]] = {}
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+MAX_NS = 3600 * 10**9  # longer times would not add up in 64 bits
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)")
 
 
@@ -75,7 +76,10 @@ def read_time(text: str, option: str, example: str) -> tuple[str, int]:
         raise NsysprofError(
             f"--{option} {text!r}: {value!r} is no time", f"--{option} '{example}' (ns, us, ms or s)"
         )
-    return name, round(float(match[1]) * _UNITS[match[2]])
+    ns = float(match[1]) * _UNITS[match[2]]
+    if ns > MAX_NS:
+        raise NsysprofError(f"--{option} {text!r}: that is more than an hour", f"--{option} '{example}'")
+    return name, round(ns)
 
 
 def read_factor(text: str) -> tuple[str, float]:

@@ -184,6 +184,7 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
         ({"scale": ["k"]}, "lacks a name or a value"),
         ({"set": ["*gemm*=5 lightyears"]}, "is no time"),
         ({"scale": ["*gemm*=fast"]}, "is no factor"),
+        ({"delay": ["iter*=99999999999999s"]}, "more than an hour"),
         ({"graph": ["nowhere"]}, "no range of"),
         ({"swap": ["nothing.csv"]}, "nothing.csv: cannot read it"),
         ({"swap": ["forward=nothing.csv"]}, "does not say which row"),
@@ -230,6 +231,12 @@ def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path)
     """Kernels by name; or one kernel of a row in place of all that a range runs."""
     table = tmp_path / "kernels.csv"
     table.write_text("kernel,median_ns\nnothing,5\n")
+    with pytest.raises(nsysprof.NsysprofError, match="no kernel of"):
+        ask(BLOCK, STEPS, swap=[str(table)])
+    table.write_text("kernel,median_ns\nx,inf\ny,fast\nz,-5\nv,1e30\n")
+    for row in "xyzv":
+        with pytest.raises(nsysprof.NsysprofError, match="0 rows of"):
+            ask(BLOCK, STEPS, swap=[f"forward={table}:{row}"])
     with pytest.raises(nsysprof.NsysprofError, match="no kernel of"):
         ask(BLOCK, STEPS, swap=[str(table)])
     results = TRACES.parent / "analysis/baseline/results.csv"
