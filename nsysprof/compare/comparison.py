@@ -206,6 +206,12 @@ def compare(
     matched, beyond = largest_pairs(matched, reports)
     pairs, without_work = select_pairs(reports, matched, per, wanted)
     if not pairs:
+        for each in reports:
+            if each.trace.no_work:
+                raise NsysprofError(
+                    f"{each.path}: nothing to compare: {each.trace.no_work}",
+                    f"record GPU work: {each.report.reader.recording}",
+                )
         raise NsysprofError(
             without_work[0], f"nsysprof analyze {reports[0].path} --no-charts shows what launched GPU work"
         )

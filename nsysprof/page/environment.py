@@ -74,8 +74,9 @@ def _record(path: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, list[t
     for name, heading in (("gpu_state", "Clocks and power"), ("overhead", "Overhead of profiling")):
         part = record.get(name)
         if isinstance(part, dict):
-            simple = {key: value for key, value in part.items() if key != "ranges"}
-            yield heading, [*_flat(simple, "")]
+            facts = [*_flat({key: value for key, value in part.items() if key != "ranges"}, "")]
+            if facts:  # machines without a GPU have no clocks
+                yield heading, facts
 
 
 def _flat(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
@@ -88,7 +89,7 @@ def _flat(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
             for number, each in enumerate(value):
                 which = f"[{number}]" if len(value) > 1 else ""
                 yield from _flat(each, f"{before}{name}{which}.")
-        elif value is not None and value != "":
+        elif value not in (None, "", []):
             yield (
                 visible(label),
                 one_line(", ".join(map(str, value)) if isinstance(value, list) else str(value), _LONG),

@@ -442,7 +442,7 @@ def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: 
     assert first.startswith(
         "nsysprof: no range of report.sqlite matches 'RUN::maths::S8'; near it: 'RUN::math::S8',"
     )
-    assert hint == "  hint: nsysprof analyze report.sqlite --no-charts"
+    assert hint == "  hint: nsysprof ranges report.sqlite"
     assert not (tmp_path / "report.compare").exists()
 
 

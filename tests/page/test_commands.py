@@ -9,10 +9,14 @@ from shutil import copyfile
 
 import pytest
 
+from nsysprof.formats.run_record import RUN_SCHEMA
+from nsysprof.page.environment import report_facts
+from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
 from tests.kit.html_page import parse
+from tests.kit.kineto import annotation, write_trace
 
 COMMANDS = {
     "analyze": ["analyze", "{report}"],
@@ -102,3 +106,14 @@ def test_the_page_shows_the_record_that_was_used(nsysprof: Run, tmp_path: Path) 
         page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
         text = page.one("section", id="environment").text
         assert re.findall("hash-([a-z]+)", text) == shown
+
+
+def test_facts_that_a_machine_without_a_gpu_lacks_are_not_listed(tmp_path: Path) -> None:
+    """A trace of torch.profiler has the record of its name, of which empty parts are left out."""
+    path = write_trace(tmp_path / "run.json.gz", [annotation("step", 0, 90)], deviceProperties=[])
+    empty = {"gpu_state": {"before": [], "after": []}, "environment": {"gpus": [], "cpu": "EPYC"}}
+    (tmp_path / "run.json").write_text(json.dumps({"schema": RUN_SCHEMA, "name": "run", **empty}))
+    with open_report(path) as report:
+        groups = dict(report_facts(report, "follow"))
+    assert list(groups) == ["Report", "Run record", "Environment"]
+    assert groups["Environment"] == [("cpu", "EPYC")]

@@ -341,3 +341,16 @@ def test_copies_without_a_size_have_no_rate(tmp_path: Path) -> None:
         "hipExtModuleLaunchKernel": "launch",
     }
     assert "gemm" in set(kernels["family"])
+
+
+@pytest.mark.parametrize("command", [["compare"], ["fleet", "--workers", "1"], ["check", "--init"]])
+def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_for(
+    tmp_path: Path, command: list[str]
+) -> None:
+    """And a command is named that records what lacks."""
+    paths = [write_trace(tmp_path / f"{name}.json.gz", [annotation("step", 0, 90)]) for name in "ab"]
+    done = quietly(command[0], *(paths[:1] if "--init" in command else paths), *command[1:])
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 2
+    assert "nothing to" in done.err
+    assert done.err.endswith("nsysprof capture --profiler torch -- PROGRAM\n")
