@@ -90,7 +90,7 @@ def _command(panel: str, run: Any, question: str, *examples: str, **more: Any) -
 _ANY_PROGRAM = {"context_settings": {"allow_interspersed_args": False}}
 RECORD, READ, COMPARE, GUARD, SHARE = "Record", "Read", "Compare", "Guard", "Share"
 _command(
-    RECORD, capture, "Run a program under nsys, and leave a report.",
+    RECORD, capture, "Run a program under nsys or PyTorch's profiler, and leave a report.",
     "capture -o run -- python train.py", "capture --profiler torch --modules -o run -- python train.py",
     "capture --backend math --backend flash --seq 1024 --seq 4096",
     **_ANY_PROGRAM,

@@ -58,9 +58,11 @@ def _announce(what: str) -> None:
 def _finding(check: Check) -> str:
     """Show a finding as a line of [ok], [warn] or [missing], and below it the fix where there is one."""
     from nsysprof.core.text import visible
+    from nsysprof.results.table import wrap
 
-    line = f"{f'[{check.state}]':<{_MARK}} {visible(f'{check.name}: {check.found}')}"
-    return f"{line}\n{'':<{_MARK}}   fix: {visible(check.fix)}" if check.fix else line
+    mark, inner = f"{f'[{check.state}]':<{_MARK}} ", " " * (_MARK + 3)
+    line = wrap(visible(f"{check.name}: {check.found}"), mark, inner)
+    return f"{line}\n{wrap(visible(check.fix), f'{inner}fix: ', f'{inner}  ')}" if check.fix else line
 
 
 def _verdict(checks: Sequence[Check], works: bool) -> str:

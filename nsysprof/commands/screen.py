@@ -11,13 +11,13 @@ from typing import Any
 
 # What stands out in text: the head above a ruler, rulers, commands to type, warnings, and what helps.
 _STYLES = (
-    (r"(?m)^(?=.*\S)[^\n]*(?=\n-+(?:  -+)*$)", "bold"),
+    (r"(?m)^(?=.*\S)[^\n]*(?=\n-+(?:  -+)*$(?!\ntotal ))", "bold"),  # the ruler above a total has no head
     (r"(?m)^-+(?:  -+)*$", "dim"),
     (r"(?m)^ *\$ .*$|(?<=: )nsysprof [a-z].*$", "cyan"),
     (r"(?m)^ +(?:nsys )?warning|^warning|\[warn\]", "yellow"),
     (r"\[missing\]|\bnsys error\b", "red"),
     (r"\[ok\]", "green"),
-    (r"(?m)^ *→ .*$", "green"),
+    (r"(?m)^( *)→ .*(?:\n\1  \S.*)*$", "green"),
 )
 _DARK = 3 * 128  # of the three parts of a colour together: white can be read on it
 

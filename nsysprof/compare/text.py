@@ -163,6 +163,7 @@ def clock_table(difference: Difference) -> TextTable:
         rows,
         "lrrrrl",
         f"median call ± half the IQR{few}; span: from its first GPU op to that of the next call",
+        spare=["95 % interval"],
     )
 
 

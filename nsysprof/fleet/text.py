@@ -32,6 +32,7 @@ _RANK_COLUMNS = (
     Column("copies_share", "of the time of the iterations", "copies"),
     Column("idle_share", "of the time of the iterations", "idle"),
 )
+_SPARE = ("copies", "idle", "compute", "span each")  # who waits for whom is more than these
 _SPREAD_COLUMNS = (
     Column("path", "path of the range", "range", lambda path: one_line(path, _NAME_WIDTH)),
     Column("iterations", "how many there are", None, "{:,}".format),
@@ -57,9 +58,8 @@ def fleet_text(fleet: Fleet, top: int = 16) -> str:
 
 def _head(fleet: Fleet) -> Iterator[str]:
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
-    yield (
-        f"{plural(ranks, 'rank')} in {plural(reports, 'report')}; numbered by {fleet.source}; {fleet.clock}"
-    )
+    counts = f"{plural(ranks, 'rank')} in {plural(reports, 'report')}"
+    yield wrap(f"{counts}; numbered by {fleet.source}; {fleet.clock}", "", "  ")
     for failure in fleet.failures[:_MAX_FAILURES]:
         yield f"  unreadable  {describe_failure(failure, 80, 160)}"
     if len(fleet.failures) > _MAX_FAILURES:
@@ -130,7 +130,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
             Column("waiting_share", "of the time in collectives", "waiting"),
             Column("caused_ns", "", "awaited", lambda ns: format_share(ns / caused) if caused else ""),
         ]
-    return show_columns(columns, rows, note=" ".join(notes))
+    return show_columns(columns, rows, note=" ".join(notes), spare=_SPARE)
 
 
 def rank_mark(row: Mapping[Hashable, Any]) -> str:

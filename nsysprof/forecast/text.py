@@ -6,7 +6,7 @@ from nsysprof.core.text import drop_repeats, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
-from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table
+from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
 
 _NAME = 80
 _LITTLE = 0.001  # of a step: of less no cause is named
@@ -96,7 +96,8 @@ def forecast_text(answer: Forecast, *, markdown: bool = False) -> str:
         return "\n".join([*out, *(f"- {escape_markdown(each)}" for each in (*facts, *warnings))]) + "\n"
     return (
         "\n".join(
-            [visible(sentence), "", *lines, "", *(visible(f"  {each}") for each in (*facts, *warnings))]
+            [wrap(visible(sentence), "", "  "), "", *lines, ""]
+            + [wrap(visible(each), "  ", "    ") for each in (*facts, *warnings)]
         )
         + "\n"
     )

@@ -112,6 +112,7 @@ def show_columns(
     note: str = "",
     last_apart: bool = False,
     missing: str = "",
+    spare: Sequence[str] = (),
 ) -> TextTable:
     """Columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and pages.
 
@@ -131,6 +132,7 @@ def show_columns(
         note,
         last_apart,
         [[value if isinstance(value, int | float) else None for value in row] for row in values],
+        spare,
     )
 
 
@@ -191,8 +193,10 @@ class TextTable:
         if markdown:
             note = ["", escape_markdown(self.note)] if self.note else []
             return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
-        table = text_table(*self.fit(width or screen_width()), last_apart=self.last_apart)
-        return [table, *([wrap(self.note, "", "", width)] if self.note else [])]
+        head, rows, align = self.fit(width or screen_width())
+        note = _note_without(self.note, [name for name in self.head if name not in head])
+        table = text_table(head, rows, align, last_apart=self.last_apart)
+        return [table, *([wrap(note, "", "", width)] if note else [])]
 
     def fit(self, width: int, least: int = _MIN_NAME_WIDTH) -> tuple[list[str], list[list[str]], str]:
         """Head, rows and alignment of what fits the width: columns are left out, then names in the first shortened.
@@ -341,6 +345,14 @@ def without_empty(
     shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
     picked = [[row[place] for place in shown] for row in (head, *rows)]
     return picked[0], picked[1:], "".join(align[place] for place in shown)
+
+
+def _note_without(note: str, left_out: Iterable[str]) -> str:
+    """Leave out of a note what explains columns that are not shown: `name: …` up to the next `;` or full stop."""
+    for name in filter(None, left_out):
+        meaning = rf"(^|[.;] ){re.escape(name)}: .*?(; |\. |\.?$)"
+        note = re.sub(meaning, lambda found: found[1] if found[2] == "; " else ". " if found[1] else "", note)
+    return note.rstrip()
 
 
 def _stripped(name: str, most: int) -> str:

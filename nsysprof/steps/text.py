@@ -35,6 +35,7 @@ def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
     if markdown:
         lines[0] = escape_markdown(lines[0])
         return "".join(f"{line}\n" for line in lines)
+    lines[0] = wrap(visible(lines[0]), "", "  ")
     return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
 
 

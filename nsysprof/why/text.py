@@ -27,8 +27,10 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
     """The answer for a terminal, or as Markdown; ``top`` rows below each part of a window. Ends with a newline."""
     lines = [_head(answer)]
     if answer.lacks:
-        lines.append(f"  not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known")
-    lines += [f"  warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)]
+        lacks = f"not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known"
+        lines.append(wrap(lacks, "  ", "    "))
+    warnings = (one_line(text, 400) for text in drop_repeats(answer.warnings))
+    lines += [wrap(f"warning  {text}", "  ", "           ") for text in warnings]
     paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:
@@ -55,6 +57,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
     if markdown:
         lines[0] = escape_markdown(lines[0])
         return "".join(f"{line}\n" for line in lines)
+    lines[0] = wrap(visible(lines[0]), "", "  ")
     return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
 
 

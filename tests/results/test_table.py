@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,16 @@ def test_columns_go_where_there_is_no_room() -> None:
     assert [row[0] for row in cut] == ["a name of …tters", "  inner"]
     for width in (24, 30, 40, 60, 110):
         assert max(map(len, table.lines(width=width)[0].split("\n"))) <= max(width, 25)
+
+
+def test_a_note_explains_shown_columns_alone() -> None:
+    """What a note says of a column that went for lack of room goes with it; sentences about anything else stay."""
+    note = "Shares are of all. one: the first; two: the second, with half: or less. A mark."
+    table = TextTable(["name", "one", "two"], [["n" * 20, "1", "2"]], "lrr", note)
+    assert " ".join(table.lines(width=40)[1].split()) == note
+    assert " ".join(table.lines(width=25)[1].split()) == "Shares are of all. one: the first. A mark."
+    table = replace(table, spare=["one"], note="one: the first; two: the second")
+    assert table.lines(width=25)[1] == "two: the second"
 
 
 def test_markdown_shows_cells_as_they_are() -> None:
