@@ -31,5 +31,6 @@ def test_a_head_is_bold_and_the_row_above_a_total_is_not(
     lines = capsys.readouterr().out.split("\n")
     assert [line.startswith(bold) for line in lines[:5]] == [True, False, False, False, False]
     hint = "\n".join(lines[6:8])
-    assert hint.startswith(f"{green}   → start") and hint.endswith("smaller buckets\x1b[0m")
+    assert hint.startswith(f"{green}   → start")
+    assert hint.endswith("smaller buckets\x1b[0m")
     assert lines[8].startswith(cyan)
