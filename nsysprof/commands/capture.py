@@ -177,7 +177,7 @@ def capture(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a workload, or any program, under nsys or PyTorch's profiler; leave a report and a record of how it was made."""
+    """Run a workload, or any program, under nsys or PyTorch's profiler; leave a report and its record."""
     from nsysprof.capture.compose import nsys_command
     from nsysprof.capture.outputs import making, outputs_of
     from nsysprof.capture.session import capture_program, resume_capture
