@@ -194,9 +194,9 @@ class TextTable:
             note = ["", escape_markdown(self.note)] if self.note else []
             return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
         head, rows, align = self.fit(width or screen_width())
-        note = _note_without(self.note, [name for name in self.head if name not in head])
+        left = _note_without(self.note, [name for name in self.head if name not in head])
         table = text_table(head, rows, align, last_apart=self.last_apart)
-        return [table, *([wrap(note, "", "", width)] if note else [])]
+        return [table, *([wrap(left, "", "", width)] if left else [])]
 
     def fit(self, width: int, least: int = _MIN_NAME_WIDTH) -> tuple[list[str], list[list[str]], str]:
         """Head, rows and alignment of what fits the width: columns are left out, then names in the first shortened.
