@@ -70,7 +70,18 @@ DOCUMENT = [
     "ranges",
     "kernels",
 ]
-TEXTS = {"path", "merged_path", "kind", "domain", "kernel", "family", "math_unit", "cause", "captured_path"}
+TEXTS = {
+    "path",
+    "merged_path",
+    "kind",
+    "domain",
+    "kernel",
+    "family",
+    "math_unit",
+    "cause",
+    "captured_path",
+    "forward_path",
+}
 
 ODD_NAMES = [
     'quote " and ""two""',

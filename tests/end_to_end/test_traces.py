@@ -30,7 +30,12 @@ from tests.kit.reports import BLOCK, TRACES, TWO, attributed, broken_down
 README = (TRACES / "README.md").read_text(encoding="utf-8")
 NAMES = ("run", "block", "two-processes")
 every = pytest.mark.parametrize("name", NAMES)
-UNRECORDED = {"memory.csv", "unified.csv", "unified_kernels.csv"}  # of which these reports hold nothing
+UNRECORDED = {
+    "backward.csv",
+    "memory.csv",
+    "unified.csv",
+    "unified_kernels.csv",
+}  # of which these reports hold nothing
 FILES = ["analysis.json", "instances.csv", "kernels.csv", "ranges.csv", *(set(SUMMARY_FILES) - UNRECORDED)]
 CHARTS = ["kernel_breakdown.png", "kernel_counts.png", "timeline.png"]
 DESTROYED = "NVTX function nvtxDomainDestroy was called with wrong domain ID argument."
@@ -262,7 +267,8 @@ def test_analyze_from_end_to_end(
     assert re.fullmatch(rf"\nWritten to {name}\.analysis/: [^\n]*\n", done.err)
     warnings, totals, ledger = SAID[name]
     printed = done.out.split("\n\n")
-    assert re.findall(r"^  ((?:nsys )?warning.*)$", printed[0], re.M) == warnings
+    unwrapped = re.sub(r"\n {4,}", " ", printed[0])
+    assert re.findall(r"^  ((?:nsys )?warning.*)$", unwrapped, re.M) == warnings
     assert printed[1].startswith(totals)
     [rows] = [block.splitlines()[2:] for block in printed if block.startswith("launched from")]
     assert [" ".join(line.split()) for line in rows] == ledger

@@ -235,7 +235,7 @@ def test_no_permission_is_its_own_error(tmp_path: Path, monkeypatch: pytest.Monk
         (b"\x7fELF\x02\x01", "ELF program", "nsys profile"),
         (b"NVR\0rest", "Nsight Compute report", "Nsight Systems"),
         (bytes(257).replace(b"\0", b"a") + b"ustar\0", "tar archive", "tar xf"),
-        (b'"traceEvents"', "JSON text, beginning '\"traceEvents\"'", "reads .sqlite"),
+        (b'"traceEvents"', "text, beginning '\"traceEvents\"'", "reads .sqlite"),
         (b"<!DOCTYPE html>", "XML or HTML text", "reads .sqlite"),
         ("Grüße\n".encode() * 800, "text, beginning 'Grüße'", "reads .sqlite"),
         (

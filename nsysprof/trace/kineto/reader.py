@@ -63,7 +63,9 @@ class KinetoReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Files that begin like JSON, also if compressed."""
+        """Files that begin like JSON, also if compressed; nothing is read from a pipe, which may never end."""
+        if not path.is_file():
+            return False
         try:
             with path.open("rb") as file:
                 head = file.read(_HEAD)
