@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -16,17 +19,34 @@ from nsysprof.bench.lines import (
     plan_speedup,
     plan_throughput,
 )
+from nsysprof.bench.pairs import AUTO
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_rates
-from nsysprof.bench.titles import chart_subtitle, roofline_title, violin_title
-from nsysprof.bench.words import of_main_dtype, tflops_text
+from nsysprof.bench.titles import chart_subtitle, roofline_title, selection_title, violin_title
+from nsysprof.bench.words import of_main_dtype, picked_words, speedup_cell, tflops_text
 from nsysprof.charts.chart import Chart
-from nsysprof.charts.marks import Ceiling, Heading, Line, Message, Roofs, Violin, ViolinPanel, Violins
-from nsysprof.core.units import format_bandwidth, format_ns, format_share
+from nsysprof.charts.marks import (
+    Bars,
+    Ceiling,
+    Column,
+    Heading,
+    Heat,
+    Line,
+    Message,
+    Roofs,
+    Violin,
+    ViolinPanel,
+    Violins,
+)
+from nsysprof.charts.palette import LESS, MORE
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_bandwidth, format_ns, format_ratio, format_share
 from nsysprof.formats.samples import BenchPoint
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
 MAX_VIOLIN_PANELS = 3
 MIN_REACH, MAX_REACH = 0.01, 0.25  # of the axis of violins, as a share of the median
+DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
 # ---- roofline.png: FLOP/s over FLOP per byte, below what memory and arithmetic can do at most
@@ -179,6 +199,79 @@ def _violin(point: BenchPoint, colour: str) -> Violin:
     return Violin(point.backend, colour, values / median - 1, point.samples("aa") / median - 1, texts)
 
 
+# ---- selection.png: what PyTorch picks at each shape, and what that costs against each backend asked for by name
+
+
+def plan_selection(results: BenchResults) -> Bars:
+    """A row per shape that `auto` was measured at, a cell per other backend: how fast it is beside `auto`.
+
+    Without launches where that is known of every shape. Cells are coloured as far as their verdicts go.
+    """
+    auto = _selections(results)
+    kind = "graph" if auto["graph_best"].notna().all() else "eager"
+    prefix = "graph_" if kind == "graph" else ""
+    shapes = auto["configuration"].tolist()
+    named = [name for name in results.backends if name != AUTO]
+    pairs = [[results.speedup(shape, AUTO, name, kind) for name in named] for shape in shapes]
+    picks = [picked_words(results, shape) for shape in shapes]
+    heat = Heat(
+        share=1,
+        names=[[one_line(name, 18)] for name in named],
+        values=np.array([[_shade(pair) for pair in row] for row in pairs]),
+        texts=[
+            [_selection_texts(pair, picked=name == pick) for name, pair in zip(named, row, strict=True)]
+            for row, pick in zip(pairs, picks, strict=True)
+        ],
+        colours=(MORE, LESS),
+        scale=(f"{1 / DARKEST_SPEEDUP:g}x or less", "as auto", f"{DARKEST_SPEEDUP:g}x as fast or more"),
+    )
+    notes = [
+        "numbers: speed-up over auto",
+        "(1.01x): no clear change; 1.3x ?: too few samples",
+        "white: not measured",
+    ]
+    if kind == "graph":
+        notes.insert(0, "without launches, from CUDA graphs")
+    return Bars(
+        heading=Heading(selection_title(results, auto, prefix), chart_subtitle(results), notes=notes),
+        labels=[one_line(results.labels[shape], 44) or shape for shape in shapes],
+        rest=None,
+        panels=[heat],
+        columns=[
+            Column("auto picks", [one_line(pick, 18) for pick in picks]),
+            Column("and takes", [format_ns(value) for value in auto[f"{prefix}median_ns"]]),
+            Column("which costs", [_cost(row, prefix) for row in auto.to_dict("records")]),
+        ],
+        row=min(0.42, max(0.2, 6.6 / len(shapes))),
+    )
+
+
+def _selections(results: BenchResults) -> pd.DataFrame:
+    """The shapes at which `auto` can be compared with others."""
+    return results.auto[results.auto["best"].notna()]
+
+
+def _shade(pair: dict[str, Any] | None) -> float:
+    """From -1, much slower than `auto`, to 1; 0 where no difference is clear, nan where nothing was compared."""
+    if pair is None:
+        return math.nan
+    if pair["verdict"] not in (FASTER, SLOWER):
+        return 0.0
+    return float(np.clip(math.log(pair["speedup"]) / math.log(DARKEST_SPEEDUP), -1, 1))
+
+
+def _selection_texts(pair: dict[str, Any] | None, *, picked: bool) -> tuple[str, ...]:
+    short = speedup_cell(pair, lambda each: format_ratio(each["speedup"]), ("(", ")"))
+    return (f"picked {short}", "picked", short) if picked else (short,)
+
+
+def _cost(row: dict[Any, Any], prefix: str) -> str:
+    """How much longer `auto` takes than the fastest of the others: `+32 %`, as far as the verdict goes."""
+    words = {NO_CLEAR_CHANGE: "nothing clear", TOO_FEW_SAMPLES: "not told", SLOWER: "nothing"}
+    verdict = row[f"{prefix}verdict"]
+    return f"+{format_share(row[f'{prefix}speedup'] - 1)}" if verdict == FASTER else words.get(verdict, "")
+
+
 # In the order in which a report shows them.
 BENCH_CHARTS: tuple[Chart[BenchResults], ...] = (
     Chart("latency.png", "latency", plan_latency),
@@ -188,3 +281,9 @@ BENCH_CHARTS: tuple[Chart[BenchResults], ...] = (
     Chart("roofline.png", "roofline", plan_roofline),
     Chart("samples.png", "samples", plan_violins),
 )
+SELECTION = Chart("selection.png", "what PyTorch picks by itself", plan_selection)
+
+
+def bench_charts(results: BenchResults) -> tuple[Chart[BenchResults], ...]:
+    """The charts that have something to show: what PyTorch picks only where that was measured at several shapes."""
+    return (*BENCH_CHARTS, SELECTION) if len(_selections(results)) > 1 else BENCH_CHARTS

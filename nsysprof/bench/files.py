@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from nsysprof import __version__
-from nsysprof.bench.charts import BENCH_CHARTS
+from nsysprof.bench.charts import BENCH_CHARTS, SELECTION, bench_charts
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.tables import TABLES
@@ -30,7 +30,7 @@ BENCH_FILES = (
     "samples.json",
     *(f"{name}.csv" for name in BENCH_TABLES),
     "report.md",
-    *files_of(BENCH_CHARTS),
+    *files_of((*BENCH_CHARTS, SELECTION)),
 )
 RESULTS_SCHEMA = "nsysprof-bench-results/1"
 _OTHER_FILE = "--db FILE, a new one or one of nsysprof bench"
@@ -68,7 +68,7 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
 def write_bench_results(results: BenchResults, folder: Path, *, charts: bool, progress: Progress) -> None:
     """Write tables, charts and report into an existing folder."""
     write_bench_tables(results, folder)
-    drawn = BENCH_CHARTS if charts else ()
+    drawn = bench_charts(results) if charts else ()
     if drawn:
         progress("drawing charts", 0)
         save_charts(drawn, results, folder)

@@ -25,7 +25,7 @@ from nsysprof.bench.words import (
 )
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import FASTER, SLOWER, word_by_verdict
+from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
 
 _NOTHING, _NONE = "Nothing was measured", "none"
 
@@ -154,6 +154,23 @@ def violin_title(results: BenchResults) -> str:
         return spread
     none = "none of" if results.aa_different == 0 else f"{results.aa_different} of"
     return f"{spread}; compared with itself, {none} {results.aa_compared} differs"
+
+
+def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
+    """At how many shapes of ``auto`` another backend beats what PyTorch picks, and by how much at worst."""
+    verdicts = auto[f"{prefix}verdict"]
+    behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
+    few = f"; too few samples to tell at {unsure}" if unsure else ""
+    if unsure == len(auto):
+        return f"What PyTorch picks is compared at {unsure} shapes, in too few samples to tell what it costs"
+    if behind.empty:
+        told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
+        return f"Nothing is clearly faster than what PyTorch picks at {told} shapes{few}"
+    worst = largest(behind, f"{prefix}speedup")
+    best, times = worst[f"{prefix}best"], format_ratio(worst[f"{prefix}speedup"])
+    where = results.labels[worst["configuration"]]
+    count = f"{len(behind)} of {len(auto)} shapes"
+    return f"What PyTorch picks is not the fastest at {count}: {best} is {times} as fast at {where}{few}"
 
 
 # ---- words

@@ -194,7 +194,8 @@ def contrasts_over_runs(
 
     ``paired``: a run of one side is that of the same number of the other (one process), and ratios are taken within
     runs. ``roundings``: of either side, see `rounding_of`. Ratio, interval and p-value are those of `over_runs` over
-    all pairs; shift and delta are means over the runs, with intervals of Student's t of these alone.
+    all pairs; shift and delta are means over the runs, with intervals of Student's t of these alone. "No clear change"
+    is withheld, too, where a side is worth fewer than `summary.SURE_FROM` independent samples.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]
@@ -219,7 +220,14 @@ def contrasts_over_runs(
             found[place] = contrast(
                 whole[0], whole[1], names=names[place], rounding=math.hypot(*roundings[place])
             )
-    return judge([found[place] for place in range(len(pairs))], rules)
+    return [_withheld(one) for one in judge([found[place] for place in range(len(pairs))], rules)]
+
+
+def _withheld(one: Contrast) -> Contrast:
+    """Say "too few samples" in place of "no clear change" where a side is worth too few independent ones to tell."""
+    if one.verdict != NO_CLEAR_CHANGE or min(one.worth) >= SURE_FROM:
+        return one
+    return replace(one, verdict=TOO_FEW_SAMPLES, reason=f"{_worth_words(one)}; {one.reason}")
 
 
 def _common(base: Mapping[int, Floats], new: Mapping[int, Floats]) -> _Pair:
@@ -339,13 +347,16 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
     reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval leaves 1 out"
     if min(one.worth) < SURE_FROM:
         p = min(1.0, split_p(*one.worth) * one.family) if abs(one.delta) == 1 else 1.0
-        base, new = (format_count(round(worth)) for worth in one.worth)
-        worth = f"n = {one.base_n:,} and {one.new_n:,} are worth {base} and {new} independent samples"
         if p >= rules.alpha:
-            return TOO_FEW_SAMPLES, f"{worth}, too few to show it"
+            return TOO_FEW_SAMPLES, f"{_worth_words(one)}, too few to show it"
         if p > one.adjusted_p:
-            reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {worth}"
+            reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {_worth_words(one)}"
     return FASTER if one.ratio < 1 else SLOWER, reason
+
+
+def _worth_words(one: Contrast) -> str:
+    base, new = (format_count(round(worth)) for worth in one.worth)
+    return f"n = {one.base_n:,} and {one.new_n:,} are worth {base} and {new} independent samples"
 
 
 def _unclear(one: Contrast, rules: Rules) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from nsysprof.bench.charts import BENCH_CHARTS
+from nsysprof.bench.charts import BENCH_CHARTS, SELECTION, bench_charts
 from nsysprof.bench.lines import LOOKS, OTHER_LOOK, backend_looks
 from nsysprof.bench.results import BenchResults
+from nsysprof.charts.marks import Bars, Heat
 from nsysprof.charts.palette import readable
 from nsysprof.charts.style import size_of
-from nsysprof.core.units import format_share
+from nsysprof.core.units import format_ratio, format_share
 from tests.bench.conftest import ALL
 from tests.kit.bench_samples import made_up, merged, point_of, results_of
 from tests.kit.figures import SIGHT, contrast, lab, texts, title_of
@@ -230,6 +232,72 @@ def test_few_samples_are_drawn_one_by_one(tmp_path: Path) -> None:
     """Five samples have no shape."""
     figure = VIOLINS.figure(results_of(tmp_path, made_up(("math", "flash"), (1024,), samples=5)))
     assert not [band for band in figure.axes[0].collections if band.get_label() == "violin"]
+
+
+# ---- what PyTorch picks
+
+
+def test_the_selection_is_drawn_where_auto_was_measured_at_several_shapes(
+    sweep: BenchResults, grid: BenchResults, tmp_path: Path
+) -> None:
+    """At one shape, and where nothing else was measured, there is no choice to show."""
+    assert bench_charts(sweep)[-1] is bench_charts(grid)[-1] is SELECTION
+    for number, (backends, seqs) in enumerate(
+        [(ALL, (512,)), (("auto",), (512, 1024)), (("math", "flash"), (512, 1024))]
+    ):
+        data = made_up(backends, seqs, samples=12)
+        assert bench_charts(results_of(tmp_path / str(number), data)) == BENCH_CHARTS
+
+
+def test_the_selection_shows_speedups_over_auto_as_far_as_their_verdicts_go(sweep: BenchResults) -> None:
+    """Without launches where that is known; grey is no clear change, and what was picked says so."""
+    plan = SELECTION.plan(sweep)
+    assert isinstance(plan, Bars)
+    [heat] = plan.panels
+    assert isinstance(heat, Heat)
+    assert [name for [name] in heat.names] == ["math", "flash", "efficient", "cudnn"]
+    kind = "graph" if sweep.auto["graph_best"].notna().all() else "eager"
+    shapes = sweep.auto["configuration"].tolist()
+    for (row, column), value in np.ndenumerate(heat.values):
+        pair = sweep.speedup(shapes[row], "auto", heat.names[column][0], kind)
+        assert pair is not None
+        expected = {"faster": 1, "slower": -1}.get(pair["verdict"], 0)
+        assert np.sign(value) == expected
+        assert any(format_ratio(pair["speedup"]) in text for text in heat.texts[row][column])
+        picked = sweep.samples.auto[shapes[row]] == heat.names[column][0]
+        assert picked == heat.texts[row][column][0].startswith("picked")
+
+
+def test_the_selection_says_nothing_of_few_samples(tmp_path: Path) -> None:
+    """No colour, no cost, and a title that counts where nothing can be told."""
+    results = results_of(tmp_path, made_up(("math", "flash", "auto"), (512, 1024), samples=4))
+    plan = SELECTION.plan(results)
+    assert isinstance(plan, Bars)
+    [heat] = plan.panels
+    assert isinstance(heat, Heat)
+    assert not heat.values.any()
+    assert plan.columns[-1].texts == ["not told", "not told"]
+    assert (
+        plan.heading.title
+        == "What PyTorch picks is compared at 2 shapes, in too few samples to tell what it costs"
+    )
+
+
+def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:
+    """By how much another backend is faster there, in title and column alike."""
+    data = made_up(("math", "flash", "auto"), (512, 1024, 2048), samples=40)
+    point = point_of(data, "auto", 1024)
+    for name in ("latency_ns", "aa_latency_ns", "graph_latency_ns"):
+        point[name] = [30 * value for value in point[name]]
+    plan = SELECTION.plan(results_of(tmp_path, data))
+    assert isinstance(plan, Bars)
+    found = re.fullmatch(
+        r"What PyTorch picks is not the fastest at \d of 3 shapes: flash is (\d\d)\.\dx as fast at S1024",
+        plan.heading.title,
+    )
+    assert found
+    assert plan.columns[-1].texts[1].startswith("+")
+    assert abs(float(plan.columns[-1].texts[1].strip("+ %").replace(",", "")) / 100 + 1 - float(found[1])) < 1
 
 
 # ---- looks

@@ -15,7 +15,7 @@ import pytest
 from nsysprof.analyze.breakdown import break_down
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.attribution.attribute import attribute
-from nsysprof.bench.charts import BENCH_CHARTS
+from nsysprof.bench.charts import BENCH_CHARTS, SELECTION
 from nsysprof.bench.results import read_bench_results
 from nsysprof.charts.chart import Chart, files_of, save_charts
 from nsysprof.charts.drawing import draw, picture
@@ -141,6 +141,14 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
         }
         | {"counters": compared(*TILED_PAIR)},
     ),
+    "selection": (
+        (SELECTION,),
+        {
+            "sweep": benched({"backends": _ALL, "seqs": (256, 512, 1024, 2048, 4096), "samples": 40}),
+            "few": benched({"backends": ("math", "auto"), "seqs": (256, 512), "samples": 4, "device": "cpu"}),
+            **{name: study(name) for name in ("baseline", "long", "scaling")},
+        },
+    ),
     "bench": (
         BENCH_CHARTS,
         {
@@ -192,6 +200,7 @@ FILES = {
     "analyze": "kernel_counts.png kernel_breakdown.png timeline.png",
     "compare": "gap.png compare.png roofline.png",
     "bench": "latency.png speedup.png memory.png throughput.png roofline.png samples.png",
+    "selection": "selection.png",
     "why": "why.png",
     "steps": "steps.png",
     "fleet": "fleet_heatmap.png fleet_timeline.png",

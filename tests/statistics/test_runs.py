@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysprof.statistics.contrast import FASTER, TOO_FEW_SAMPLES, contrasts_over_runs
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, contrasts_over_runs
 from nsysprof.statistics.runs import WITHIN, moderated_variances, over_runs, rounding_of, scope_of
 from tests.kit.coverage import SOURCES, three_runs
 
@@ -28,6 +28,19 @@ def test_runs_that_differ_make_no_verdict() -> None:
     assert over.verdict not in (FASTER, TOO_FEW_SAMPLES)
     [one] = contrasts_over_runs([({0: base[0]}, {0: new[0]})], names=[("a", "b")], roundings=[(0.0, 0.0)])
     assert (one.runs, one.verdict, scope_of(one.runs)) == (1, FASTER, WITHIN)
+
+
+def test_samples_worth_too_few_show_no_lack_of_change_either() -> None:
+    """Two stretches of one slow wave: not told apart, nor said to be alike; of independent samples that is said."""
+    wave = 1000 + 20 * np.sin(np.arange(80) / 12) + np.arange(80) % 3
+    mixed = np.random.default_rng(3).permutation(wave)
+    slow, fine = contrasts_over_runs(
+        [({0: wave[:40]}, {0: wave[40:]}), ({0: mixed[:40]}, {0: mixed[40:]})],
+        names=[("a", "b"), ("c", "d")],
+        roundings=[(0.0, 0.0)] * 2,
+    )
+    assert (slow.verdict, fine.verdict) == (TOO_FEW_SAMPLES, NO_CLEAR_CHANGE)
+    assert slow.reason.startswith("n = 40 and 40 are worth 1 and 1 independent samples; ")
 
 
 def test_a_single_quantity_goes_by_its_own_runs() -> None:
