@@ -110,7 +110,9 @@ def check_saved_samples(bench: Run, out: str, folder: Path) -> None:
     again = bench("report", "first", "-o", "again", "--db", "runs.db")
     assert again.code == 0, again.err
     assert again.out == out
-    assert sorted(path.name for path in (folder / "again").iterdir()) == sorted([*RESULTS, *CHARTS])
+    assert sorted(path.name for path in (folder / "again").iterdir()) == sorted(
+        [*RESULTS, *CHARTS, "selection.png"]  # auto ran at two shapes
+    )
     csv = [(folder / name / "results.csv").read_text() for name in ("first", "again")]
     assert csv[0] == csv[1]
     with closing(sqlite3.connect(folder / "runs.db")) as database:
