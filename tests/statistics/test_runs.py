@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, contrasts_over_runs
+from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import WITHIN, moderated_variances, over_runs, rounding_of, scope_of
 from tests.kit.coverage import SOURCES, three_runs
 
@@ -32,7 +33,7 @@ def test_runs_that_differ_make_no_verdict() -> None:
 
 def test_samples_worth_too_few_show_no_lack_of_change_either() -> None:
     """Two stretches of one slow wave: not told apart, nor said to be alike; of independent samples that is said."""
-    wave = 1000 + 20 * np.sin(np.arange(80) / 12) + np.arange(80) % 3
+    wave: Floats = 1000.0 + 20 * np.sin(np.arange(80) / 12) + np.arange(80) % 3
     mixed = np.random.default_rng(3).permutation(wave)
     slow, fine = contrasts_over_runs(
         [({0: wave[:40]}, {0: wave[40:]}), ({0: mixed[:40]}, {0: mixed[40:]})],
