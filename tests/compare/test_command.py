@@ -33,7 +33,7 @@ from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
 from tests.kit.reports import BLOCK, RUN, attributed
-from tests.kit.trace import Range
+from tests.kit.trace import Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
@@ -448,7 +448,12 @@ def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: 
 
 def test_names_cannot_command_the_terminal(run: Run, trace: MakeTrace) -> None:
     """Escape sequences in names of ranges are written out, in text and in errors."""
-    path = trace(Range("a\x1b[2J", 0, 9), Range("b", 20, 29), name="evil.sqlite")
+    path = trace(
+        Range("a\x1b[2J", 0, 9),
+        Range("b", 20, 29),
+        launch_kernel("k", (21, 22), (23, 25), id=1),
+        name="evil.sqlite",
+    )
     done = run(path.name, "--base", "a*", "--new", "b")
     assert done.code == 1
     assert "\x1b" not in done.out + done.err
