@@ -1,79 +1,229 @@
-"""Small training and inference programs whose steps can be changed by options: what is forecast, and then measured.
+"""The programs of the track record: small models whose steps can be changed, each a `Variant` with a name.
 
-    python analysis/forecasts/programs.py mlp --batch 8 --mode train --results base.json
-    python analysis/forecasts/programs.py mlp --batch 8 --mode train --graph --results changed.json
-
-Each step is an NVTX range `step`, in it `data`, `forward` with `layer0`, `layer1` …, `backward`, `optimizer`, `loss`.
-`--results` gets the time of each step by CUDA events (without a GPU by the clock of the host), so that the same program
-is its own measurement without a profiler. `--device cpu` runs everything but graphs and spin kernels for real.
+A step is an NVTX range `step`, in it `data`, `forward` with `layer0`, `layer1` … and their parts (`norm`, `qkv`,
+`attention`, `proj`, `up`, `gelu`, `down`), `head`, `backward`, `optimizer` and `loss`. `Program.run` times steps by
+CUDA events, without a GPU by the clock of the host, where all but graphs, spin kernels and side streams run for real.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
+import os
+import queue
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-SPIN_CYCLES_PER_US = 1_000  # of `torch.cuda._sleep`, until it is measured
+sys.path.insert(0, str(Path(__file__).parents[2] / "workloads"))
+
+SIZES = {"mlp": (1024, 8, 128), "block": (512, 6, 128), "gpt": (768, 12, 1024)}  # width, layers, length
+SMALL = {"mlp": (64, 5, 8), "block": (64, 5, 8), "gpt": (128, 5, 16)}  # without a GPU
+BACKENDS = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "efficient": SDPBackend.EFFICIENT_ATTENTION}  # fmt: skip
+HEAD_DIM, WORDS = 64, 50304
+AT = 3  # the layer behind which delays come
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+CORES = sorted(os.sched_getaffinity(0))
 
 
-def named(name: str, device: str) -> AbstractContextManager[Any]:
+@dataclass(frozen=True)
+class Variant:
+    """A program: a model in a mode, and what is special.
+
+    ``backend`` of attention, "" for PyTorch's choice; ``without``: a part that is left out; ``spin_us``: a kernel of
+    that length behind layer `AT`, with ``slack`` in a side stream that the end of the layers waits for; ``host_us``:
+    the host is busy there. ``item``: each step reads its loss; ``copy``: batches come from the host, ``pinned`` and
+    ``prefetch`` as they say; ``load_us``: the host waits that long for each batch, ``threaded`` in another thread.
+    """
+
+    model: str
+    mode: str
+    batch: int
+    length: int = 0
+    backend: str = ""
+    without: str = ""
+    spin_us: float = 0
+    slack: bool = False
+    host_us: float = 0
+    load_us: float = 0
+    item: bool = False
+    copy: bool = False
+    pinned: bool = False
+    prefetch: bool = False
+    threaded: bool = False
+    fused: bool = False
+    graph: bool = False
+
+    @property
+    def name(self) -> str:
+        """All that is special, as `gpt-forward-8-item`; the path of its steps is `NAME/step`."""
+        words = [self.model, self.mode, str(self.batch)]
+        for each in fields(self)[3:]:
+            if value := getattr(self, each.name):
+                words.append(each.name if value is True else f"{each.name}={value}")
+        return "-".join(words)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Width, layers, and length of a sequence."""
+        width, layers, length = (SIZES if GPU else SMALL)[self.model]
+        return width, layers, (self.length or length) if GPU else length
+
+
+def named(name: str) -> AbstractContextManager[Any]:
     """An NVTX range, on machines with a GPU."""
-    return torch.cuda.nvtx.range(name) if device == "cuda" else nullcontext()
+    return torch.cuda.nvtx.range(name) if GPU else nullcontext()
+
+
+def attention_of(backend: str) -> Callable[..., torch.Tensor]:
+    """Causal attention: an own kernel of workloads/kernels, or PyTorch's, which `Program.work` tells the backend."""
+    if backend.startswith("tiled") and GPU:
+        import _tiled
+
+        made: Callable[..., torch.Tensor] = _tiled.prepare(backend, causal=True)
+        return made
+    return lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] == k.shape[2])
 
 
 class Block(nn.Module):
-    """A transformer block without masks."""
+    """A transformer block, causal; with a cache it attends to all that is in there."""
 
-    def __init__(self, width: int, heads: int = 8) -> None:
+    def __init__(self, variant: Variant) -> None:
         super().__init__()
-        self.heads = heads
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        width = variant.sizes[0]
+        self.heads, self.without = width // HEAD_DIM, variant.without
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.up, self.gelu, self.down = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        self.attention = attention_of(variant.backend)
+        self.cache: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Attention and MLP, each added to what came in."""
+    def part(self, name: str, work: Callable[[], Any], instead: Callable[[], Any]) -> Any:
+        """Run a part in its range, or what stands for it where it is left out."""
+        if name == self.without:
+            return instead()
+        with named(name):
+            return work()
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        """Attention and MLP, each added to what came in; ``place`` is where the cache takes new keys."""
         batch, length, width = x.shape
-        qkv = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
-        x = x + self.proj(mixed.transpose(1, 2).reshape(batch, length, width))
-        result: torch.Tensor = x + self.mlp(self.norms[1](x))
-        return result
+
+        def heads(t: torch.Tensor) -> torch.Tensor:
+            return t.view(batch, length, self.heads, -1).transpose(1, 2)
+
+        def project() -> list[torch.Tensor]:
+            new = [heads(t).contiguous() for t in self.qkv(h).split(width, dim=2)]
+            if self.cache is not None:
+                for kept, each in zip(self.cache, new[1:], strict=True):
+                    kept.index_copy_(2, place, each)
+                new[1:] = self.cache
+            return new
+
+        h = self.part("norm", lambda: self.norm1(x), lambda: x)
+        q, k, v = self.part("qkv", project, lambda: [heads(h)] * 3)
+        mixed = self.part("attention", lambda: self.attention(q, k, v), lambda: heads(h))
+        mixed = mixed.transpose(1, 2).reshape(batch, length, width)
+        x = x + self.part("proj", lambda: self.proj(mixed), lambda: mixed)
+        h = self.part("norm", lambda: self.norm2(x), lambda: x)
+        h = self.part("up", lambda: self.up(h), lambda: h)
+        h = self.part("gelu", lambda: self.gelu(h), lambda: h)
+        added: torch.Tensor = self.part("down", lambda: self.down(h), lambda: h[..., :width])
+        return x + added
 
 
-def layers_of(options: argparse.Namespace) -> nn.ModuleList:
-    """The layers of the program."""
-    width = options.width
-    make = {"mlp": lambda: nn.Sequential(nn.Linear(width, width), nn.ReLU()), "block": lambda: Block(width)}
-    return nn.ModuleList(make[options.program]() for _ in range(options.layers))
+class Model(nn.Module):
+    """The layers of a variant, of a GPT with embedding and head."""
+
+    def __init__(self, variant: Variant) -> None:
+        super().__init__()
+        self.variant = variant
+        width, layers, _ = variant.sizes
+        self.words = WORDS if GPU else 100
+        if variant.model == "mlp":
+            made: list[nn.Module] = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(layers)]
+        else:
+            made = [Block(variant) for _ in range(layers)]
+        self.layers = nn.ModuleList(made)
+        self.embed = nn.Embedding(self.words, width) if variant.model == "gpt" else None
+        self.head = nn.Linear(width, self.words, bias=False) if variant.model == "gpt" else None
+        self.side = torch.cuda.Stream() if GPU else None
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        """All layers, with the delays that were asked for behind one of them."""
+        variant = self.variant
+        if self.embed is not None:
+            with named("embed"):
+                x = self.embed(x)
+        for number, layer in enumerate(self.layers):
+            with named(f"layer{number}"):
+                x = layer(x, place) if isinstance(layer, Block) else layer(x)
+            if number == AT and variant.spin_us and self.side and variant.without != "side":
+                if variant.slack:
+                    self.side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(self.side) if variant.slack else nullcontext():
+                    spin(variant.spin_us)
+            if number == AT and variant.host_us:
+                busy(variant.host_us)
+        if variant.slack and self.side:
+            torch.cuda.current_stream().wait_stream(self.side)
+        if self.head is not None and variant.without != "head":
+            with named("head"):
+                x = self.head(x)
+        return x
+
+
+_CYCLES = [1_000.0]  # of `torch.cuda._sleep` in a microsecond; `calibrate` measures it
 
 
 def spin(us: float) -> None:
-    """A kernel that runs for so long and does nothing."""
-    torch.cuda._sleep(int(us * spin.cycles))  # type: ignore[attr-defined]
-
-
-spin.cycles = SPIN_CYCLES_PER_US  # type: ignore[attr-defined]
+    """A kernel of one thread that runs for so long and does nothing."""
+    torch.cuda._sleep(int(us * _CYCLES[0]))  # type: ignore[attr-defined]
 
 
 def calibrate() -> None:
     """Find how many cycles a spin kernel needs for a microsecond."""
+    if not GPU:
+        return
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(2):
+    for _ in range(3):
         begin.record()
-        torch.cuda._sleep(10_000_000)
+        torch.cuda._sleep(10_000_000)  # type: ignore[attr-defined]
         end.record()
         end.synchronize()
-    spin.cycles = 10_000_000 / (begin.elapsed_time(end) * 1e3)  # type: ignore[attr-defined]
+    _CYCLES[0] = 10_000_000 / (begin.elapsed_time(end) * 1e3)
+
+
+def move_to_quick_cores(count: int = 2) -> float:
+    """Move all threads to the cores that are fastest right now, and return how long a short loop takes there, in µs.
+
+    Cores of a virtual machine run at half their speed while others use the same ones, for a part of a second or more.
+    """
+    quick = sorted((min(probe(core), probe(core)), core) for core in CORES)
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            os.sched_setaffinity(int(thread.name), {core for _, core in quick[:count]})
+    return quick[0][0]
+
+
+def probe(core: int | None = None) -> float:
+    """How long a short loop takes, on some core or where this thread is, in µs."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    begin = time.perf_counter_ns()
+    sum(number * number for number in range(3_000))
+    return (time.perf_counter_ns() - begin) / 1e3
 
 
 def busy(us: float) -> None:
@@ -84,72 +234,115 @@ def busy(us: float) -> None:
 
 
 class Program:
-    """Layers, their optimizer and their data; `step` runs one step."""
+    """A variant that runs: layers, optimizer and batches; `step` is one step.
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.device = options, options.device
+    ``name`` is that of the range around its steps; ``reduce`` what comes between backward and optimizer.
+    """
+
+    def __init__(self, variant: Variant, name: str = "", reduce: Callable[[], None] | None = None) -> None:
+        self.variant, self.name, self.reduce = variant, name or variant.name, reduce
         torch.manual_seed(0)
-        self.layers = layers_of(options).to(self.device)
-        self.optimizer = torch.optim.AdamW(
-            self.layers.parameters(), 1e-4, fused=options.fused and self.device == "cuda", foreach=False
-        )
-        self.side = torch.cuda.Stream() if self.device == "cuda" else None
-        self.loader = self.batches()
+        own = variant.backend.startswith("tiled")
+        self.dtype = torch.float32 if not GPU else torch.float16 if variant.backend or own else torch.bfloat16
+        with torch.device(DEVICE):
+            self.model = Model(variant).to(self.dtype)
+            self.place = torch.tensor([variant.sizes[2] - 1])
+            if variant.mode == "decode":
+                width, _, length = variant.sizes
+                shape = (variant.batch, width // HEAD_DIM, length, HEAD_DIM)
+                for layer in self.model.layers:
+                    if isinstance(layer, Block):
+                        layer.cache = (
+                            torch.randn(shape, dtype=self.dtype),
+                            torch.randn(shape, dtype=self.dtype),
+                        )
+        self.optimizer = None
+        if variant.mode == "train":
+            self.optimizer = torch.optim.AdamW(
+                self.model.parameters(), 1e-5, capturable=GPU, fused=(variant.fused and GPU) or None
+            )
+        self.stopped = threading.Event()
+        self.loader = self.loaded()
         self.static = next(self.loader)
+        self.work = self.captured() if variant.graph and GPU else self.eager
 
-    def batches(self) -> Iterator[torch.Tensor]:
-        """Batches on the device: from memory that is there, or copied there each time, pinned or ahead of use."""
-        options = self.options
-        shape = (options.batch, options.length, options.width) if options.program == "block" else (
-            options.batch * options.length, options.width)  # fmt: skip
-        if not options.copy:
-            batch = torch.randn(shape, device=self.device)
-            while True:
-                yield batch
-        pinned = options.pinned and self.device == "cuda"
-        host = torch.randn(shape)
+    def batch(self) -> torch.Tensor:
+        """A batch of inputs on the host."""
+        variant = self.variant
+        width, _, length = variant.sizes
+        length = 1 if variant.mode == "decode" else length
+        if variant.model == "gpt":
+            return torch.randint(0, self.model.words, (variant.batch, length))
+        if variant.model == "mlp":
+            return torch.randn((variant.batch * length, width), dtype=self.dtype)
+        return torch.randn((variant.batch, length, width), dtype=self.dtype)
+
+    def loaded(self) -> Iterator[torch.Tensor]:
+        """Batches on the device: from memory that is there, or copied or waited for each time, or ahead of use."""
+        variant = self.variant
+        host = self.batch()
+        pinned = variant.pinned and GPU
         host = host.pin_memory() if pinned else host
-        ahead = host.to(self.device, non_blocking=pinned)
+        ahead = host.to(DEVICE)
+        if variant.threaded:
+            shelf: queue.Queue[None] = queue.Queue(4)
+            threading.Thread(target=self.keep_full, args=(shelf,), daemon=True).start()
         while True:
-            if options.prefetch and self.side is not None:
-                torch.cuda.current_stream().wait_stream(self.side)
+            if variant.load_us:
+                if variant.threaded:
+                    shelf.get()
+                else:
+                    time.sleep(variant.load_us / 1e6)
+            if not variant.copy:
+                yield ahead
+            elif variant.prefetch and self.model.side:
+                torch.cuda.current_stream().wait_stream(self.model.side)
                 ready = ahead
                 ready.record_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(self.side):
-                    ahead = host.to(self.device, non_blocking=True)
+                with torch.cuda.stream(self.model.side):
+                    ahead = host.to(DEVICE, non_blocking=True)
                 yield ready
             else:
-                yield host.to(self.device, non_blocking=pinned)
+                yield host.to(DEVICE, non_blocking=pinned)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """All layers, with the delays that were asked for behind one of them."""
-        options = self.options
-        for number, layer in enumerate(self.layers):
-            with named(f"layer{number}", self.device):
-                x = layer(x)
-                if number == options.at and options.spin_us and self.device == "cuda":
-                    if options.slack:
-                        self.side.wait_stream(torch.cuda.current_stream())  # type: ignore[union-attr]
-                        with torch.cuda.stream(self.side):
-                            spin(options.spin_us)
-                    else:
-                        spin(options.spin_us)
-                if number == options.at and options.host_us:
-                    busy(options.host_us)
-        return x
+    def keep_full(self, shelf: queue.Queue[None]) -> None:
+        """Load batches ahead of use, until `stopped`."""
+        while not self.stopped.is_set():
+            time.sleep(self.variant.load_us / 1e6)
+            while not self.stopped.is_set():
+                try:
+                    shelf.put(None, timeout=0.05)
+                    break
+                except queue.Full:
+                    continue
 
-    def work(self, x: torch.Tensor) -> torch.Tensor:
+    def eager(self, x: torch.Tensor) -> torch.Tensor:
         """Forward, and when training backward and the optimizer."""
-        training = self.options.mode == "train"
-        with named("forward", self.device), torch.set_grad_enabled(training):
-            out = self.forward(x)
-            loss = out.float().pow(2).mean()
-        if training:
-            with named("backward", self.device):
+        training = self.optimizer is not None
+        chosen = BACKENDS.get(self.variant.backend) if GPU else None
+        with (
+            named("forward"),
+            torch.set_grad_enabled(training),
+            sdpa_kernel(chosen) if chosen else nullcontext(),
+        ):
+            out = self.model(x, self.place)
+            if self.variant.model != "gpt":
+                loss = out.float().pow(2).mean()
+            elif training:
+                loss = cross_entropy(out.flatten(0, 1), x.flatten())
+            else:
+                loss = out[:, -1].argmax(dim=-1)
+        if self.optimizer is not None:
+            with named("backward"):
                 loss.backward()
-            with named("optimizer", self.device):
+            if self.reduce is not None:
+                with named("reduce"):
+                    self.reduce()
+            with named("optimizer"):
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=False)
+        if self.variant.mode == "decode":
+            x.copy_(loss[:, None])
         return loss
 
     def captured(self) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -158,86 +351,47 @@ class Program:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):
-                self.work(self.static)
+                self.eager(self.static)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            loss = self.work(self.static)
+            loss = self.eager(self.static)
 
-        def replay(x: torch.Tensor) -> torch.Tensor:
-            if x is not self.static:
-                self.static.copy_(x)
+        def replay(_: torch.Tensor) -> torch.Tensor:
             graph.replay()
             return loss
 
         return replay
 
-    def run(self, steps: int, warm_up: int) -> list[int]:
-        """Run steps and return the ns of each, from the end of one to the end of the next."""
-        graphed = self.options.graph and self.device == "cuda"
-        work = self.captured() if graphed else self.work
-        marks: list[Any] = []
-        for number in range(warm_up + steps + 1):
-            if number >= warm_up:
+    def step(self) -> None:
+        """One step."""
+        with named("step"):
+            with named("data"):
+                x = next(self.loader)
+            loss = self.work(x)
+            if self.variant.item:
+                with named("loss"):
+                    loss.flatten()[0].item()
+
+    def run(self, steps: int, untimed: int) -> list[int]:
+        """Run steps and return the ns of each that is timed, from its begin to that of the next."""
+        with named("warm-up"):
+            for _ in range(untimed):
+                self.step()
+        with named(self.name):
+            marks = [self.mark()]
+            for _ in range(steps):
+                self.step()
                 marks.append(self.mark())
-            if number == warm_up + steps:
-                break
-            with named("step", self.device):
-                with named("data", self.device):
-                    x = next(self.loader)
-                loss = work(x)
-                if self.options.item:
-                    with named("loss", self.device):
-                        loss.item()
-        if self.device == "cuda":
+            if not GPU:
+                return [b - a for a, b in itertools.pairwise(marks)]
             torch.cuda.synchronize()
-            return [round(a.elapsed_time(b) * 1e6) for a, b in itertools.pairwise(marks)]
-        return [b - a for a, b in itertools.pairwise(marks)]
+        return [round(a.elapsed_time(b) * 1e6) for a, b in itertools.pairwise(marks)]
 
     def mark(self) -> Any:
         """An event in the stream, or without a GPU the time."""
-        if self.device == "cpu":
+        if not GPU:
             return time.perf_counter_ns()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
-
-
-def options_of(words: list[str] | None = None) -> argparse.Namespace:
-    """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("program", choices=("mlp", "block"))
-    for name, default in (
-        ("batch", 8),
-        ("length", 128),
-        ("width", 512),
-        ("layers", 8),
-        ("steps", 60),
-        ("at", 3),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--mode", choices=("forward", "train"), default="train")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--results", type=Path)
-    for name in ("spin-us", "host-us"):
-        parser.add_argument(f"--{name}", type=float, default=0.0, help="a delay behind layer --at")
-    for name in ("slack", "graph", "item", "copy", "pinned", "prefetch", "fused"):
-        parser.add_argument(f"--{name}", action="store_true")
-    return parser.parse_args(words)
-
-
-def main(words: list[str] | None = None) -> None:
-    """Run the program and write what its steps took."""
-    options = options_of(words)
-    if options.device == "cuda":
-        calibrate()
-    times = Program(options).run(options.steps, warm_up=min(10, options.steps))
-    run = {"range": "step", "status": "measured", "latency_clock": "cuda events", "latency_ns": times}
-    if options.results:
-        options.results.write_text(json.dumps({"schema": "nsysprof-workload/1", "runs": [run]}))
-
-
-if __name__ == "__main__":
-    main()
