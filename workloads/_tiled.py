@@ -41,13 +41,14 @@ _LIMITS = {"threads": 1, "multiprocessors": 16, "major": 75, "minor": 76, "share
 
 
 class _Arguments(ctypes.Structure):
-    """What kernels are called with, one after the other; those that do not ask for the heads do not see them."""
+    """What kernels are called with, one after the other; those that do not ask for the last ones do not see them."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("q", "k", "v", "out")),
         *((name, ctypes.c_int) for name in ("queries", "keys")),
         ("scale_log2e", ctypes.c_float),
         *((name, ctypes.c_int) for name in ("causal", "diagonal", "heads")),
+        ("log_sum_exp", ctypes.c_void_p),
     ]
 
 
@@ -69,8 +70,17 @@ class Kernel:
     function: Any
     start: Callable[..., None]
 
-    def launch(self, tensors: Sequence[torch.Tensor], causal: bool, diagonal: int) -> None:
-        """Compute the last of four tensors from the others, all contiguous, on torch's current stream."""
+    def launch(
+        self,
+        tensors: Sequence[torch.Tensor],
+        causal: bool,
+        diagonal: int,
+        log_sum_exp: torch.Tensor | None = None,
+    ) -> None:
+        """Compute the last of four tensors from the others, all contiguous, on torch's current stream.
+
+        ``log_sum_exp``, of float32, becomes the logarithm of the sum of the exponentials of each row's scores.
+        """
         q, k, _, out = tensors
         batch, heads, queries, _ = q.shape
         keys = k.shape[2]
@@ -78,11 +88,14 @@ class Kernel:
             return
         if not keys:
             out.zero_()
+            if log_sum_exp is not None:
+                log_sum_exp.fill_(-math.inf)
             return
         diagonal = max(-queries, min(diagonal, keys))  # beyond these nothing changes, but numbers overflow
         scale_log2e = self.head_dim**-0.5 / math.log(2)
         addresses = [each.data_ptr() for each in tensors]
-        values = _Arguments(*addresses, queries, keys, scale_log2e, causal, diagonal, batch * heads)
+        more = 0 if log_sum_exp is None else log_sum_exp.data_ptr()
+        values = _Arguments(*addresses, queries, keys, scale_log2e, causal, diagonal, batch * heads, more)
         begin = ctypes.addressof(values)
         places = [begin + offset for offset in _OFFSETS]
         if module := STAGES[self.name].arguments:
@@ -103,26 +116,38 @@ class Kernel:
 _kernels: dict[tuple[str, str, int, int, int], Kernel] = {}
 
 
-def prepare(name: str, *, causal: bool, diagonal: int = 0, device: str = "cuda", columns: int = 0) -> Attend:
+def prepare(
+    name: str,
+    *,
+    causal: bool,
+    diagonal: int = 0,
+    device: str = "cuda",
+    columns: int = 0,
+    log_sum_exp: bool = False,
+) -> Attend:
     """Attention by a stage of the kernel, of (batch, heads, sequence, head dimension) tensors on a GPU.
 
     With ``causal`` a query sees the keys up to its own place plus ``diagonal``; where it sees none, the output is zero.
-    ``columns`` chooses among the tiles of a stage the one of so many keys.
+    ``columns`` chooses among the tiles of a stage the one of so many keys. With ``log_sum_exp`` a second tensor comes
+    out, of (batch, heads, sequence) in float32: the logarithm of the sum of the exponentials of a query's scores.
     Raises `TiledError`, then or when called, with what cannot be done here and why.
     """
     if device != "cuda":
         raise TiledError(f"{name} runs on NVIDIA GPUs only, not on {device}")
+    if log_sum_exp and not STAGES[name].log_sum_exp:
+        raise TiledError(f"{name} has no log-sum-exp")
     _require_cupy(name)
 
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
             raise TiledError(f"{name} is forward only, it has no gradients")
         _check_tensors(name, q, k, v)
         kernel = kernel_for(name, str(q.dtype), q.shape[-1], q.get_device(), columns)
         q, k, v = _plain(q), _plain(k), _plain(v)
         out = torch.empty_like(q)
-        kernel.launch((q, k, v, out), causal, diagonal)
-        return out
+        sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if log_sum_exp else None
+        kernel.launch((q, k, v, out), causal, diagonal, sums)
+        return (out, sums) if log_sum_exp else out
 
     return attend
 

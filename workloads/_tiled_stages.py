@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-ITEM_BYTES = {"fp16": 2, "fp32": 4}
+ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 LARGEST_HEAD_DIM = 128
 
 
@@ -75,6 +75,11 @@ def one_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
     return min(2 * blocks * heads, device.multiprocessors), 1, 1
 
 
+def quarters_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
+    """As `one_per_multiprocessor`, for a kernel that may quarter its tiles."""
+    return min(4 * blocks * heads, device.multiprocessors), 1, 1
+
+
 def blocks_or_halves(blocks: int, heads: int, device: Device) -> Grid:
     """All blocks of all heads in one row, or twice as many, halves of them, where whole ones are too few for the
     multiprocessors.
@@ -91,7 +96,8 @@ class Stage:
     is taken. ``head_dims`` are those it can do, all up to 128 where none is named. ``capability`` is the least, or with
     ``exactly`` the only one, for which it is then compiled with all of that architecture's own instructions
     (``sm_90a``). ``arguments`` names a module whose function of that name makes the first four of the kernel's
-    arguments, as ctypes objects, where these are not the addresses of the tensors.
+    arguments, as ctypes objects, where these are not the addresses of the tensors. ``log_sum_exp`` says that it gives
+    one where it is asked for.
     """
 
     says: str
@@ -102,6 +108,7 @@ class Stage:
     capability: tuple[int, int] = (5, 0)
     exactly: bool = False
     arguments: str = ""
+    log_sum_exp: bool = False
 
 
 def _o0_tiles(_dtype: str, head_dim: int) -> list[Tile]:
@@ -163,6 +170,20 @@ def _o5_tiles(_dtype: str, head_dim: int) -> list[Tile]:
     return [Tile(rows, columns, warps, shared + barriers + 1024, more=(("STAGES", stages),))]
 
 
+def _o6_tiles(_dtype: str, head_dim: int) -> list[Tile]:
+    """As `_o5_tiles`, with 64 rows for each warpgroup that computes. For a head dimension of 64 a place of the ring has
+    a tile of K and one of V, and there is room for what warpgroups hand over; for 128 it has one tile. Behind the
+    barriers 16 bytes for each warpgroup say which rows it has.
+    """
+    columns, places, tiles, warpgroups = (64, 8, 2, 4) if head_dim == 64 else (128, 6, 1, 2)
+    rows = 64 * warpgroups
+    parts = warpgroups - 1 if head_dim == 64 else 0
+    shared = 2 * (rows + tiles * places * columns) * head_dim + parts * 4 * 128 * (head_dim // 2 + 4)
+    barriers = 8 * (4 * warpgroups + 2 * places) + 16 * warpgroups
+    warps = 4 * (warpgroups + 1)
+    return [Tile(rows, columns, warps, shared + barriers + 1024, more=(("STAGES", places),))]
+
+
 STAGES: dict[str, Stage] = {
     "tiled_o0": Stage("own kernel: tiles in shared memory, online softmax", _o0_tiles, rows_of_one_head),
     "tiled_o1": Stage("own kernel: + parallel over heads, masked tiles skipped", _o1_tiles),
@@ -190,6 +211,17 @@ STAGES: dict[str, Stage] = {
         capability=(9, 0),
         exactly=True,
         arguments="_tiled_tma",
+    ),
+    "tiled_o6": Stage(
+        "own kernel: + softmax beside products, tiles dealt head by head",
+        _o6_tiles,
+        quarters_per_multiprocessor,
+        dtypes=("fp16", "bf16"),
+        head_dims=(64, 128),
+        capability=(9, 0),
+        exactly=True,
+        arguments="_tiled_tma",
+        log_sum_exp=True,
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The arguments of `tiled_o5`: tensor maps, by which Hopper's copy engine (TMA) finds tiles in a tensor.
+"""The arguments of `tiled_o5` and `tiled_o6`: tensor maps, by which Hopper's copy engine (TMA) finds tiles in a tensor.
 
 CuPy has no call that makes them, so the driver's own is called. A map is passed by value, like a number.
 """
@@ -20,8 +20,8 @@ TensorMap = ctypes.c_uint64 * 16  # CUtensorMap, opaque
 _MAP_ALIGNMENT = 64  # where the driver writes one
 _ADDRESS_ALIGNMENT = 16  # of a tensor that it describes
 _QUERY_ROWS = 64  # of a warpgroup
-_CHUNK = 64  # columns of fp16 that make the 128 bytes of a swizzled row
-_FLOAT16 = 6  # CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+_CHUNK = 64  # columns of 2 bytes that make the 128 bytes of a swizzled row
+_TYPES = {"torch.float16": 6, "torch.bfloat16": 9}  # CU_TENSOR_MAP_DATA_TYPE_FLOAT16, …_BFLOAT16
 _NO_INTERLEAVE = 0
 _SWIZZLE_128_BYTES = 3
 _PROMOTE_TO_256_BYTES = 3  # what L2 fetches from memory at once
@@ -32,7 +32,8 @@ def arguments(kernel: Kernel, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
     """The maps of queries, keys and values and the address of the output, as the kernel's first arguments."""
     q, k, v, out = tensors
     boxes = ((q, _QUERY_ROWS), (k, kernel.tile.columns), (v, kernel.tile.columns))
-    maps = [tensor_map(each.data_ptr(), *_heads_rows_columns(each), rows) for each, rows in boxes]
+    kind = _TYPES[str(q.dtype)]
+    maps = [tensor_map(each.data_ptr(), *_heads_rows_columns(each), rows, kind) for each, rows in boxes]
     return [*maps, ctypes.c_void_p(out.data_ptr())]
 
 
@@ -42,19 +43,19 @@ def _heads_rows_columns(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 @functools.lru_cache(maxsize=256)
-def tensor_map(address: int, heads: int, rows: int, columns: int, box_rows: int) -> Any:
-    """The map of contiguous fp16 data of (heads, rows, columns), by which a box is `box_rows` whole rows of a head.
+def tensor_map(address: int, heads: int, rows: int, columns: int, box_rows: int, kind: int) -> Any:
+    """The map of contiguous data of (heads, rows, columns), by which a box is `box_rows` whole rows of a head.
 
     Its four dimensions are 64 columns, rows, those 64 again and again, and heads: so a box arrives as one piece after
     another of 64 columns, and ends with its head, not in the next one. Raises `TiledError` where the driver refuses.
     """
     if address % _ADDRESS_ALIGNMENT:
-        raise TiledError(f"tiled_o5 needs tensors at addresses that are multiples of {_ADDRESS_ALIGNMENT}")
+        raise TiledError(f"a tensor map needs an address that is a multiple of {_ADDRESS_ALIGNMENT}")
     room = (ctypes.c_uint8 * (ctypes.sizeof(TensorMap) + _MAP_ALIGNMENT))()
     made = TensorMap.from_buffer(room, -ctypes.addressof(room) % _MAP_ALIGNMENT)
     code = _encoder()(
         ctypes.byref(made),
-        _FLOAT16,
+        kind,
         4,
         ctypes.c_void_p(address),
         (ctypes.c_uint64 * 4)(_CHUNK, rows, columns // _CHUNK, heads),
@@ -79,4 +80,4 @@ def _encoder() -> Any:
     try:
         return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
     except (OSError, AttributeError) as error:
-        raise TiledError(f"tiled_o5 needs a driver for CUDA 12 or newer: {error}") from None
+        raise TiledError(f"tensor maps need a driver for CUDA 12 or newer: {error}") from None

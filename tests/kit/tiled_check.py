@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "workloads"))
 
-from _tiled_stages import STAGES, TiledError, blocks_or_halves, one_per_multiprocessor
+from _tiled_stages import STAGES, TiledError, heads_and_rows, rows_of_one_head
 
 if TYPE_CHECKING:
     import torch
 
-LIMITS = {"fp16": 2e-3, "fp32": 1e-5}
+LIMITS = {"fp16": 2e-3, "bf16": 1e-2, "fp32": 1e-5}
+LOG_LIMIT = 2e-4  # of a log-sum-exp, absolute: below it a weight is off by less than fp16 can tell
 SIZES = (1, 2, 17, 63, 64, 65, 127, 129, 500, 1023, 1025, 2048)
 SMALL_SIZES = (1, 65, 130)
 GUARD = 1024  # elements on both sides of a tensor
@@ -59,7 +60,7 @@ def cases(name: str, *, small: bool, seeds: int = 1) -> Iterator[Case]:
             for head_dim in some:
                 yield from _square(dtype, head_dim, seed, SMALL_SIZES if small else SIZES)
                 yield from _unequal(dtype, head_dim, seed, small)
-                if stage.grid in (blocks_or_halves, one_per_multiprocessor):
+                if stage.grid not in (heads_and_rows, rows_of_one_head):
                     yield from _many(dtype, head_dim, seed, small)
 
 
@@ -85,10 +86,15 @@ def _unequal(dtype: str, head_dim: int, seed: int, small: bool) -> Iterator[Case
 
 
 def _many(dtype: str, head_dim: int, seed: int, small: bool) -> Iterator[Case]:
-    """Enough rows that stages which halve blocks where these are few leave them whole, on up to 200 multiprocessors."""
+    """Enough rows that stages which halve blocks where these are few leave them whole, on up to 200 multiprocessors;
+    and that blocks which stay have pairs of tiles, with and without a middle one, and a rest.
+    """
     size = 130 if small else 300
     for causal in (True, False):
         yield Case(dtype, 3, 52, size, size, head_dim, causal, seed=seed)
+        if not small:
+            yield Case(dtype, 4, 48, 640, 640, head_dim, causal, seed=seed)
+            yield Case(dtype, 8, 70, 520, 520, head_dim, causal, seed=seed)
 
 
 def between_nans(size: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,15 +107,20 @@ def between_nans(size: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor,
     return around[GUARD:-GUARD].view(*size), around
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, diagonal: int) -> torch.Tensor:
-    """The attention in float64 of (heads, sequence, head dimension) tensors; zeros for rows that see nothing."""
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, diagonal: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The attention in float64 of (heads, sequence, head dimension) tensors, zeros for rows that see nothing; and the
+    log-sum-exp of the scores.
+    """
     import torch
 
     scores = q.double() @ k.double().transpose(-2, -1) * q.shape[-1] ** -0.5
     if causal:
         rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[-2:])
         scores = scores.masked_fill(columns > rows[:, None] + diagonal, float("-inf"))
-    return torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0) @ v.double()
+    weights = torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0)
+    return weights @ v.double(), torch.logsumexp(scores, dim=-1)
 
 
 def check(name: str, case: Case) -> tuple[float, str]:
@@ -118,7 +129,7 @@ def check(name: str, case: Case) -> tuple[float, str]:
 
     from _tiled import kernel_for
 
-    dtype = {"fp16": torch.float16, "fp32": torch.float32}[case.dtype]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[case.dtype]
     generator = torch.Generator("cuda").manual_seed(case.seed + 1000 * case.queries + case.keys)
     tensors: list[torch.Tensor] = []
     for length in (case.queries, case.keys, case.keys):
@@ -127,21 +138,25 @@ def check(name: str, case: Case) -> tuple[float, str]:
         tensor.copy_(values * case.factor if not tensors else values)
         tensors.append(tensor)
     kernel = kernel_for(name, str(dtype), case.head_dim, torch.cuda.current_device())
-    outputs = []
+    outputs, logs = [], []
     for _ in range(2):
         out, around = between_nans(tensors[0].shape, dtype)
-        kernel.launch((*tensors, out), case.causal, case.diagonal)
+        log, around_log = between_nans(out.shape[:3], torch.float32)
+        kernel.launch((*tensors, out), case.causal, case.diagonal, log if STAGES[name].log_sum_exp else None)
         torch.cuda.synchronize()
-        if not (around[:GUARD].isnan().all() and around[-GUARD:].isnan().all()):
-            return float("nan"), "written outside of the output"
+        for guards in (around, around_log):
+            if not (guards[:GUARD].isnan().all() and guards[-GUARD:].isnan().all()):
+                return float("nan"), "written outside of the output"
         outputs.append(out)
+        logs.append(log)
     if outputs[0].isnan().any():
         return float("nan"), f"{int(outputs[0].isnan().sum())} elements are NaN or not written"
     if not torch.equal(*outputs):
         return float("nan"), "two runs differ"
-    want = torch.stack(
-        [attention(q, k, v, case.causal, case.diagonal) for q, k, v in zip(*tensors, strict=True)]
-    )
+    found = [attention(q, k, v, case.causal, case.diagonal) for q, k, v in zip(*tensors, strict=True)]
+    want, want_log = (torch.stack(parts) for parts in zip(*found, strict=True))
+    if STAGES[name].log_sum_exp and not torch.allclose(logs[0].double(), want_log, rtol=1e-6, atol=LOG_LIMIT):
+        return float("nan"), f"the log-sum-exp is off by {(logs[0] - want_log).nan_to_num().abs().max():.1e}"
     error = (outputs[0].double() - want).norm().item()
     norm = want.norm().item()
     if not norm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import weakref
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -108,6 +109,45 @@ def test_a_graph_that_does_not_compute_is_none(gpu: MadeUpGpu) -> None:
 
     with pytest.raises(GraphError, match="does not compute what the call does"):
         captured(Step(call, lambda: {}, lambda: None, 0, 0))
+
+
+def test_a_graph_of_a_step_that_never_repeats_has_to_be_finite(gpu: MadeUpGpu) -> None:
+    """A step that learns, or drops at random, returns something else each time, in a list as well as in a tuple."""
+    from _bench_clock import GraphError, captured
+    from _measure import Step
+
+    calls = 0
+
+    def call() -> list[Any]:
+        nonlocal calls
+        calls += 1
+        made, right = torch.zeros(4), torch.full((4,), 2.0**calls)
+        gpu.launch("kernel", 1, lambda: made.copy_(right))
+        return [made]
+
+    step = Step(call, lambda: {}, lambda: None, 0, 0)
+    with pytest.raises(GraphError, match="does not compute what the call does"):
+        captured(step)
+    captured(replace(step, repeats=False))
+    with pytest.raises(GraphError, match="off by"):
+        captured(Step(lambda: torch.ones(4), lambda: {}, lambda: None, 0, 0, repeats=False))
+
+
+def test_the_graph_of_a_decoding_step_keeps_what_it_reads(gpu: MadeUpGpu) -> None:
+    """A CUDA graph holds addresses alone: weights and cache that nothing else keeps would be gone by its replay."""
+    from gpt import _graphed
+
+    class Call:
+        def __call__(self) -> Any:
+            return torch.ones(1)
+
+    call = Call()
+    kept = weakref.ref(call)
+    replay = _graphed(Namespace(cuda_graph=True, device="cuda"), call)
+    del call
+    assert kept() is not None
+    assert replay() == 1
+    assert gpu.log[-1] == "replay"
 
 
 # --- a whole configuration ---

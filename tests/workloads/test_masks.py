@@ -36,6 +36,16 @@ def by_hand(at: Any, batch: int, row: int, key: int) -> bool:
     return key == 0 or key % 2 == row % 2 if name == "bool" else True
 
 
+def test_tiles_are_chosen_where_there_are_some() -> None:
+    """The keys of a tile are the own kernels' alone; any other backend says that it has none."""
+    from _attention import BACKENDS
+    from _tiled_stages import STAGES
+
+    for name in BACKENDS.keys() - STAGES.keys():
+        with pytest.raises(RuntimeError, match=f"{name} has no tiles to choose"):
+            BACKENDS[name].make(problem(tile_keys=32))
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("seq", "kv_seq"), [(9, 0), (8, 0), (1, 0), (9, 4), (5, 12), (6, 1)])

@@ -62,7 +62,7 @@ def test_defaults_are_replaced_and_values_are_run_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--backend flash2", r"invalid choice: 'flash2' \(choose from '?math'?, .*'?tiled_o5'?\)"),
+        ("--backend flash2", r"invalid choice: 'flash2' \(choose from '?math'?, .*'?tiled_o6'?\)"),
         ("--backend", "expected at least one argument"),
         ("--seq 0", "'0' is not a whole number from 1 up"),
         ("--heads -3", "'-3' is not a whole number from 1 up|expected at least one argument"),

@@ -313,6 +313,16 @@ def test_tensors_elsewhere_are_refused(cupy: SimpleNamespace, monkeypatch: pytes
     assert cupy.launched == []
 
 
+def test_a_log_sum_exp_is_refused_where_there_is_none(cupy: SimpleNamespace) -> None:
+    """By name, before anything is compiled."""
+    from _tiled import prepare
+    from _tiled_stages import TiledError
+
+    with pytest.raises(TiledError, match="tiled_o5 has no log-sum-exp"):
+        prepare("tiled_o5", causal=True, log_sum_exp=True)
+    assert cupy.compiled == []
+
+
 def test_a_compile_error_shows_the_log(cupy: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     """All of it on stderr, with the options; the first error is the reason."""
     import torch

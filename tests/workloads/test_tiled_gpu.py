@@ -13,7 +13,7 @@ import pytest
 from tests.kit import tiled_check
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
-NAMES = [f"tiled_o{number}" for number in range(6)]
+NAMES = [f"tiled_o{number}" for number in range(7)]
 
 
 def _lacking() -> str:
@@ -80,6 +80,23 @@ def test_a_call_is_captured_in_a_graph(name: str) -> None:
         q.double(), k.double(), v.double(), is_causal=True
     )
     assert ((out - want).norm() / want.norm()).item() < 2e-3
+
+
+def test_the_log_sum_exp_is_that_of_the_scores() -> None:
+    """With the output, in float32; minus infinity where nothing is seen. That it is right is part of `tiled_check`."""
+    import torch
+
+    from _tiled import prepare
+
+    attend = prepare(runnable("tiled_o6"), causal=True, diagonal=-3, log_sum_exp=True)
+    q, k, v = (torch.randn(2, 3, 200, 64, device="cuda").bfloat16() for _ in range(3))
+    out, found = attend(q, k, v)
+    scores = q.double() @ k.double().transpose(-2, -1) / 8
+    seen = torch.ones(200, 200, device="cuda", dtype=torch.bool).tril(-3)
+    want = torch.logsumexp(scores.masked_fill(~seen, float("-inf")), dim=-1)
+    assert (out.dtype, found.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.allclose(found.double(), want, atol=tiled_check.LOG_LIMIT)
+    assert torch.isneginf(found[..., :3]).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 KERNELS = WORKLOADS / "kernels"
-NAMES = [f"tiled_o{number}" for number in range(6)]
+NAMES = [f"tiled_o{number}" for number in range(7)]
 
 
 @pytest.fixture
@@ -182,6 +182,9 @@ def test_few_blocks_are_halved(h200: Device) -> None:
     assert launch_grid("tiled_o4", tile, 198, 128, h200) == (396, 1, 1)
     assert launch_grid("tiled_o5", tile, 8, 4096, h200) == (132, 1, 1)
     assert launch_grid("tiled_o5", tile, 8, 300, h200) == (48, 1, 1)
+    tile = fitting_tile("tiled_o6", "bf16", 64, h200)
+    assert launch_grid("tiled_o6", tile, 8, 4096, h200) == (132, 1, 1)
+    assert launch_grid("tiled_o6", tile, 8, 300, h200) == (64, 1, 1)
 
 
 def test_grids_cover_every_row(h200: Device) -> None:

@@ -1,0 +1,151 @@
+"""Times `tiled_o6`, and changed builds of it, beside other backends: replays of CUDA graphs in random order, cold L2.
+
+    python analysis/tiled-attention/o5-o6/measure.py [--variant NAME OLD NEW]… [--rounds N] [--output FILE]
+
+A variant is the kernel's source with one text replaced by another, such as `hasty 'PATIENCE = 16;' 'PATIENCE = 4;'`.
+Each output is compared with that of cuDNN before it is timed. A row of medians is printed as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "workloads"))
+
+import torch
+
+import _tiled
+from _attention import BACKENDS, Problem
+from _bench_clock import call_clock
+
+SHORT = {"float16": "fp16", "bfloat16": "bf16"}
+# Batch, heads, sequence, head dimension, causal, type, factor of the queries.
+ROWS = [
+    (1, 8, 1024, 64, True, "float16", 1),
+    *((1, 8, 4096, 64, True, "float16", factor) for factor in (1, 10, 30)),
+    (1, 8, 8192, 64, True, "float16", 1),
+    (1, 8, 4096, 64, False, "float16", 1),
+    (4, 16, 4096, 64, True, "float16", 1),
+    (8, 16, 512, 64, True, "float16", 1),
+    (8, 16, 2048, 64, True, "float16", 1),
+    (4, 16, 4096, 128, True, "float16", 1),
+    (16, 16, 1024, 128, False, "float16", 1),
+    (2, 16, 8192, 128, True, "bfloat16", 1),
+    (4, 16, 4096, 128, True, "float16", 30),
+    (1, 8, 4096, 128, True, "float16", 1),
+    (4, 16, 4096, 64, True, "float16", 30),
+]
+Call = Callable[[], torch.Tensor]
+
+
+def changed(old: str, new: str) -> Path:
+    """A folder of kernels in which `tiled_o6` has one text replaced by another."""
+    source = (_tiled.KERNELS / "tiled_o6.cu").read_text(encoding="utf-8")
+    assert old in source, old
+    folder = Path(tempfile.mkdtemp())
+    (folder / "tiled_o6.cu").write_text(source.replace(old, new), encoding="utf-8")
+    return folder
+
+
+def own(name: str, folder: Path, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Call:
+    """A call of a stage of ours, compiled from this folder; its output is full of NaN before."""
+    kept, before = _tiled.KERNELS, dict(_tiled._kernels)
+    _tiled.KERNELS = folder
+    _tiled._kernels.clear()
+    try:
+        kernel = _tiled.kernel_for(name, str(q.dtype), q.shape[-1], q.get_device())
+    finally:
+        _tiled.KERNELS = kept
+        _tiled._kernels.update(before)
+    out = torch.full_like(q, math.nan)
+
+    def call() -> torch.Tensor:
+        kernel.launch((q, k, v, out), causal, 0)
+        return out
+
+    return call
+
+
+def theirs(name: str, problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:
+    """A call of another backend."""
+    attend = BACKENDS[name].make(problem)
+
+    def call() -> torch.Tensor:
+        with BACKENDS[name].settings():
+            return attend(q, k, v)
+
+    return call
+
+
+def captured(call: Call) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    """A graph of the call, and its output after one replay."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = call()
+    graph.replay()
+    torch.cuda.synchronize()
+    return graph, out
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--variant", nargs=3, action="append", default=[], metavar=("NAME", "OLD", "NEW"))
+    parser.add_argument("--backend", nargs="*", default=["cudnn", "flash_attn_4"])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", type=Path, default=Path("times.csv"))
+    options = parser.parse_args()
+    folders = {name: changed(old, new) for name, old, new in options.variant}
+    replay = call_clock("cuda", warm_cache=False).replay
+    assert replay
+    with options.output.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(("problem", "build", "samples", "median_us"))
+        for batch, heads, seq, head_dim, causal, dtype, factor in ROWS:
+            kind = getattr(torch, dtype)
+            q, k, v = (torch.randn(batch, heads, seq, head_dim, device="cuda").to(kind) for _ in range(3))
+            q = q * factor
+            problem = Problem(seq, head_dim, causal, "cuda", batch, heads, dtype=SHORT[dtype])
+            calls: dict[str, Call] = {}
+            for name in options.backend:
+                calls[name] = theirs(name, problem, q, k, v)
+            for name in ("tiled_o5", "tiled_o6") if dtype == "float16" else ("tiled_o6",):
+                calls[name] = own(name, _tiled.KERNELS, q, k, v, causal)
+            calls |= {name: own("tiled_o6", folder, q, k, v, causal) for name, folder in folders.items()}
+            made = {name: captured(call) for name, call in calls.items()}
+            want = made[options.backend[0]][1].double()
+            for name, (_, out) in made.items():
+                error = ((out.double() - want).norm() / want.norm()).item()
+                assert error < (3e-3 if dtype == "float16" else 2e-2), (name, error)
+            times: dict[str, list[float]] = {name: [] for name in made}
+            for _ in range(options.rounds):
+                for name in random.sample(list(made), len(made)):
+                    times[name].append(replay(made[name][0]) / 1e3)
+            label = f"B{batch} H{heads} S{seq} D{head_dim} {'causal' if causal else 'full'} {SHORT[dtype]}"
+            label += f" x{factor}" if factor != 1 else ""
+            medians = {name: statistics.median(each) for name, each in times.items()}
+            shown = " ".join(f"{name} {median:.1f}" for name, median in medians.items())
+            sys.stdout.write(f"{label}: {shown}\n")
+            sys.stdout.flush()
+            table.writerows(
+                (label, name, options.rounds, f"{median:.1f}") for name, median in medians.items()
+            )
+            file.flush()
+
+
+if __name__ == "__main__":
+    main()
