@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.autograd_threads import backward_brought_home
 from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.attribution.sources import AUTO, choose_ranges, read_sources
@@ -146,6 +147,8 @@ def attribute(
     else:
         report = report if isinstance(report, Report) else open_report(report)
         trace = choose_ranges(read_tables(report, progress, allocator(report, memory_limit)), ranges)
+    if threads == "follow":
+        trace = backward_brought_home(trace)
     recorded = replay = None
     if graphs == "captured":
         recorded = trace

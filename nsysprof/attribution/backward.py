@@ -62,7 +62,8 @@ def find_backward(attribution: Attribution) -> Backward:
     back, forward = back[order], forward[order]
     place = np.searchsorted(trace.threads, ops.thread[forward])
     place = np.where(np.append(trace.threads, -1)[place] == ops.thread[forward], place, -1)
-    follows = np.zeros(len(forward), bool)
+    helping = np.unique(trace.range_openers[trace.range_openers != trace.ranges.thread])
+    follows = np.isin(place, helping)  # what a checkpoint computes again, in a backward that stands elsewhere
     ranges = ranges_around(attribution, place, ops.start[forward], ops.end[forward], follows)
     return Backward(
         thread=ops.thread[back],
@@ -111,7 +112,7 @@ def forward_of_ranges(attribution: Attribution) -> NDArray[np.int32]:
     backward = find_backward(attribution)
     if not len(backward):
         return np.full(len(ranges), -1, np.int32)
-    around = backward.around(trace.threads[ranges.thread], ranges.start, ranges.end)
+    around = backward.around(trace.threads[trace.range_openers], ranges.start, ranges.end)
     out: NDArray[np.int32] = np.append(backward.forward, np.int32(-1))[around]
     out[ranges.kind == START_END] = -1
     return out

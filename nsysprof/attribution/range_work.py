@@ -192,6 +192,12 @@ class WorkIndex:
         at = expand_ranges(self.first[place], size)
         return self.launches[at], np.repeat(np.arange(len(rows)), size)
 
+    def ops_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """The same of the GPU ops that these launches caused."""
+        launch, place = self.launches_of(rows)
+        size = self.begin[launch + 1] - self.begin[launch]
+        return self.ops[expand_ranges(self.begin[launch], size)], np.repeat(place, size)
+
 
 def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
     """The `WorkIndex` of the ranges ``rows``, each named once; near-linear in launches and GPU ops."""
@@ -221,10 +227,9 @@ class RangeWork:
 
     Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
     ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows`` its number,
-    ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU; ``of_window`` is the range instance of each number, one for each
-    replay of a graph that was captured there, and ``beside_replays`` counts GPU ops that such an instance ran besides,
-    which are left out. ``calls`` is how many calls were asked for, ``idle_calls`` how
-    many of them launched no GPU work.
+    ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU. A graph that was captured there has a window for each replay, and
+    ``beside_replays`` counts GPU ops that such an instance ran besides, which are left out. ``calls`` is how many calls
+    were asked for, ``idle_calls`` how many of them launched no GPU work.
     """
 
     op: NDArray[np.intp]
@@ -238,7 +243,6 @@ class RangeWork:
     gpus: Ints
     calls: int
     idle_calls: int
-    of_window: NDArray[np.intp]
     beside_replays: int = 0
 
     @property
@@ -286,10 +290,10 @@ def range_work(
         kept = (replay[op] >= 0) | ~of_graph[window]
         left = int(np.count_nonzero(~kept))
         op, window, call = op[kept], window[kept], call[kept]
-        windows, window, call, ran = _by_replay(windows, window, call, replay[op])
+        window, call, ran = _by_replay(window, call, replay[op])
         count = ran + idle_calls
     numbers = {"calls": count, "idle_calls": idle_calls, "beside_replays": left}
-    return _sorted_work(trace, op, window, call, windows, numbers)
+    return _sorted_work(trace, op, window, call, numbers)
 
 
 def whole_work(trace: Trace) -> RangeWork:
@@ -298,12 +302,10 @@ def whole_work(trace: Trace) -> RangeWork:
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])
     whole = np.zeros(len(op), np.int64)
-    return _sorted_work(trace, op, whole, whole, np.full(1, -1, np.intp), {"calls": 1, "idle_calls": 0})
+    return _sorted_work(trace, op, whole, whole, {"calls": 1, "idle_calls": 0})
 
 
-def _sorted_work(
-    trace: Trace, op: Index, window: Ints, call: Ints, windows: Index, numbers: Mapping[str, int]
-) -> RangeWork:
+def _sorted_work(trace: Trace, op: Index, window: Ints, call: Ints, numbers: Mapping[str, int]) -> RangeWork:
     start = trace.ops.start[op]
     end = np.maximum(trace.ops.end[op], start)
     order = np.lexsort((end, start, window))
@@ -320,23 +322,20 @@ def _sorted_work(
         first_ns=start[edges],
         last_ns=np.maximum.reduceat(end, edges),
         gpus=np.bitwise_or.reduceat(bits, edges),
-        of_window=windows,
         **numbers,
     )
 
 
-def _by_replay(
-    windows: NDArray[np.intp], window: Ints, call: Ints, replay: NDArray[np.int32]
-) -> tuple[NDArray[np.intp], Ints, Ints, int]:
-    """The windows, and the window and call of each GPU op, with one of each for every replay; and how many calls.
+def _by_replay(window: Ints, call: Ints, replay: NDArray[np.int32]) -> tuple[Ints, Ints, int]:
+    """The window and call of each GPU op, with one of each for every replay; and how many calls there are then.
 
     ``replay`` is -1 for what no graph replays, which stays in the window and the call that it was in.
     """
     width = int(replay.max()) + 2
-    whole, window = np.unique(window * width + replay + 1, return_inverse=True)
+    _, window = np.unique(window * width + replay + 1, return_inverse=True)
     called, number = np.unique(np.where(call >= 0, call * width + replay + 1, -1), return_inverse=True)
     unheld = int((called < 0).sum())  # what no call holds comes first
-    return windows[whole // width], window, number - unheld, len(called) - unheld
+    return window, number - unheld, len(called) - unheld
 
 
 def reach_so_far(work: RangeWork) -> Ints:

@@ -16,10 +16,8 @@ from nsysprof.trace.trace import MODULE, OPERATOR, PUSH_POP, START_END, Ranges, 
 AUTO = "auto"
 SOURCES = ("nvtx", "mpi", "openacc", "ops", "modules", "found")
 _RECORDED = ("mpi", "openacc", "ops", "modules")
-_ADDED = {
-    "ops": OPERATOR,
-    "modules": MODULE,
-}  # which stand inside of annotations, and are asked for beside these
+# which stand inside of annotations, and are asked for beside these
+_ADDED = {"ops": OPERATOR, "modules": MODULE}
 _LACKING = {
     "ops": "no operators are recorded; torch.profiler does with activities=[ProfilerActivity.CPU, ...]",
     "modules": "no modules are recorded; torch.profiler does with with_stack=True and with_modules=True",

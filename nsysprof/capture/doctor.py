@@ -27,7 +27,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Described, ask_workload
 from nsysprof.tools.child import run_child
 from nsysprof.tools.driver import PERMISSION_FIX, Driver, ask_driver, counters_kept_from_us, too_new_for
-from nsysprof.tools.ncu import find_ncu
+from nsysprof.tools.nsight import find_ncu
 from nsysprof.tools.nsys import Nsys, all_nsys, find_nsys
 
 State = Literal["ok", "warn", "missing"]
@@ -254,8 +254,10 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
             refused.setdefault(reason.replace(name, ""), {})[name] = reason
     for alike in refused.values():
         install = {about.backends[name].install for name in alike if name in about.backends}
-        fix = next(iter(install)) if len(install) == 1 and None not in install else instead
-        yield Check(f"{about.says} {', '.join(alike)}", "warn", next(iter(alike.values())), fix)
+        why = next(iter(alike.values()))
+        helps = len(install) == 1 and None not in install and not why.endswith(f"not on {device}")
+        fix = next(iter(install)) if helps else instead
+        yield Check(f"{about.says} {', '.join(alike)}", "warn", why, fix)
 
 
 def _disk(folder: Path) -> Check:

@@ -16,7 +16,7 @@ from nsysprof.kernels.rules import Rules
 from nsysprof.results.folder import give_names
 from nsysprof.scrub.scrub import scrub_report
 from nsysprof.scrub.secrets import machine_secrets, redacted
-from nsysprof.tools.fingerprint import environment_hash
+from nsysprof.tools.driver import environment_hash
 from nsysprof.trace.report import Progress, open_report
 from nsysprof.trace.trace import KERNEL
 

@@ -38,8 +38,7 @@ from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import record_so_far, write_record
 from nsysprof.tools.child import Echo, Ended, run_child
-from nsysprof.tools.driver import Driver, ask_driver, gpu_states, too_new_for
-from nsysprof.tools.fingerprint import fingerprint, rank_in_job
+from nsysprof.tools.driver import Driver, ask_driver, fingerprint, gpu_states, rank_in_job, too_new_for
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import (
     PRINT_ELSEWHERE,

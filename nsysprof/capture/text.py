@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from nsysprof.core.text import cut, one_line, plural, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio
 from nsysprof.kernels.classify import short_name
-from nsysprof.results.table import text_table
+from nsysprof.results.table import TextTable, warning_lines
 
 if TYPE_CHECKING:
     from nsysprof.kernels.backends import BackendVerdict
 
 _MAX_NOT_RUN = 20
-_WIDTH = 100  # of the table of backends
-_RANGE_WIDTH, _NAME_WIDTH = 40, 20
-_MIN_EVIDENCE = 20
+_RANGE_WIDTH, _NAME_WIDTH, _EVIDENCE = 40, 20, 36
 _LINE_KERNELS, _LINE_WIDTH = 3, 200
 
 
@@ -70,7 +68,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def backend_table(verdict: BackendVerdict) -> str:
-    """Show ``range | requested | ran | evidence`` in 100 columns, then the warnings; empty where no range asks.
+    """Show ``range | requested | ran | evidence``, then the warnings; empty where no range asks.
 
     Evidence is the kernel that took most of the time among those that decided. The text ends with a newline.
     """
@@ -79,19 +77,13 @@ def backend_table(verdict: BackendVerdict) -> str:
     rows = []
     differ = set(verdict.differences.index)
     ranges: Iterator[Any] = verdict.ranges.itertuples()
-    for row, part in zip(ranges, _parts(verdict), strict=True):
+    for number, (row, part) in enumerate(zip(ranges, _parts(verdict), strict=True)):
         label = one_line(row.range, _RANGE_WIDTH) + (f" ({part})" if part else "")
         ran = one_line(row.observed, _NAME_WIDTH) + (" (differs)" if row.Index in differ else "")
-        rows.append([label, one_line(row.requested, _NAME_WIDTH), ran])
-    head = ["range", "requested", "ran"]
-    # Between columns there are two blanks, and as many are the least after a heading.
-    used = sum(
-        max(map(len, column)) + 2 for column in zip([f"{name}  " for name in head], *rows, strict=True)
-    )
-    width = max(_WIDTH - used, _MIN_EVIDENCE)
-    cells = [[*row, _evidence(verdict, number, 1, width)] for number, row in enumerate(rows)]
-    lines = text_table([*head, "evidence"], cells, "llll").splitlines()
-    lines += [f"  warning  {one_line(warning, 400)}" for warning in verdict.warnings]
+        requested, evidence = one_line(row.requested, _NAME_WIDTH), _evidence(verdict, number, 1, _EVIDENCE)
+        rows.append([label, requested, ran, evidence])
+    table = TextTable(["range", "requested", "ran", "evidence"], rows, "llll", last_cut=True)
+    lines = [*table.lines(), *warning_lines(verdict.warnings, "--json")]
     return "".join(f"{line}\n" for line in lines)
 
 

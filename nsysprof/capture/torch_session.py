@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsysprof import __version__
 from nsysprof.capture.failure import last_message
@@ -22,12 +22,15 @@ from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import file_facts, record_so_far, without_arguments, write_record
 from nsysprof.results.folder import give_names, refuse_taken
+from nsysprof.scrub.report_copy import copy_trace
 from nsysprof.scrub.secrets import machine_secrets, redacted
-from nsysprof.scrub.trace_copy import copy_trace
 from nsysprof.tools.child import Echo, Ended, run_child
-from nsysprof.tools.driver import ask_driver, gpu_states
-from nsysprof.tools.fingerprint import environment_hash, fingerprint, rank_in_job
+from nsysprof.tools.driver import ask_driver, environment_hash, fingerprint, gpu_states, rank_in_job
 from nsysprof.tools.interrupts import Interrupt
+
+if TYPE_CHECKING:
+    from nsysprof.kernels.backends import BackendVerdict
+    from nsysprof.kernels.rules import Rules
 
 PROFILER = "torch's profiler"
 
@@ -49,12 +52,14 @@ class TorchRequest:
 class TorchCapture:
     """A finished capture: its record, and its traces in the order of their ranks.
 
-    ``failure`` is the error for a program that failed, whose traces are kept all the same.
+    ``failure`` is the error for a program that failed, whose traces are kept all the same; ``verdict`` says which
+    backends a workload ran on a GPU.
     """
 
     record: dict[str, Any]
     traces: tuple[Path, ...]
     failure: NsysprofError | None
+    verdict: BackendVerdict | None = None
 
 
 def capture_with_torch(
@@ -64,12 +69,14 @@ def capture_with_torch(
     command: Sequence[str],
     echo: Echo,
     *,
+    rules: Rules | None = None,
     scrubbed: bool = True,
     force: bool = False,
 ) -> TorchCapture:
     """Run a program with torch's profiler in it, and give its traces and the record their names, all or none.
 
-    ``command`` is what the user typed, for the record. Raises `NsysprofError` where nothing was recorded.
+    ``command`` is what the user typed, for the record; ``rules`` say which kernels are whose. Raises `NsysprofError`
+    where nothing was recorded.
     """
     check_program(request.program[0], "the shell")
     check_disk()
@@ -94,6 +101,7 @@ def capture_with_torch(
     if not traces:
         raise failure or _nothing(request, processes, told=bool(sentences))
     measured = workload_results(results, request.program) if not ended.code else None
+    verdict = judge_traces(traces, rules) if request.results else None
     record = {
         **record_so_far(),
         "name": outputs.name,
@@ -109,9 +117,24 @@ def capture_with_torch(
         "processes": [dict(each.written) for each in processes],
         "overhead": overhead_of(plain, ended, plain_results, measured) if plain and not ended.code else None,
         "workload": measured,
+        "backends": verdict.records() if verdict else [],
     }
     record = _published(record, traces, folder, outputs, scrubbed=scrubbed, force=force)
-    return TorchCapture(record, tuple(outputs.folder / facts["file"] for facts in traces.values()), failure)
+    kept = tuple(outputs.folder / facts["file"] for facts in traces.values())
+    return TorchCapture(record, kept, failure, verdict)
+
+
+def judge_traces(traces: Mapping[Path, Mapping[str, Any]], rules: Rules | None) -> BackendVerdict | None:
+    """Judge which backends ran in the trace with the most kernels; None where none has any."""
+    path = max(traces, key=lambda each: traces[each]["kernels"])
+    if not traces[path]["kernels"]:
+        return None
+    from nsysprof.attribution.attribute import attribute  # noqa: PLC0415  brings pandas: after the program
+    from nsysprof.kernels.backends import judge_backends  # noqa: PLC0415
+    from nsysprof.trace.report import open_report  # noqa: PLC0415
+
+    with open_report(path) as opened:
+        return judge_backends(attribute(opened), rules)
 
 
 def _copied(processes: Sequence[Process], outputs: Outputs, *, scrubbed: bool) -> dict[Path, dict[str, Any]]:

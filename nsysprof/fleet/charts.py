@@ -13,7 +13,7 @@ from nsysprof.charts.palette import COLOURS, IDLE, LESS, MORE, OTHERS
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet, RankLane
-from nsysprof.fleet.findings import awaited_rank, middle_rank, straggler_state, without_text
+from nsysprof.fleet.findings import middle_rank, straggler_state, time_shares, waiting_words, without_text
 from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS
 from nsysprof.fleet.text import iteration_paths, rank_mark, subject
 from nsysprof.formats.rank_answer import WHOLE
@@ -178,15 +178,13 @@ def _column_shares(lane: RankLane, end: int) -> NDArray[np.uint8]:
 
 def _lanes_title(fleet: Fleet) -> str:
     ranks = fleet.usual
-    inside, waits, caused = (int(ranks[f"{name}_ns"].sum()) for name in ("collective", "waiting", "caused"))
-    whole = max(float((ranks["own_ns"] + ranks["exposed_ns"]).sum()), 1)
-    if inside and caused:
-        most = awaited_rank(ranks)
-        who = "the ranks take turns at being last" if most is None else f"mostly for rank {most}"
+    inside, waits = (int(ranks[f"{name}_ns"].sum()) for name in ("collective", "waiting"))
+    who, shares = waiting_words(ranks), time_shares(ranks)
+    if who:
         return f"{format_share(waits / inside)} of the time in collectives is waiting: {who}"
     if ranks["communication_ns"].any():
-        return f"Exposed communication takes {format_share(float(ranks['exposed_ns'].sum()) / whole)} of the time"
-    return f"The ranks idle for {format_share(float(ranks['idle_ns'].sum()) / whole)} of the time"
+        return f"Exposed communication takes {shares['exposed communication']} of the time"
+    return f"The ranks idle for {shares['idle']} of the time"
 
 
 def _lanes_subtitle(fleet: Fleet) -> str:

@@ -71,13 +71,7 @@ def fleet_findings(
 def _where_time_goes(
     path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, left_out: tuple[str, ...]
 ) -> str:
-    total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
-    parts = {part: int(ranks[f"{part}_ns"].sum()) / max(total, 1) for part in (COMPUTE, EXPOSED, COPIES)}
-    idle = int(ranks["idle_ns"].sum()) / max(total, 1)
-    what = (
-        f"compute {format_share(parts[COMPUTE])}, exposed communication {format_share(parts[EXPOSED])},"
-        f" copies {format_share(parts[COPIES])}, idle {format_share(idle)}"
-    )
+    what = ", ".join(f"{part} {share}" for part, share in time_shares(ranks).items())
     count = plural(len(ranks), "rank")
     if path == WHOLE or iterations.empty:
         return f"{count}, and nothing that repeats; of the time from first op to last: {what}"
@@ -86,6 +80,15 @@ def _where_time_goes(
     many = f"{plural(size, 'iteration')} of {path}, {middle} each (median)"
     without = f" without {without_text(left_out)}" if left_out else ""
     return f"{count}, {many}; of their time{without}: {what}"
+
+
+def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
+    """Share out the time of ranks in iterations, by what it goes to."""
+    total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
+    parts = {_PART_WORDS[part]: part for part in (COMPUTE, EXPOSED, COPIES)} | {"idle": "idle"}
+    return {
+        name: format_share(int(ranks[f"{part}_ns"].sum()) / max(total, 1)) for name, part in parts.items()
+    }
 
 
 def without_text(left_out: tuple[str, ...]) -> str:
@@ -236,6 +239,16 @@ def awaited_rank(ranks: pd.DataFrame) -> int | None:
     return int(most["rank"]) if most["caused_ns"] >= enough * total else None
 
 
+def waiting_words(ranks: pd.DataFrame) -> str:
+    """Whom the ranks wait for in collectives, in a few words; nothing where no wait has a cause."""
+    total, most = int(ranks["caused_ns"].sum()), awaited_rank(ranks)
+    if not total or not int(ranks["collective_ns"].sum()):
+        return ""
+    if total < _MIN_SHARE * _gpu_time(ranks):
+        return "the ranks hardly wait for each other"
+    return "the ranks take turns at being waited for" if most is None else f"mostly for rank {most}"
+
+
 def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     """Name the rank that comes last to the collectives: it is in them for the shortest time, not for the longest."""
     total = int(ranks["caused_ns"].sum())
@@ -252,9 +265,6 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         f"{format_share(total / inside)} of the time in collectives, and {format_share(total / length)} of the"
         " iterations, is waiting for the rank that comes last"
     )
-    if total / length < _MIN_SHARE:
-        yield f"the ranks hardly wait for each other: {amount}"
-        return
     awaited = awaited_rank(ranks)
     if awaited is not None:
         most = shares[shares["rank"] == awaited].iloc[0]
@@ -271,13 +281,16 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
             f" {count:,} iterations, and {format_share(most['caused'])} of all waiting is for it; {amount}"
         )
         return
+    if total / length < _MIN_SHARE:
+        yield f"{waiting_words(ranks)}: {amount}"
+        return
     named = shares.sort_values(["caused", "rank"], ascending=[False, True], kind="stable").head(_MAX_NAMED)
     turns = ", ".join(
         f"{format_share(row['caused'])} of the waiting is for rank {int(row['rank'])}, which comes last in"
         f" {int(row['times_awaited']):,} of {count:,} iterations"
         for row in named.to_dict("records")
     )
-    yield f"the ranks take turns at being waited for: {turns}; {amount}"
+    yield f"{waiting_words(ranks)}: {turns}; {amount}"
 
 
 def _blocked(ranks: pd.DataFrame) -> Iterator[str]:

@@ -44,9 +44,9 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     `NsysprofError` where a name stands for nothing.
     """
     files: dict[str, ReportFile] = {}
-    notes = []
+    notes: list[str] = []
     for name in names:
-        for path, identity, stamp in _remote(name) if _URL.match(name) else _listed(name):
+        for path, identity, stamp in (_remote if _URL.match(name) else _listed)(name, notes):
             if identity in files:
                 notes.append(f"{path} is the same report as {files[identity].name}: counted once")
             else:
@@ -95,21 +95,21 @@ def missing_dask() -> NsysprofError:
     )
 
 
-def _listed(name: str) -> Iterator[tuple[str, str, str]]:
+def _listed(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
     """List the reports behind a local name: the path, one that is the same for the same file, and the stamp."""
     try:
-        for each in _local(name):
+        for each in _local(name, notes):
             # not Path.resolve, which raises on a link that leads to itself: no report, but no reason to lose the others
             yield str(each), os.path.realpath(each), _stamp(each)
     except OSError as error:
         raise NsysprofError(f"{name}: cannot be listed: {error.strerror or error}", "ls") from None
 
 
-def _local(name: str) -> list[Path]:
+def _local(name: str, notes: list[str]) -> list[Path]:
     path = Path(name)
     if path.is_dir() and not _is_report(path):
         files = (each.as_posix() for each in path.rglob("*") if not each.is_dir())
-        inside = _each_once(_shown(files, path.as_posix()))
+        inside = _each_once(_shown(files, path.as_posix()), notes)
         if not inside:
             raise NsysprofError(f"{name}: no reports in this folder", f"ls {quote(name)}")
     elif path.exists() or not glob.has_magic(name):
@@ -117,7 +117,7 @@ def _local(name: str) -> list[Path]:
     else:
         matches = [Path(each) for each in dict.fromkeys(_globbed(name))]
         whole = [each / _INSIDE if _is_report(each) else each for each in matches]
-        inside = _matched(each.as_posix() for each in whole if not each.is_dir())
+        inside = _matched((each.as_posix() for each in whole if not each.is_dir()), notes)
         if not inside:
             raise NsysprofError(f"{name}: matches no file", "ls")
     return [Path(each) for each in inside]
@@ -148,19 +148,21 @@ def _shown(files: Iterable[str], folder: str) -> Iterator[str]:
     return (file for file in files if "/." not in f"/{file.removeprefix(top)}")
 
 
-def _matched(files: Iterable[str]) -> list[str]:
+def _matched(files: Iterable[str], notes: list[str]) -> list[str]:
     """Choose the reports among the files that a glob matches; all of them where no name is that of a report."""
     files = sorted(files, key=natural_key)
-    return _each_once(files) or files
+    return _each_once(files, notes) or files
 
 
-def _each_once(files: Iterable[str]) -> list[str]:
-    """Choose the reports among names of files, in natural order, each once: one that was exported counts by its export.
+def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
+    """Choose the reports among names of files, in natural order, each once: one that was exported counts by its export,
+    and of recordings of one name by several recorders one, which ``notes`` say.
 
     A folder of Parquet files is named by what is in it, and comes back by its own name.
     """
     endings = report_endings()
-    best: dict[str, tuple[int, str]] = {}
+    recorders = list(dict.fromkeys(reversed(endings.values())))
+    best: dict[str, dict[int, tuple[int, str]]] = {}
     for file in files:
         folder, _, last = file.rpartition("/")
         name = folder if last == _INSIDE else file
@@ -168,9 +170,18 @@ def _each_once(files: Iterable[str]) -> list[str]:
         ending = name[len(stem) :]
         if last != _INSIDE and ending in ("", _FOLDER):
             continue
-        rank = (endings.index(ending) if ending else 0, name)
-        best[stem] = min(rank, best.get(stem, rank))
-    return sorted((name for _, name in best.values()), key=natural_key)
+        recorder = recorders.index(endings[ending]) if ending else 0
+        rank = (list(endings).index(ending) if ending else 0, name)
+        known = best.setdefault(stem, {})
+        known[recorder] = min(rank, known.get(recorder, rank))
+    chosen = []
+    for known in best.values():
+        (_, (_, name)), *others = sorted(known.items())
+        chosen.append(name)
+        notes += [
+            f"{other} is left out: {name} has its name, by another recorder" for _, (_, other) in others
+        ]
+    return sorted(chosen, key=natural_key)
 
 
 def without_ending(name: str) -> str:
@@ -190,20 +201,20 @@ def _stamp(path: Path) -> str:
     return " ".join(parts)
 
 
-def _remote(name: str) -> Iterator[tuple[str, str, str]]:
+def _remote(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
     """List the reports behind a URL. Those in local files are named by their path."""
     system, path = _file_system(name)
     if "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol):
-        yield from _listed(path)
+        yield from _listed(path, notes)
         return
     with _fetching(name, "cannot be listed"):
         if glob.has_magic(path):
             matches = [(each, f"{each}/{_INSIDE}") for each in system.glob(path)]
             files = tuple(ending for ending in report_endings() if ending != _FOLDER)
             folders = {each for each, inside in matches if not each.endswith(files) and system.exists(inside)}
-            paths = _matched(inside if each in folders else each for each, inside in matches)
+            paths = _matched((inside if each in folders else each for each, inside in matches), notes)
         elif system.isdir(path) and not system.exists(f"{path}/{_INSIDE}"):
-            paths = _each_once(_shown(system.find(path), path))
+            paths = _each_once(_shown(system.find(path), path), notes)
         else:
             paths = [path]
         urls = [system.unstrip_protocol(each) for each in paths]

@@ -64,6 +64,9 @@ def rank_part(
     bins = _bins(activity, *timeline)
     collectives, all_collectives = _collectives(trace, communication, process)
     names, collective = np.unique(trace.ops.name[collectives], return_inverse=True)
+    known = trace.report.reader.collectives(trace)
+    group = np.append(known.group, -1)[known.of_ops(len(trace.ops))[collectives]]
+    groups, communicator = np.unique(group, return_inverse=True)
     warnings = list(iterations.warnings)
     if len(collectives) < all_collectives:
         warnings.append(f"waiting covers the first {len(collectives):,} of {all_collectives:,} collectives")
@@ -94,6 +97,8 @@ def rank_part(
         },
         collective_names=tuple(trace.op_names[at] for at in names.tolist()),
         collective=collective.astype(np.int32),
+        communicators=tuple([*known.groups, ""][at] for at in groups.tolist()),
+        communicator=communicator.astype(np.int32),
         collective_start=trace.ops.start[collectives],
         collective_end=trace.ops.end[collectives],
         blocking_of=blocking_of[:MAX_BLOCKING],

@@ -184,18 +184,20 @@ class Waiting:
 def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     """Find the `Waiting` in the iterations of a range path.
 
-    The k-th collective of an iteration is the same on all ranks whose collectives there have the same names in the same
-    order; where ranks differ, those of the largest such group are compared.
+    The k-th collective of a communicator in an iteration is the same on all ranks whose collectives there have the same
+    names in the same order; where ranks differ, those of the largest such group are compared. Where a trace names no
+    communicators, all collectives are of one.
     """
     labels: dict[str, int] = {}
     names: dict[str, int] = {}
-    rows = pd.concat([_rows(each, path, labels, names) for each in ranks], ignore_index=True)
+    groups: dict[tuple[str, int], int] = {}
+    rows = pd.concat([_rows(each, path, labels, names, groups) for each in ranks], ignore_index=True)
     matched = _matched(rows) if len(rows) else rows
     if matched.empty:
         none, late = pd.DataFrame(columns=_WAITING), pd.DataFrame(columns=_LATE)
         return Waiting(none, late, 0, len(rows), {}, 0)
     matched["length"] = matched["end"] - matched["start"]
-    matched["one"] = matched["label"] * (int(matched["place"].max()) + 1) + matched["place"]
+    matched["one"] = matched["group"] * (int(matched["place"].max()) + 1) + matched["place"]
     waiting, last = wait_for_last(matched["one"].to_numpy(np.int64), matched["length"].to_numpy(np.int64))
     caused = np.zeros(len(matched), np.int64)
     np.add.at(caused, last, waiting)
@@ -243,20 +245,26 @@ def _matched(rows: pd.DataFrame) -> pd.DataFrame:
         1 << 62, size=(int(rows["name"].max()) + 1, int(rows["place"].max()) + 1)
     )
     rows = rows.assign(draw=draws[rows["name"], rows["place"]])
-    shapes = rows.groupby(["rank", "label"], sort=False)["draw"].sum().rename("shape").reset_index()
-    shapes["members"] = shapes.groupby(["label", "shape"], sort=False)["rank"].transform("size")
+    shapes = rows.groupby(["rank", "group"], sort=False)["draw"].sum().rename("shape").reset_index()
+    shapes["members"] = shapes.groupby(["group", "shape"], sort=False)["rank"].transform("size")
     best = shapes.sort_values(["members", "rank"], ascending=[False, True], kind="stable")
-    best = best.drop_duplicates("label")[["label", "shape"]]
-    kept = shapes[shapes["members"] > 1].merge(best, on=["label", "shape"], validate="many_to_one")
+    best = best.drop_duplicates("group")[["group", "shape"]]
+    kept = shapes[shapes["members"] > 1].merge(best, on=["group", "shape"], validate="many_to_one")
     return rows.drop(columns="draw").merge(
-        kept[["rank", "label"]], on=["rank", "label"], validate="many_to_one"
+        kept[["rank", "group"]], on=["rank", "group"], validate="many_to_one"
     )
 
 
-def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, int]) -> pd.DataFrame:
+def _rows(
+    ranked: Ranked,
+    path: str,
+    labels: dict[str, int],
+    names: dict[str, int],
+    groups: dict[tuple[str, int], int],
+) -> pd.DataFrame:
     """List the collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes, which are
-    added to those given, ``place`` in the iteration, ``start``, ``end``; which collective of the part it is ``of``, and
-    ``until`` when the iteration lasts.
+    added to those given, ``group``, the code of communicator and iteration, ``place`` among those, ``start``, ``end``;
+    which collective of the part it is ``of``, and ``until`` when the iteration lasts.
     """
     part = ranked.part
     rows = iteration_rows(part, path)
@@ -265,16 +273,21 @@ def _rows(ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, in
     inside = at >= 0
     inside[inside] &= part.collective_start[inside] < part.last_ns[rows][at[inside]]
     at = at[inside]
-    first = np.searchsorted(at, at, side="left")
     label = np.array(
         [labels.setdefault(part.labels[code], len(labels)) for code in part.label[rows].tolist()], np.int64
     )
     name = np.array([names.setdefault(text, len(names)) for text in part.collective_names], np.int64)
+    of_group, group = np.unique(
+        label[at] * (len(part.communicators) + 1) + part.communicator[inside], return_inverse=True
+    )
+    codes = [divmod(each, len(part.communicators) + 1) for each in of_group.tolist()]
+    known = [groups.setdefault((part.communicators[who], when), len(groups)) for when, who in codes]
     return pd.DataFrame(
         {
             "rank": ranked.rank,
             "label": label[at],
-            "place": np.arange(len(at)) - first,
+            "group": np.array(known, np.int64)[group],
+            "place": pd.Series(group).groupby(group).cumcount().to_numpy(),
             "name": name[part.collective[inside]],
             "start": part.collective_start[inside],
             "end": part.collective_end[inside],

@@ -7,16 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.findings import without_text
 from nsysprof.fleet.stragglers import MIN_SLOWNESS
 from nsysprof.formats.rank_answer import WHOLE
-from nsysprof.results.table import Column, TextTable, show_columns, spread_text, wrap
+from nsysprof.results.table import Column, TextTable, show_columns, spread_text, warning_lines, wrap
 
-_MAX_WARNINGS = 12
 _MAX_FAILURES = 20
 _NAME_WIDTH = 44
 _SPREAD_ROWS = 12
@@ -64,11 +63,7 @@ def _head(fleet: Fleet) -> Iterator[str]:
         yield f"  unreadable  {describe_failure(failure, 80, 160)}"
     if len(fleet.failures) > _MAX_FAILURES:
         yield f"  unreadable  {len(fleet.failures) - _MAX_FAILURES:,} more: see fleet.json"
-    warnings = drop_repeats(fleet.warnings)
-    for warning in warnings[:_MAX_WARNINGS]:
-        yield wrap(f"warning  {one_line(warning, 400)}", "  ", "           ")
-    if len(warnings) > _MAX_WARNINGS:
-        yield f"  {len(warnings) - _MAX_WARNINGS:,} more warnings: see fleet.json"
+    yield from warning_lines(fleet.warnings, "fleet.json")
 
 
 def describe_failure(failure: ReportFailure, name_width: int, reason_width: int) -> str:

@@ -150,9 +150,8 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
         name.append(np.array([once.setdefault(pair, len(once)) for pair in pairs], np.int32)[part.name])
         fails.append(part.names.failed[part.name])
         waits.append(part.names.waits[part.name])
-    if (
-        len(parts) > 1
-    ):  # asynchronous copies that returned only after they were done, as those of pageable memory
+    # asynchronous copies that returned only after they were done, as those of pageable memory
+    if len(parts) > 1:
         copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
         launch = trace.ops.launch[copies]
         waits[0][launch[trace.ops.end[copies] <= trace.launches.end[launch]]] = True

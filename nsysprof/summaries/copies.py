@@ -104,9 +104,8 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
         for values in (length, size, _beside_kernels(trace, ops), small, np.where(small, size, 0))
     )
     rate = np.where(size_bytes > 0, _part(size_bytes * 1e9, sum_ns), np.nan)
-    each = np.minimum(size[timed] * 1e9 / length[timed], 1e18).astype(
-        np.int64
-    )  # a spoiled size may be any number
+    # a spoiled size may be any number
+    each = np.minimum(size[timed] * 1e9 / length[timed], 1e18).astype(np.int64)
     median = grouped_quartiles(row[timed], each, len(first)).median
     codes = {name: key.codes[first] for name, key in keys.items()}
     link = rate / _link(trace, codes["gpu"], codes["operation"])
@@ -118,9 +117,8 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
             "sum_ns": sum_ns,
             "bytes_per_s": rate,
             "median_bytes_per_s": np.where(timed_count > 0, median, np.nan),
-            "link_share": np.where(
-                link <= 1, link, np.nan
-            ),  # more than that, the name says nothing of the link
+            # more than that, the name says nothing of the link
+            "link_share": np.where(link <= 1, link, np.nan),
             "overlapped_ns": overlapped,
             "small_count": small_count,
             "small_bytes": small_bytes,

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
+from nsysprof.core.nesting import nest
 from nsysprof.trace.trace import PUSH_POP, Trace
 
-# `emit_nvtx`: `aten::addmm, seq = 7`, and `autograd::engine::evaluate_function: AddmmBackward0, seq = 7`
+# `emit_nvtx`: `aten::addmm, seq = 7, op_id = 3`, and `AddmmBackward0, seq = 7` in the engine's own, which has no number
 _NUMBERED = re.compile(r"(.*?), (?:stashed )?seq = (\d{1,18})\b", re.DOTALL)
-_BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|(?:.*::)?\w*Backward\d*", re.DOTALL)
+_ENGINE = re.compile(r"autograd::engine::evaluate_function: .*", re.DOTALL)
+_BACKWARD = re.compile(_ENGINE.pattern + r"|(?:.*::)?\w*Backward\d*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,37 @@ def autograd_of_names(trace: Trace) -> AutogradOps:
     back = np.array(
         [match is not None and _BACKWARD.fullmatch(match[1]) is not None for match in found], bool
     )
-    ranges = trace.ranges
+    ranges, opener = trace.ranges, trace.range_openers
     rows = np.flatnonzero((ranges.kind == PUSH_POP) & (np.append(number, -1)[ranges.name] >= 0))
     name = ranges.name[rows]
+    sequence, backward = number[name], back[name]
+    engine = np.array([_ENGINE.match(name.text) is not None for name in trace.range_names], bool)
+    engines = np.flatnonzero((ranges.kind == PUSH_POP) & engine[ranges.name] & (number[ranges.name] < 0))
+    around, first = _around(trace, engines, rows[backward])
+    rows = np.concatenate([rows, around])
     return AutogradOps(
-        trace.threads[ranges.thread[rows]],
+        trace.threads[opener[rows]],
         ranges.start[rows],
         ranges.end[rows],
-        number[name],
-        back[name],
+        np.concatenate([sequence, sequence[backward][first]]),
+        np.concatenate([backward, np.ones(len(around), bool)]),
         np.zeros(len(rows), np.int64),
     )
+
+
+def _around(trace: Trace, engines: Ints, nodes: Ints) -> tuple[Ints, Ints]:
+    """Which of the engine's ranges have one of a node inside, and the place of the first such node of each: what the
+    engine does before and after it, such as the sum of a bias, is of that node, too.
+    """
+    ranges, opener = trace.ranges, trace.range_openers
+    found, place = [engines[:0]], [engines[:0]]
+    for code in np.unique(opener[engines]).tolist():
+        mine, inside = engines[opener[engines] == code], np.flatnonzero(opener[nodes] == code)
+        mine = mine[np.lexsort((-ranges.end[mine], ranges.start[mine]))]
+        inside = inside[np.argsort(ranges.start[nodes[inside]], kind="stable")]
+        own = nest(ranges.start[mine], ranges.end[mine])
+        at = own.innermost(ranges.start[nodes[inside]], ranges.end[nodes[inside]])
+        some, first = np.unique(at[at >= 0], return_index=True)
+        found.append(mine[some])
+        place.append(inside[at >= 0][first])
+    return np.concatenate(found), np.concatenate(place)

@@ -194,6 +194,30 @@ class Captures:
     time: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Collectives:
+    """The collectives among the GPU ops of a trace, as their library named them.
+
+    ``op`` rows of `Trace.ops`, ascending; ``kind`` int32 into ``kinds`` (``allreduce``); ``group`` int32 into
+    ``groups``, the communicators: ``ranks 0-7 (default_pg)``, and ``group_size`` of each, 0 where not recorded;
+    ``size_bytes`` int64, of what a rank gives and gets the larger, -1 where not recorded.
+    """
+
+    op: NDArray[np.int64]
+    kind: NDArray[np.int32]
+    kinds: list[str]
+    group: NDArray[np.int32]
+    groups: list[str]
+    group_size: list[int]
+    size_bytes: NDArray[np.int64]
+
+    def of_ops(self, ops: int) -> NDArray[np.int32]:
+        """For each of that many GPU ops its row here, -1 for what is no collective."""
+        out = np.full(ops, -1, np.int32)
+        out[self.op] = np.arange(len(self.op))
+        return out
+
+
 POOL = "pool"  # the kind of memory that pools hold, in use or not
 KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
 
@@ -276,6 +300,7 @@ NO_HOST_CALLS = HostCalls(_NO_CODES, _NONE, _NONE, _NO_CODES, _NO_NAMES, _NONE)
 NO_RANGES = OtherRanges(_NONE, _NONE, _NONE, _NO_KINDS, _NO_CODES, [])
 NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
 NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
+NO_COLLECTIVES = Collectives(_NONE, _NO_CODES, [], _NO_CODES, [], [], _NONE)
 NO_ACTIVITY = HostActivity(NO_CALLS, _NO_KINDS)
 
 

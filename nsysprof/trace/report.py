@@ -18,12 +18,14 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.trace.details import (
     NO_ACTIVITY,
     NO_CALLS,
+    NO_COLLECTIVES,
     NO_FAULTS,
     NO_HOST_CALLS,
     NO_MEMORY,
     NO_RANGES,
     CallList,
     Captures,
+    Collectives,
     Dependencies,
     HostActivity,
     HostCalls,
@@ -155,6 +157,10 @@ class Reader(ABC):
         """Grids, sizes and the like of each GPU op."""
         return no_op_details(len(trace.ops))
 
+    def collectives(self, trace: Trace) -> Collectives:
+        """The collectives among the GPU ops, with communicators and sizes; none where only kernels have names."""
+        return NO_COLLECTIVES
+
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
         return np.empty(0, np.int64)
@@ -263,9 +269,9 @@ def open_report(
     return chosen.open(named, **options)
 
 
-def report_endings() -> tuple[str, ...]:
-    """What the names of reports of any format end with, see `Reader`."""
-    return tuple(ending for reader in _readers() for ending in reader.endings)
+def report_endings() -> dict[str, str]:
+    """What the names of reports of any format end with, see `Reader`, each with its recorder, the best one last."""
+    return {ending: reader.recorder for reader in _readers() for ending in reader.endings}
 
 
 def _readers() -> list[type[Reader]]:

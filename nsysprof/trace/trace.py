@@ -155,7 +155,8 @@ class Trace:
     ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
     calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
     are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
-    by NVTX, by globalTid.
+    by NVTX, by globalTid; ``opened_on`` are the codes of the threads that opened ranges, where some of these count for
+    another one, None where none does.
     """
 
     report: Report
@@ -179,6 +180,12 @@ class Trace:
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
     other_calls: HostCalls | None = field(default=None, repr=False)
+    opened_on: NDArray[np.integer] | None = field(default=None, repr=False)
+
+    @property
+    def range_openers(self) -> NDArray[np.integer]:
+        """The code of the thread that opened each range."""
+        return self.ranges.thread if self.opened_on is None else self.opened_on
 
     def __repr__(self) -> str:
         counts = f"{len(self.ranges):,} ranges, {len(self.launches):,} launches, {len(self.ops):,} GPU ops"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nsysprof
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.backward import find_backward
 from tests.conftest import MakeTrace
@@ -67,24 +67,26 @@ def test_operators_of_backward_name_their_forward(tmp_path: Path) -> None:
 
 
 def test_ranges_of_emit_nvtx_are_linked_by_seq(trace: MakeTrace) -> None:
-    """In reports of nsys the `seq = N` of autograd's ranges says so."""
+    """In reports of nsys the `seq = N` of autograd's ranges says so, and what the engine does around a node is its."""
     path = trace(
         Range("block", 0, 50),
         Range("aten::addmm, seq = 7, op_id = 3", 10, 40),
         *launch_kernel("gemm", (15, 20), (60, 90), id=1),
-        Range("autograd::engine::evaluate_function: AddmmBackward0, seq = 7", 100, 150, thread=9),
+        Range("autograd::engine::evaluate_function: AddmmBackward0, op_id = 4", 100, 150, thread=9),
         Range("AddmmBackward0, seq = 7, op_id = 5", 105, 145, thread=9),
         Range("aten::mm, seq = 9", 110, 130, thread=9),
         *launch_kernel("gemm_back", (115, 120), (200, 290), id=2, thread=9),
+        Range("aten::sum, op_id = 6", 146, 149, thread=9),
+        *launch_kernel("sum_of_bias", (147, 148), (290, 300), id=3, thread=9),
     )
     with nsysprof.open_report(path) as report:
         answer = break_down(attribute(report))
         paths = dict(zip(answer.instances["path"], answer.instances["forward_path"], strict=True))
         [rows] = [each for each in answer.summaries.values() if "backward.csv" in each.files]
         sums = {row["merged_path"]: row["backward_sum_ns"] for row in rows.files["backward.csv"].records()}
-    assert sum(bool(each) for each in paths.values()) == 3
+    assert sum(bool(each) for each in paths.values()) == 4
     assert set(filter(None, paths.values())) == {"block/aten::addmm, seq = 7, op_id = 3"}
-    assert sums == {"block": 90, "block/aten::addmm": 90}
+    assert sums == {"block": 100, "block/aten::addmm": 100}
 
 
 def test_numbers_that_two_threads_have_claim_nothing(tmp_path: Path) -> None:

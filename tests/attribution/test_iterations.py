@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nsysprof
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.text import summary
 from nsysprof.attribution.attribute import FOLLOWED, OWN_THREAD, attribute
 from nsysprof.attribution.iterations import find_iterations

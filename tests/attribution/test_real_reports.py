@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import OUTCOMES, attribute
 from nsysprof.trace.report import open_report
 from tests.kit.reference import refer

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import nsysprof
+from nsysprof.attribution.paths import range_paths
 from nsysprof.tools.nsys import Nsys, find_importer
+from nsysprof.trace.trace import START_END
 
 pytestmark = pytest.mark.nsys
 
@@ -25,6 +28,17 @@ with nvtx.annotate("RUN::mine::S1"):
         with nvtx.annotate(f"iter{number}"):
             time.sleep(0.001)
 print("done")
+"""
+
+STEPS = """
+import nvtx, torch
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(layer.parameters(), 1e-3)
+for number in range(3):
+    with nvtx.annotate("train"):
+        layer(torch.ones(1, 4)).sum().backward()
+        with nvtx.annotate("optimizer"):
+            optimizer.step()
 """
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -70,6 +84,22 @@ def test_ranges_of_a_program_are_captured_and_analyzed(run: Run, tmp_path: Path)
     document = json.loads((tmp_path / "ranges.analysis" / "analysis.json").read_text())
     iterations = next(row for row in document["ranges"] if row["path"] == "RUN::mine::S1/iter0")
     assert iterations["cpu_ns"] > 1_000_000
+
+
+def test_steps_that_are_marked_leave_the_ranges_of_the_program_whole(run: Run, tmp_path: Path) -> None:
+    """They begin and end inside of `optimizer`: as start/end ranges they do not end it in its place."""
+    pytest.importorskip("torch")
+    done = run("capture", "--mark-steps", "--modules", "-o", "steps", "--", sys.executable, "-c", STEPS)
+    assert done.returncode == 0, done.stderr
+    with nsysprof.open_report(tmp_path / "traces" / "steps.sqlite") as report:
+        found = nsysprof.attribute(report)
+        names = [found.trace.range_names[code].text for code in found.trace.ranges.name.tolist()]
+        kinds, paths = found.trace.ranges.kind.tolist(), range_paths(found).texts()
+    assert [name for name, kind in zip(names, kinds, strict=True) if kind == START_END] == [
+        *("step0", "step1", "step2", "step3")
+    ]
+    assert {"train/optimizer", "train/Linear", "train/Linear backward"} <= set(paths)
+    assert not any(path.startswith(("optimizer", "Linear")) for path in paths)
 
 
 def test_a_workload_is_captured_with_its_results_and_the_overhead(run: Run, tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nsysprof.capture.inject import annotate, kineto, modules, recorder, state
 from nsysprof.capture.injection import FOLDER, Injection, why_nothing
-from nsysprof.capture.torch_session import TorchCapture, next_command
+from nsysprof.capture.torch_session import TorchCapture, judge_traces, next_command
+from tests.kit.kineto import annotation, launch, write_trace
 
 pytest.importorskip("torch")
 
@@ -423,6 +426,85 @@ def test_nothing_is_overwritten_unasked(recordings: dict[str, Recording], tmp_pa
         assert (done.code, f"traces/{name}: exists already" in done.err) == (1, True)
         assert "ran\n" not in done.err
         (tmp_path / "traces" / name).unlink()
+
+
+# ---- what needs a GPU, without one
+
+
+def test_fully_shard_is_seen_through() -> None:
+    """It makes a class of its own of that of a module; a class that only has such a name keeps it."""
+    nn = pytest.importorskip("torch").nn
+    model = type("Net", (nn.Linear,), {})
+    sharded = type("FSDPNet", (type("FSDPModule", (), {}), model), {})
+    assert [modules._kind(each(1, 1)) for each in (model, sharded)] == ["Net", "Net"]
+    assert modules._kind(type("FSDPMine", (nn.Linear,), {})(1, 1)) == "FSDPMine"
+
+
+def test_the_backend_that_ran_is_judged(tmp_path: Path) -> None:
+    """By the kernels of the trace with the most of them, as in a report of nsys; a workload on a CPU has no verdict."""
+    path = write_trace(
+        tmp_path / "t.json.gz",
+        [
+            annotation("RUN::math::S64", 0, 100),
+            *launch("pytorch_flash::flash_fwd_kernel<X>", (10, 20), (30, 60), id=1),
+        ],
+    )
+    verdict = judge_traces({tmp_path / "none.json.gz": {"kernels": 0}, path: {"kernels": 1}}, None)
+    assert verdict is not None
+    [row] = verdict.records()
+    assert (row["requested"], row["observed"], row["agrees"]) == ("math", "flash", False)
+    assert judge_traces({path: {"kernels": 0}}, None) is None
+
+
+def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of backward would begin in the range of one node, and end in that of another."""
+    entered = []
+
+    class EmitNvtx:
+        enabled = True
+
+        def __enter__(self) -> EmitNvtx:
+            entered.append(annotate.emitter.numbered)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    torch = SimpleNamespace(autograd=SimpleNamespace(profiler=SimpleNamespace(emit_nvtx=EmitNvtx)))
+    monkeypatch.setattr(state.recording, "order", {"modules": True})
+    monkeypatch.setattr(state.recording, "note", entered.append)
+    monkeypatch.setattr(annotate.emitter, "on", True)
+    recorder._leave_backward_to_numbers(torch)
+    hooked = modules._hooks.nodes
+    with torch.autograd.profiler.emit_nvtx():
+        assert annotate.emitter.numbered == 1
+        modules._node_runs(modules._Call("fc", {}, None), None)
+    assert annotate.emitter.numbered == 0
+    assert entered == [
+        0,
+        "in emit_nvtx modules have ranges of forward only: its seq = N lead there from backward",
+    ]
+    assert modules._hooks.nodes == hooked
+
+
+def test_a_gpu_that_has_failed_costs_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an assertion on the device all of CUDA raises: the CPU's part is written, and the exit code stays."""
+    notes: list[str] = []
+
+    def failed() -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered\nmore")
+
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(synchronize=failed),
+        autograd=SimpleNamespace(
+            _disable_profiler=lambda: "results", profiler=SimpleNamespace(_run_on_profiler_stop=lambda: None)
+        ),
+    )
+    monkeypatch.setattr(state.recording, "torch", torch)
+    monkeypatch.setattr(state.recording, "profiler", SimpleNamespace(use_device="cuda"))
+    monkeypatch.setattr(state.recording, "note", notes.append)
+    assert kineto._disable() == "results"
+    assert notes == ["CUDA had failed: GPU work may be missing (CUDA error: device-side assert triggered)"]
 
 
 # ---- how it gets in

@@ -25,6 +25,7 @@ from nsysprof.fleet.text import fleet_text
 from tests.conftest import MakeTrace
 from tests.fleet.test_parts import ALL_REDUCE, examined, ranked, step, steps
 from tests.kit.figures import texts
+from tests.kit.kineto import annotation, collective, launch, write_trace
 from tests.kit.trace import Items, Launch, Range, launch_kernel, write
 
 SLOW, COUNT = 2, 24
@@ -76,6 +77,38 @@ def test_blocking_communication_is_late_peer_or_transfer(trace: MakeTrace) -> No
         f" rank 0 {late}; rank 1 {late}; rank 2 for 40 ns"
     )
     assert fleet.usual[names].equals(fleet.ranks[names])
+
+
+def test_collectives_of_two_communicators_are_matched_each_among_its_own(tmp_path: Path) -> None:
+    """Two ranks begin the same two collectives in another order: each waits for the other, by communicator."""
+    answers = []
+    for rank, order in ((0, "ab"), (1, "ba")):
+        events = []
+        for number in range(COUNT):
+            at = 1000 * number
+            events += [annotation(f"step{number}", at, at + 900)]
+            events += launch("gemm", (at + 1, at + 2), (at + 10, at + 30), id=10 * number + 1)
+            for place, group in enumerate(order):
+                end = at + (400 if group == "a" else 500)
+                begin, id, stream = at + 100 + 100 * place, 10 * number + 2 + place, 20 + ord(group)
+                events += collective(
+                    "allreduce",
+                    (at + 3 + place, at + 4 + place),
+                    (begin, end),
+                    id,
+                    group=group,
+                    stream=stream,
+                )
+        path = write_trace(tmp_path / f"{rank}.pt.trace.json", events, distributedInfo={"rank": rank})
+        answers.append(ranked(path.name, rank, examined(path)))
+    waiting = fleet_answer(answers).waiting
+    assert (waiting.matched, waiting.unmatched) == (4 * COUNT, 0)
+    for rank in (0, 1):
+        mine = waiting.each[waiting.each["rank"] == rank]
+        assert mine[["collectives", "waiting_ns", "caused_ns"]].drop_duplicates().values.tolist() == [
+            [2, 100, 100]
+        ]
+        assert len(mine) == COUNT
 
 
 def test_what_blocks_is_empty_where_it_is_not_known(trace: MakeTrace) -> None:

@@ -353,6 +353,19 @@ def test_a_url_is_fetched_with_its_record(trace: MakeTrace) -> None:
 # ---- names
 
 
+def test_of_two_recorders_under_one_name_the_report_of_nsys_is_read(tmp_path: Path) -> None:
+    """What is left out is named; alone it counts."""
+    for name in ("run.sqlite", "run.json.gz", "run.json", "other.json.gz"):
+        (tmp_path / name).write_text("x")
+    for asked in (str(tmp_path), f"{tmp_path}/*"):
+        found, notes = find_reports([asked])
+        assert [Path(each.name).name for each in found] == ["other.json.gz", "run.sqlite"]
+        assert notes == [
+            f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has its name, by another recorder"
+        ]
+    assert find_reports([f"{tmp_path}/run.json.gz"])[1] == []
+
+
 def test_a_folder_a_glob_and_a_list_name_reports_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

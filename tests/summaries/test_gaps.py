@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.gaps import PARTS
 from nsysprof.summaries.summary import Answer

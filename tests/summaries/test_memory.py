@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.memory import gpu_memory
 from nsysprof.summaries.summary import Answer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries import streams
 from nsysprof.summaries.summary import Answer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.summary import Answer
 from nsysprof.tools.nsys import Nsys, stats

@@ -13,6 +13,7 @@ import pytest
 import nsysprof
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.trace import RANGE_KINDS
 from tests.kit import plain_kineto
 from tests.kit.command_line import quietly
 from tests.kit.kineto import (
@@ -30,7 +31,7 @@ from tests.kit.kineto import (
     wait_event,
     write_trace,
 )
-from tests.kit.kineto_fuzz import read_all, some_trace, spoiled
+from tests.kit.mutations import some_trace
 
 STEP = [
     annotation("ProfilerStep#1", 0, 1000),
@@ -234,15 +235,18 @@ def test_odd_text_costs_nothing_else(tmp_path: Path, content: bytes, words: str)
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.75, 0.95])
+@pytest.mark.parametrize("behind", [b"", b"\xff" * 90])
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
-def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(tmp_path: Path, keep: float, name: str) -> None:
-    """The events before the cut are read, and a warning says that others are missing."""
+def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(
+    tmp_path: Path, keep: float, behind: bytes, name: str
+) -> None:
+    """The events before the cut, or before what is damaged, are read, and a warning says that others are missing."""
     path = write_trace(
         tmp_path / name,
         [each for at in range(50) for each in launch(f"k{at * at}", (at, at), (at, at), at + 1)],
     )
     content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * keep)])
+    path.write_bytes(content[: int(len(content) * keep)] + behind)
     found = read(path)
     assert 0 < len(found.trace.ops) <= 50
     assert "the file ends early" in found.trace.report.about.warnings[0]
@@ -261,13 +265,19 @@ def test_faults_of_events_are_counted(tmp_path: Path) -> None:
         assert any(words in sentence for sentence in warnings), words
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 3))
-def test_spoiled_traces_are_answered_or_refused_in_one_line(tmp_path: Path, seed: int) -> None:
-    """Three of many: `python -m tests.kit.kineto_fuzz` reads more."""
-    for each in range(seed, seed + 3):
-        path = tmp_path / f"{each}.json"
-        path.write_bytes(spoiled(each))
-        assert len(read_all(path, each).splitlines()) == 1
+def test_steps_that_cross_other_annotations_are_windows(tmp_path: Path) -> None:
+    """`capture --mark-steps` ends a step where the optimizer does, inside of a range: what runs counts to both."""
+    events = [annotation("step0", 0, 500), annotation("train", 100, 600), annotation("step1", 500, 900)]
+    events += launch("gemm", (200, 210), (300, 350), id=1) + launch("later", (520, 530), (540, 560), id=2)
+    found = read(write_trace(tmp_path / "t.json", events))
+    trace = found.trace
+    rows = {trace.range_names[name].text: row for row, name in enumerate(trace.ranges.name.tolist())}
+    assert {name: RANGE_KINDS[trace.ranges.kind[row]] for name, row in rows.items()} == {
+        **{"train": "push_pop", "step0": "start_end", "step1": "start_end"}
+    }
+    sums = {name: int(found.inclusive.sum_ns[row]) for name, row in rows.items()}
+    assert sums == {"train": 70, "step0": 50, "step1": 20}
+    assert not any("overlap another" in text for text in trace.warnings)
 
 
 @pytest.mark.parametrize("seed", range(10))

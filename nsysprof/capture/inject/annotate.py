@@ -19,14 +19,21 @@ _STEP = re.compile(r"(?i)\W*(profiler|train(ing)?)?[ _-]*(step|iter(ation)?|batc
 
 
 class _Emitter:
-    """Where ranges go; ``on`` is False while nothing is recorded, ``steps`` True once the program names its own."""
+    """Where ranges go; ``on`` is False while nothing is recorded, ``steps`` True once the program names its own.
+
+    ``numbered`` counts the `emit_nvtx` that are open.
+    """
 
     def __init__(self) -> None:
         self.on = False
+        self.numbered = 0
         self.steps = False
         self.sign: Callable[[], None] | None = None  # called once, at the first range
         self.enter: Begin = lambda _name: None
         self.exit: End = lambda _handle: None
+        # a range that may begin inside of one of the program's and end inside of another
+        self.open: Begin = lambda _name: None
+        self.close: End = lambda _handle: None
 
 
 emitter = _Emitter()
@@ -44,6 +51,17 @@ def end(handle: Any) -> None:
         emitter.exit(handle)
 
 
+def begin_step(name: str) -> Any:
+    """Begin the range of a step, which ends where the optimizer is done; returns what `end_step` needs."""
+    return emitter.open(name) if emitter.on else None
+
+
+def end_step(handle: Any) -> None:
+    """End the range of a step."""
+    if handle is not None:
+        emitter.close(handle)
+
+
 def to_torch(torch: Any) -> None:
     """Make ranges annotations of torch's profiler."""
     enter = (
@@ -53,7 +71,8 @@ def to_torch(torch: Any) -> None:
     def begin_annotation(name: str) -> Any:
         return enter(_UNSAFE.sub(_escaped, name))
 
-    emitter.enter, emitter.exit = begin_annotation, torch.autograd._record_function_with_args_exit
+    emitter.enter = emitter.open = begin_annotation
+    emitter.exit = emitter.close = torch.autograd._record_function_with_args_exit
 
 
 def to_nvtx(torch: Any) -> str | None:
@@ -61,12 +80,14 @@ def to_nvtx(torch: Any) -> str | None:
     real = getattr(torch._C, "_nvtx", None)
     if real is not None:
         push, pop = real.rangePushA, real.rangePop
+        emitter.open, emitter.close = real.rangeStartA, real.rangeEnd
     else:
         try:
             import nvtx  # noqa: PLC0415  of the program
         except ImportError:
             return "this torch is built without NVTX, and there is no package nvtx: pip install nvtx"
         push, pop = nvtx.push_range, nvtx.pop_range
+        emitter.open, emitter.close = nvtx.start_range, nvtx.end_range
 
     def push_range(name: str) -> bool:
         push(name)

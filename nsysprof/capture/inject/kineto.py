@@ -85,7 +85,10 @@ def stop(why: str, *, limited: bool = False) -> None:
 def _disable() -> Any:
     torch, profiler = recording.torch, recording.profiler
     if profiler.use_device == "cuda":
-        torch.cuda.synchronize()
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:  # of the program; without what follows Python would end in a crash
+            recording.note(f"CUDA had failed: GPU work may be missing ({str(error).partition(chr(10))[0]})")
     # What ``profiler.__exit__`` does, but for its Python copy of every event.
     results = torch.autograd._disable_profiler()
     torch.autograd.profiler._run_on_profiler_stop()

@@ -211,7 +211,10 @@ def _name(module: Any, names: Names, parent: Any, around: _Call | None) -> str:
 def _kind(module: Any) -> str:
     """Return the class of a module, or of what it wraps, or of what it was scripted or traced from."""
     inside = _inside(module)
-    return str(getattr(inside, "original_name", None) or type(inside).__name__)
+    own, *above = type(inside).__mro__
+    if len(above) > 1 and own.__name__ == f"FSDP{above[1].__name__}":  # what `fully_shard` makes of a class
+        own = above[1]
+    return str(getattr(inside, "original_name", None) or own.__name__)
 
 
 def _wraps(module: Any) -> bool:
@@ -271,7 +274,7 @@ def _tensors(value: Any, kind: type, depth: int = 0) -> list[Any]:
 
 
 def _node_runs(call: _Call, _grads: Any) -> None:
-    if not emitter.on:
+    if not emitter.on or emitter.numbered:
         return
     began = time.perf_counter_ns()
     here, task = _here, _hooks.torch._C._current_graph_task_id()

@@ -38,6 +38,7 @@ def torch_imported() -> None:
         return
     else:
         emitter.on = True
+        _leave_backward_to_numbers(torch)
     if order["profiler"] == "torch" or order["mark_steps"]:
         _wait_for_first_sign(torch)  # before the range of that module opens
     if order["modules"]:
@@ -110,7 +111,7 @@ def _optimizer_stepped(optimizer: Any) -> None:
     rec.about["steps"] += 1
     if rec.order["times"] and rec.about["steps"] <= _MAX_TIMES:
         rec.about.setdefault("step_ends_ns", []).append(time.perf_counter_ns())
-    annotate.end(rec.step_range)
+    annotate.end_step(rec.step_range)
     rec.step_range = None
     window = rec.order["steps"]
     if window and rec.about["steps"] == window[1] and rec.profiler is not None:
@@ -128,10 +129,33 @@ def _optimizer_stepped(optimizer: Any) -> None:
 def _step_begins() -> None:
     rec = recording
     if rec.order["mark_steps"] and emitter.on and rec.first and not emitter.steps:
-        rec.step_range = annotate.begin(f"step{rec.about['steps']}")
+        rec.step_range = annotate.begin_step(f"step{rec.about['steps']}")
 
 
 # ---- others that profile, and children
+
+
+def _leave_backward_to_numbers(torch: Any) -> None:
+    """Open no ranges of backward while `emit_nvtx` opens its own: they would begin inside of its range of one node and
+    end inside of that of another, and NVTX ends the last one that began. The numbers in its names lead to the modules.
+    """
+    emit = torch.autograd.profiler.emit_nvtx
+    enter, leave = emit.__enter__, emit.__exit__
+
+    def enter_numbered(self: Any) -> Any:
+        entered = enter(self)
+        emitter.numbered += bool(self.enabled)
+        if emitter.numbered and recording.order["modules"]:
+            recording.note(
+                "in emit_nvtx modules have ranges of forward only: its seq = N lead there from backward"
+            )
+        return entered
+
+    def leave_numbered(self: Any, *error: Any) -> Any:
+        emitter.numbered -= bool(self.enabled)
+        return leave(self, *error)
+
+    emit.__enter__, emit.__exit__ = enter_numbered, leave_numbered
 
 
 def _step_aside_for_others(torch: Any) -> None:

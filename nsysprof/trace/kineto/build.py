@@ -27,6 +27,7 @@ from nsysprof.trace.trace import (
     MEMSET,
     PROCESS_OF_THREAD,
     PUSH_POP,
+    START_END,
     Copies,
     Device,
     Launches,
@@ -40,6 +41,7 @@ from nsysprof.trace.trace import (
 _ID = 1 << 24  # ids of processes and threads are below it
 _COPY = re.compile(r"memcpy (\w+)(?: \((.*) -> (.*)\))?", re.IGNORECASE)
 _SET = re.compile(r"memset(?: \((.*)\))?", re.IGNORECASE)
+_STEP = re.compile(r"step\d+")
 _WHOLE_US = 1000  # how much an event may stick out of the one around it where times are cut to whole µs
 
 
@@ -299,9 +301,16 @@ def _ranges(events: Events, thread: Ints) -> tuple[Ranges, list[RangeName], list
     rows, name = rows[order], name[order]
     start, end = host["start"][rows], host["end"][rows]
     bounds = np.flatnonzero(np.diff(thread[rows])) + 1
+    kind = np.full(len(rows), PUSH_POP, np.uint8)
+    steps = np.array([_STEP.fullmatch(text) is not None for text in texts], bool)[name]
     crossed = 0
     for part in np.split(np.arange(len(rows)), bounds):
-        crossed += int(crossing(start[part], end[part], enclosing(end[part])).sum()) if len(part) else 0
+        count = _crossed(start[part], end[part])
+        if count and steps[part].any():  # of `capture --mark-steps`: they end where the optimizer does
+            kind[part[steps[part]]] = START_END
+            part = part[~steps[part]]
+            count = _crossed(start[part], end[part])
+        crossed += count
     warnings = []
     if crossed:
         warnings.append(
@@ -309,9 +318,14 @@ def _ranges(events: Events, thread: Ints) -> tuple[Ranges, list[RangeName], list
             " each belongs to the innermost one that contains it whole"
         )
     none = np.zeros(len(rows), bool)
-    kind = np.full(len(rows), PUSH_POP, np.uint8)
-    ranges = Ranges(thread[rows], start, end, kind, name, none, none)
+    last = np.lexsort((kind == START_END, thread[rows]))  # where they begin is in order already
+    ranges = Ranges(thread[rows][last], start[last], end[last], kind[last], name[last], none, none)
     return ranges, [RangeName(text, DEFAULT_DOMAIN) for text in texts], warnings
+
+
+def _crossed(start: Ints, end: Ints) -> int:
+    """How many of the ranges of a thread, in order, overlap another one and do not lie in it."""
+    return int(crossing(start, end, enclosing(end)).sum()) if len(start) else 0
 
 
 # ---- what is missing

@@ -21,6 +21,7 @@ from nsysprof.trace.details import (
     POOL,
     PROFILER,
     CallList,
+    Collectives,
     Dependencies,
     HostActivity,
     MemoryEvents,
@@ -30,7 +31,7 @@ from nsysprof.trace.details import (
     no_op_details,
 )
 from nsysprof.trace.kineto.build import Threads, coded
-from nsysprof.trace.kineto.events import CALL, MODULE, OPERATOR, OVERHEAD, WAIT, Events, whole
+from nsysprof.trace.kineto.events import CALL, MODULE, OPERATOR, OVERHEAD, WAIT, Codes, Events, whole
 from nsysprof.trace.trace import MODULE as MODULE_RANGE
 from nsysprof.trace.trace import OPERATOR as OPERATOR_RANGE
 from nsysprof.trace.trace import RangeName, Trace, pid_of
@@ -224,6 +225,41 @@ def _at(link: Ints, called: Ints, correlation: int) -> int | None:
     """When the call of that correlation began; None where there is none."""
     at = int(np.searchsorted(link, correlation))
     return int(called[at]) if correlation > 0 and at < len(link) and link[at] == correlation else None
+
+
+# ---- collectives
+
+
+def read_collectives(events: Events) -> Collectives:
+    """The GPU ops with the name of a collective, by their communicators."""
+    op = np.flatnonzero(events.gpu["collective"] >= 0)
+    code = events.gpu["collective"][op]
+    kinds, groups = Codes(), Codes()
+    pairs = [(kinds[kind], groups[group]) for kind, group in map(_named, events.collectives)]
+    kind, group = np.array([*pairs, (0, 0)], np.int32)[code].T
+    texts = [text for text, _ in groups]
+    return Collectives(
+        op, kind, list(kinds), group, texts, [size for _, size in groups], events.gpu["message"][op]
+    )
+
+
+def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
+    """The kind of a collective, and its communicator in words with the number of its ranks."""
+    kind, name, about, listed, recorded = collective
+    ranks = [int(rank) for rank in re.findall(r"\d{1,9}", listed)] if "..." not in listed else []
+    size = len(ranks) or max(whole(recorded, 0), 0)
+    if ranks and ranks == list(range(ranks[0], ranks[0] + size)):
+        who = f"ranks {ranks[0]}-{ranks[-1]}" if size > 1 else f"rank {ranks[0]}"
+    else:
+        who = (
+            f"ranks {','.join(map(str, ranks))}"
+            if ranks
+            else f"{size} ranks"
+            if size
+            else "ranks not recorded"
+        )
+    called = " ".join(filter(None, ("" if about == "undefined" else about, name and f"group {name}")))
+    return kind, (f"{who} ({called})" if called else who, size)
 
 
 # ---- memory

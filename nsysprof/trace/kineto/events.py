@@ -45,6 +45,14 @@ _NOT_READ = {
     "",
 }
 _MODULE = "nn.Module: "
+# Bytes of an element, by the names that PyTorch writes.
+_ITEM_BYTES = {
+    **dict.fromkeys(("Half", "BFloat16", "Short", "UInt16"), 2),
+    **dict.fromkeys(("Float", "Int", "UInt32", "ComplexHalf"), 4),
+    **dict.fromkeys(("Double", "Long", "UInt64", "ComplexFloat"), 8),
+    "ComplexDouble": 16,
+}
+_ITEM = re.compile(r"Byte|Char|Bool|Float8_")
 # Python functions in which a thread waits, or works for the system.
 _WAITS = re.compile(
     r"<built-in (?:method|function) (?:sleep|acquire|wait\w*|poll|select|recv\w*|readinto|read|fsync|accept|connect)\b"
@@ -97,7 +105,9 @@ class Events:
 
     ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places``, the pairs of device and stream
     (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, -1
-    where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph.
+    where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph; ``collective`` a code of
+    ``collectives``, its kind and its group (name, description, ranks and size as recorded), -1 for what is none, and
+    ``message`` its bytes, -1 where not recorded.
 
     ``memory``: ``thread``, ``time``, ``device``, ``address``, ``change``, ``reserved``. ``links``: ``begins``, ``id``,
     ``thread``, ``time``. ``syncs`` are the arguments of `cuda_sync` events that let a stream wait, with their times.
@@ -107,6 +117,7 @@ class Events:
     names: Codes = field(default_factory=Codes)
     threads: Codes = field(default_factory=Codes)
     places: Codes = field(default_factory=Codes)
+    collectives: Codes = field(default_factory=Codes)
     host: dict[str, NDArray[Any]] = field(default_factory=dict)
     gpu: dict[str, NDArray[Any]] = field(default_factory=dict)
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -126,7 +137,15 @@ def read_events(text: TraceText) -> Events:
     out = Events()
     host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
     numbers = ("start", "end", "correlation", "size", "grid", "block", "registers")
-    gpu = Columns(kind="u1", name="i4", place="i4", **dict.fromkeys(numbers, "i8"), node="?")
+    gpu = Columns(
+        kind="u1",
+        name="i4",
+        place="i4",
+        **dict.fromkeys(numbers, "i8"),
+        node="?",
+        collective="i4",
+        message="i8",
+    )
     memory = Columns(
         **dict.fromkeys(("thread", "time", "device"), "i8"), address="i8", change="i8", reserved="i8"
     )
@@ -264,8 +283,19 @@ def _add_gpu(out: Events, gpu: Columns, event: Event, kind: int) -> None:
             *(kind, out.names[event.name], out.places[device, stream], *times),
             *(whole(its.correlation), whole(its.size), _dimensions(its.grid), _dimensions(its.block)),
             *(whole(its.registers), whole(its.graph_node, 0) > 0),
+            *(_collective(out, its) if isinstance(its.collective, str) else (-1, -1)),
         )
     )
+
+
+def _collective(out: Events, its: Arguments) -> tuple[int, int]:
+    """The code of a collective, and the bytes of its message: of what a rank gives and gets, the larger."""
+    group = (its.group, its.group_about, its.group_ranks, its.group_size)
+    code = out.collectives[(its.collective, *(str(part or "") for part in group))]
+    elements = max(whole(its.elements_in), whole(its.elements_out))
+    match = _ITEM.match(str(its.dtype))
+    size = 1 if match else _ITEM_BYTES.get(str(its.dtype), -1)
+    return code, whole(elements * size) if min(elements, size) >= 0 else -1
 
 
 def _dimensions(value: Any) -> int:

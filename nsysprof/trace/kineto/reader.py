@@ -23,6 +23,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.trace.autograd import AutogradOps
 from nsysprof.trace.details import (
     CallList,
+    Collectives,
     Dependencies,
     HostActivity,
     Job,
@@ -34,6 +35,7 @@ from nsysprof.trace.kineto.build import Threads, build_trace, threads_of, within
 from nsysprof.trace.kineto.details import (
     read_autograd,
     read_call_list,
+    read_collectives,
     read_dependencies,
     read_host_activity,
     read_memory,
@@ -150,6 +152,10 @@ class KinetoReader(Reader):
     def op_details(self, trace: Trace) -> OpDetails:
         """Grids, blocks and registers."""
         return read_op_details(self.events)
+
+    def collectives(self, trace: Trace) -> Collectives:
+        """What NCCL's kernels carry as arguments from PyTorch 2.2 on."""
+        return read_collectives(self.events)
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel; empty where none is recorded."""

@@ -11,6 +11,7 @@ import codecs
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 from nsysprof.core.files import open_regular
 
 _BLOCK = 1 << 20  # bytes read, and characters decoded, at a time
+_SMALL = 1 << 8  # bytes of damaged gzip data that are read at a time
 _MOST = 1 << 27  # characters of one event, or of what stands beside the events
 _KEPT = 1 << 22  # characters of what stands beside the events that are kept
 # Where one event ends and the next begins: in JSON this cannot stand inside of a text, whose quotes are escaped.
@@ -61,6 +63,14 @@ class Arguments(msgspec.Struct, gc=False):
     device_id: Any = msgspec.field(name="Device Id", default=None)
     device_type: Any = msgspec.field(name="Device Type", default=None)
     name: Any = None
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements_in: Any = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
+    dtype: Any = None
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    group_about: Any = msgspec.field(name="Process Group Description", default=None)
+    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -141,10 +151,12 @@ class TraceText:
         """The text of a gzip file, of one member or several, as far as it goes."""
         inflate = zlib.decompressobj(31)
         while True:
+            before = inflate.copy()
             try:
                 text = inflate.decompress(block, _BLOCK)
             except zlib.error:
                 self.cut = "its gzip data is damaged there"
+                yield from _before_damage(before, block)
                 return
             if text:
                 yield text
@@ -307,6 +319,14 @@ class _Ended(Exception):  # noqa: N818 (no error: what was read counts)
 
 class _TooLongError(Exception):
     """Something is longer than can be held."""
+
+
+def _before_damage(inflate: Any, block: bytes) -> Iterator[bytes]:
+    """What can be read of a block of gzip data in which something is wrong."""
+    with suppress(zlib.error):
+        for at in range(0, len(block), _SMALL):
+            if text := inflate.decompress(block[at : at + _SMALL]):
+                yield text
 
 
 def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from nsysprof.tools.fingerprint import PLACE_VARIABLES
+from nsysprof.tools.driver import PLACE_VARIABLES
 from nsysprof.trace.details import Job
 from nsysprof.trace.nsys.blocks import Source, known, named_rows, named_values, whole
 from nsysprof.trace.report import About, Diagnostic, Generation, Gpu, Severity

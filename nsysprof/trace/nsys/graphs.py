@@ -10,10 +10,8 @@ from nsysprof.trace.nsys.blocks import Growing, Source, column, has_all, read_bl
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS
 from nsysprof.trace.trace import PROCESS_OF_THREAD, Trace
 
-_NODES = (
-    "CUDA_GRAPH_NODE_EVENTS",
-    "CUDA_GRAPH_EVENTS",
-)  # the second one until nsys 2024.1, then it holds graphs
+# the second one until nsys 2024.1, then it holds graphs
+_NODES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 _COLUMNS = ("start", "globalTid", "graphNodeId")
 _MAX_COPIES = 32  # of a graph inside another, one after the other
 
@@ -37,9 +35,8 @@ def read_captures(source: Source, trace: Trace) -> Captures:
     known_copy = np.full(len(node), -1, np.int64)
     copies = np.flatnonzero(original >= 0)
     known_copy[copies] = _find(key, process[copies], original[copies], order)
-    by_copy = order[
-        np.argsort(original[order] < 0, kind="stable")
-    ]  # a row that names its original before one that does not
+    # a row that names its original before one that does not
+    by_copy = order[np.argsort(original[order] < 0, kind="stable")]
     by_copy = by_copy[np.lexsort((node[by_copy], process[by_copy]))]
     at = _find((process[by_copy], node[by_copy]), op_process, op_node, by_copy)
     for _ in range(_MAX_COPIES):

@@ -15,12 +15,8 @@ from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, ST
 
 NVTX = "NVTX_EVENTS"
 NVTX_NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
-_KIND_OF_EVENT = {
-    59: PUSH_POP,
-    60: START_END,
-    70: PUSH_POP,
-    71: START_END,
-}  # 70, 71: imported NVTX text files
+# 70, 71: imported NVTX text files
+_KIND_OF_EVENT = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 _THREAD_NAME, _DOMAIN_CREATE = 39, 75
 _MISSING = -1
 

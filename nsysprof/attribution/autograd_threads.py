@@ -1,0 +1,94 @@
+"""Ranges of backward on threads of autograd, those of `capture --modules`, of `emit_nvtx`, of operators and of
+PyTorch's collectives and FSDP: they stand in the range whose thread called backward and waits for them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.nesting import enclosing, nest
+from nsysprof.trace.trace import START_END, Ranges, Trace
+
+_AUTOGRAD = re.compile(r"pt_autograd_\d+")
+# What `capture.inject.modules` opens, autograd itself, and PyTorch's hooks of backward: collectives of DDP, and FSDP.
+_BACKWARD = re.compile(
+    r".* backward|autograd::engine::evaluate_function: .*|nccl:.*|FSDP::.*|FullyShardedDataParallel\..*",
+    re.DOTALL,
+)
+
+
+def backward_brought_home(trace: Trace) -> Trace:
+    """The trace with the ranges of backward, and all inside of them, on the thread that called backward.
+
+    That is the one other thread with a range open all the while, which neither begins nor ends one meanwhile. Where
+    there is none or several, or two threads of autograd work at once, ranges stay where they were opened.
+    """
+    ranges = trace.ranges
+    made = np.array([_BACKWARD.fullmatch(name.text) is not None for name in trace.range_names], bool)
+    if not made.any() or trace.opened_on is not None:
+        return trace
+    helps = np.array(
+        [_AUTOGRAD.fullmatch(trace.thread_names.get(tid, "")) is not None for tid in trace.threads.tolist()],
+        bool,
+    )
+    thread = np.asarray(ranges.thread).astype(np.int64)
+    for process in np.unique(trace.thread_process[helps]).tolist():
+        mine = np.flatnonzero(trace.thread_process == process)
+        first, last = _roots(trace, mine[helps[mine]], made)
+        home = _homes(trace, mine[~helps[mine]], ranges.start[first], ranges.end[first])
+        for row, stop, to in zip(first.tolist(), last.tolist(), home.tolist(), strict=True):
+            if to >= 0:
+                thread[row:stop] = to
+    if (thread == ranges.thread).all():
+        return trace
+    order = np.lexsort((-ranges.end, ranges.start, ranges.kind == START_END, thread))
+    columns = {**vars(ranges), "thread": thread.astype(ranges.thread.dtype)}
+    return replace(
+        trace,
+        ranges=Ranges(**{name: trace.arena.take(rows, order) for name, rows in columns.items()}),
+        opened_on=trace.arena.take(ranges.thread, order),
+    )
+
+
+def _roots(
+    trace: Trace, threads: NDArray[np.intp], made: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The outermost ranges of backward on those threads, and where the rows inside of each end; without those that
+    overlap one of another thread.
+    """
+    ranges = trace.ranges
+    found = []
+    for code in threads.tolist():
+        low, high = np.searchsorted(ranges.thread, [code, code + 1]).tolist()
+        high = low + int(np.searchsorted(ranges.kind[low:high], START_END))
+        roots = low + np.flatnonzero(enclosing(ranges.end[low:high]) < 0)
+        found += list(zip(roots.tolist(), [*roots[1:].tolist(), high], strict=True)) if len(roots) else []
+    rows = np.array(found, np.intp).reshape(-1, 2)
+    rows = rows[np.argsort(ranges.start[rows[:, 0]], kind="stable")]
+    start, end = ranges.start[rows[:, 0]], ranges.end[rows[:, 0]]
+    before = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
+    behind = np.append(start[1:], np.iinfo(np.int64).max)[: len(rows)]
+    alone = rows[(start >= before) & (end <= behind) & made[ranges.name[rows[:, 0]]]]
+    return alone[:, 0], alone[:, 1]
+
+
+def _homes(
+    trace: Trace, threads: NDArray[np.intp], start: NDArray[np.int64], end: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """For each stretch the one thread that has a range open all the while and is quiet in it, -1 for none."""
+    ranges = trace.ranges
+    home, open_on = np.full(len(start), -1), np.zeros(len(start), np.int64)
+    for code in threads.tolist():
+        low, high = np.searchsorted(ranges.thread, [code, code + 1]).tolist()
+        high = low + int(np.searchsorted(ranges.kind[low:high], START_END))
+        begun, ended = ranges.start[low:high], np.sort(ranges.end[low:high])
+        around = nest(begun, ranges.end[low:high]).innermost(start, end) >= 0
+        quiet = np.searchsorted(begun, end) == np.searchsorted(begun, start, "right")
+        quiet &= np.searchsorted(ended, end) == np.searchsorted(ended, start, "right")
+        open_on += around
+        home[around & quiet] = code
+    return np.where(open_on == 1, home, -1)

@@ -1,0 +1,104 @@
+"""Collectives: how many bytes went through each communicator, and how fast."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.columns import ColumnTable, Texts, distinct, sums
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import plural
+from nsysprof.core.units import format_bytes, format_ns
+from nsysprof.results.table import Column, table
+from nsysprof.statistics.distributions import grouped_quartiles
+from nsysprof.summaries.summary import Answer, Asked, Summary
+from nsysprof.trace.details import Collectives
+
+COLLECTIVES = table(
+    "collectives.csv",
+    "a row per range, collective, communicator and message size, where the trace names them (PyTorch's since 2.2)",
+    {
+        "merged_path": Column("", "merged path of the innermost range that owns them", "in range"),
+        "collective": "what it does, as PyTorch calls it",
+        "communicator": "its ranks and what the group is called",
+        "ranks": "how many ranks; 0 where not recorded",
+        "message_bytes": Column(
+            "", "what a rank gives or gets, whichever is larger; -1 where not recorded", "message"
+        ),
+        "count": "how many ran",
+        "size_bytes": Column("", "the bytes of all of them", "size"),
+        "sum_ns": Column(
+            "", "their added durations, with the time in which this rank waits for others", "sum"
+        ),
+        "median_ns": Column("", "the median of their durations", "median"),
+        "bus_bytes_per_s": Column(
+            "", "the fastest of them as NCCL's tests count: what goes over the slowest link", "bus, at best"
+        ),
+    },
+)
+_OF_ALL = ("collective", "communicator", "message_bytes", "count", "sum_ns", "median_ns", "bus_bytes_per_s")
+_SHOWN = tuple(column for column in COLLECTIVES.columns if column.name in _OF_ALL)
+# What a link carries, for each byte of the message and of n ranks (nccl-tests, doc/PERFORMANCE.md).
+_TWICE, _ONCE = (
+    re.compile(r"all_?reduce", re.I),
+    re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I),
+)
+_NOTE = (
+    "bus, at best: the fastest one, by bytes over the slowest link as NCCL's tests count; a rank that comes first"
+    " waits in its collective, so that slower ones say less."
+)
+
+
+def collectives(attribution: Attribution, asked: Asked) -> Answer | None:
+    """Add up collectives, the longest first; None where the trace names none."""
+    trace = attribution.trace
+    known = trace.report.reader.collectives(trace)
+    if not len(known.op):
+        return None
+    owner = np.append(attribution.owner, -1)[trace.ops.launch[known.op]]
+    path = Texts(np.append(asked.merged_of, -1)[owner], [*asked.merged, ""])
+    length = trace.ops.end[known.op] - trace.ops.start[known.op]
+    rows, shown = _rows(known, length, path), _rows(known, length, Texts(path.codes * 0, [""]))
+    finding = (
+        f"Collectives: {plural(len(known.op), 'collective')} of {plural(len(known.groups), 'communicator')},"
+        f" {format_bytes(int(rows['size_bytes'].sum()))} in {format_ns(int(length.sum()))}"
+    )
+    return Answer({COLLECTIVES.file: rows}, finding, _SHOWN, shown, _NOTE)
+
+
+def _rows(known: Collectives, length: Ints, path: Texts) -> ColumnTable:
+    """A row per path, collective, communicator and size of a message, the longest first."""
+    first, row = distinct(path.codes, known.kind, known.group, known.size_bytes)
+    ranks = np.array(known.group_size, np.int64)[known.group]
+    speed = np.zeros(len(first))
+    each = np.maximum(known.size_bytes, 0) * _factors(known.kinds, known.kind, ranks) / np.maximum(length, 1)
+    np.maximum.at(speed, row, np.where(length > 0, each * 1e9, 0))
+    count = np.bincount(row)
+    rows = ColumnTable(
+        {
+            "merged_path": path[first],
+            "collective": Texts(known.kind[first], known.kinds),
+            "communicator": Texts(known.group[first], known.groups),
+            "ranks": ranks[first],
+            "message_bytes": known.size_bytes[first],
+            "count": count,
+            "size_bytes": np.maximum(known.size_bytes[first], 0) * count,
+            "sum_ns": sums(row, length, len(first)),
+            "median_ns": grouped_quartiles(row, length, len(first)).median,
+            "bus_bytes_per_s": np.where(speed > 0, speed, np.nan),
+        }
+    )
+    return rows.take(np.argsort(-rows["sum_ns"], kind="stable"))
+
+
+def _factors(kinds: list[str], kind: NDArray[np.int32], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How much of a message goes over a link; 0 of one rank alone, or of ranks that nobody counted."""
+    share = np.where(ranks > 1, (ranks - 1) / np.maximum(ranks, 1), 0.0)
+    twice, once = (np.array([bool(way.search(text)) for text in kinds])[kind] for way in (_TWICE, _ONCE))
+    return np.where(twice, 2 * share, np.where(once, share, ranks > 1))
+
+
+SUMMARY = Summary("collectives", "Collectives", (COLLECTIVES,), collectives)

@@ -1,0 +1,95 @@
+"""Ranges of backward on autograd's threads stand in the range whose thread called backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import nsysprof
+from nsysprof.attribution.paths import range_paths
+from tests.conftest import MakeTrace
+from tests.kit.trace import Items, Range, ThreadName, launch_kernel
+
+AUTOGRAD = 2
+
+
+def backward(thread: int = AUTOGRAD, begin: int = 0) -> list[Items]:
+    """What `capture --modules` leaves of a backward: a root and a module, with a range of a library inside."""
+    return [
+        Range("Net backward", begin + 110, begin + 190, thread=thread),
+        Range("fc backward", begin + 120, begin + 180, thread=thread),
+        Range("ncclAllReduce", begin + 150, begin + 160, thread=thread),
+        launch_kernel(
+            "gemm", (begin + 130, begin + 135), (begin + 200, begin + 300), id=begin + 1, thread=thread
+        ),
+        launch_kernel(
+            "nccl", (begin + 152, begin + 154), (begin + 300, begin + 310), id=begin + 2, thread=thread
+        ),
+    ]
+
+
+STEP: list[Items] = [
+    ThreadName(AUTOGRAD, "pt_autograd_0"),
+    Range("step", 0, 400),
+    Range("backward", 100, 200),
+]
+
+
+def owners(path: Path, threads: str = "follow") -> dict[str, int]:
+    """How many kernels each path owns, and all ranges that own none."""
+    with nsysprof.open_report(path) as report:
+        found = nsysprof.attribute(report, threads=threads)
+        paths = range_paths(found)
+        texts = [paths.texts()[code] for code in paths.of.tolist()]
+        owned = Counter(texts[row] for row in found.op_owner.tolist() if row >= 0)
+    return {text: owned[text] for text in texts}
+
+
+def test_backward_of_modules_stands_in_the_range_that_waits_for_it(trace: MakeTrace) -> None:
+    """So a step has the kernels of its backward, module by module."""
+    assert owners(trace(*STEP, *backward())) == {
+        "step": 0,
+        "step/backward": 0,
+        "step/backward/Net backward": 0,
+        "step/backward/Net backward/fc backward": 1,
+        "step/backward/Net backward/fc backward/ncclAllReduce": 1,
+    }
+
+
+def test_collectives_of_backward_stand_in_it_too(trace: MakeTrace) -> None:
+    """PyTorch opens a range for each reduction of DDP, on the thread of autograd: a step has its communication."""
+    reduction = Range("nccl:all_reduce", 120, 160, thread=AUTOGRAD)
+    kernel = launch_kernel("nccl", (130, 135), (200, 300), id=1, thread=AUTOGRAD)
+    assert owners(trace(*STEP, reduction, kernel))["step/backward/nccl:all_reduce"] == 1
+
+
+def test_strict_attribution_leaves_them_on_their_thread(trace: MakeTrace) -> None:
+    """As nsys projects."""
+    assert "Net backward/fc backward" in owners(trace(*STEP, *backward()), "strict")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([Range("elsewhere", 50, 300, thread=3)], id="two threads have a range open"),
+        pytest.param([Range("busy", 140, 150)], id="the thread goes on meanwhile"),
+        pytest.param([ThreadName(3, "pt_autograd_1"), *backward(3, 10)], id="two threads of autograd work"),
+    ],
+)
+def test_what_is_not_sure_stays_where_it_was(trace: MakeTrace, more: list[Items]) -> None:
+    """Another candidate, a thread that does not wait, or another thread of autograd."""
+    found = owners(trace(*STEP, *backward(), *more))
+    assert "Net backward/fc backward" in found
+    assert not any("step/backward/Net" in path for path in found)
+
+
+def test_ranges_that_only_sound_alike_stay(trace: MakeTrace) -> None:
+    """What the program itself opened on that thread, and ranges of any other thread."""
+    other = owners(trace(ThreadName(AUTOGRAD, "loader"), *STEP[1:], *backward()))
+    assert "Net backward/fc backward" in other
+    path = trace(
+        *STEP, Range("mine", 110, 190, thread=AUTOGRAD), Range("x backward", 120, 180, thread=AUTOGRAD)
+    )
+    assert owners(path).keys() == {"step", "step/backward", "mine", "mine/x backward"}
