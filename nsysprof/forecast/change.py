@@ -27,13 +27,13 @@ from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
 from nsysprof.waits import edits
 from nsysprof.waits.network import Moments
 from nsysprof.waits.replay import Network
+from nsysprof.waits.spans import asked_moments, moments_of
+from nsysprof.why.ceilings import remove_waits
 from nsysprof.why.culprits import Facts
 from nsysprof.why.why import Why
 
 Rows = NDArray[np.intp]
-_LATE_PEER = "late peer"
 _MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for different work
-_LOOSE = ("host", "profiler")  # causes whose time is the host's
 
 
 @dataclass
@@ -78,23 +78,16 @@ class Program:
     def set_rows(self, rows: Rows) -> Moments:
         """Choose the ranges whose moments the network is to know, and return these."""
         self.rows = np.unique(rows)
-        ranges = self.attribution.trace.ranges
-        times = [ranges.start[self.rows], ranges.start[self.rows], ranges.end[self.rows]]
-        begins = np.repeat([True, True, False], len(self.rows))
-        return Moments(np.tile(ranges.thread[self.rows], 3), np.concatenate(times), begins)
+        return moments_of(self.attribution.trace, self.rows)
 
     def set_network(self, network: Network) -> None:
         """Keep the network that was made with the moments of `set_rows`."""
         self.network = network
-        self.begin, self.inside, self.stop = network.asked.reshape(3, -1).astype(np.intp)
+        self.begin, self.inside, self.stop = asked_moments(network)
 
     def ops_of(self, rows: Rows) -> tuple[Rows, Rows]:
         """The GPU ops launched in ranges, and of each the place of its range in ``rows``."""
-        index = index_work(self.attribution, rows)
-        launch, place = index.launches_of(rows)
-        size = index.begin[launch + 1] - index.begin[launch]
-        first = np.repeat(index.begin[launch] - (np.cumsum(size) - size), size)
-        return index.ops[np.arange(int(size.sum())) + first], np.repeat(place, size)
+        return index_work(self.attribution, rows).ops_of(rows)
 
 
 @dataclass(frozen=True)
@@ -194,7 +187,10 @@ def _set(program: Program, times: dict[int, int], network: Network) -> None:
 
 
 def _swap(program: Program, text: str) -> Step:
-    """Times of kernels by name from a table or report; or of one kernel in place of all that a range runs."""
+    """Times of kernels by name from a table or report; or of one kernel in place of all that a range runs.
+
+    A kernel of no time at all is none: then nothing is launched, and the host does nothing in the range.
+    """
     glob, equals, source = text.rpartition("=")
     if not equals:
         times = _times_by_name(program, Path(text))
@@ -215,10 +211,15 @@ def _swap(program: Program, text: str) -> Step:
         ops, place = ops[keep], place[keep]
         order = np.lexsort((trace.ops.start[ops], place))
         ops, place = ops[order], place[order]
+        if not ns:
+            begun = program.place(np.unique(rows[place]))
+            edits.leave_out(network, program.inside[begun], program.stop[begun], ops)
+            return
         first = np.append(True, place[1:] != place[:-1])[: len(place)]
         edits.merge_ops(network, trace, ops, first, np.full(len(ops), ns))
 
-    return Step("swap", f"{glob} as one kernel of {format_ns(ns)} ({row})", rows, apply)
+    words = f"{glob} as one kernel of {format_ns(ns)} ({row})" if ns else f"{glob} left out ({row})"
+    return Step("swap", words, rows, apply)
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -232,9 +233,9 @@ def _table(path: Path) -> pd.DataFrame:
         raise NsysprofError(
             f"{path}: no table with a head and rows", "name a kernels.csv or results.csv"
         ) from None
-    if "median_ns" in table:  # what is no time counts as missing
-        ns = pd.to_numeric(table["median_ns"], errors="coerce")
-        table["median_ns"] = ns.where(ns.between(0, MAX_NS))
+    for name in {"median_ns", "graph_median_ns"} & set(table):  # what is no time counts as missing
+        ns = pd.to_numeric(table[name], errors="coerce")
+        table[name] = ns.where(ns.between(0, MAX_NS))
     return table
 
 
@@ -292,7 +293,10 @@ def _kernels_of_report(program: Program, path: Path) -> pd.DataFrame:
 
 
 def _time_of_row(path: Path, row: str) -> int:
-    """The median of a row of a bench's results, by backend or ``CONFIGURATION/BACKEND``, or of a kernel's."""
+    """The median of a row of a bench's results, by backend or ``CONFIGURATION/BACKEND``, or of a kernel's.
+
+    Where a bench has timed replays of a CUDA graph too, these count: its calls hold their launches as well.
+    """
     table = _table(path)
     if "median_ns" not in table.columns:
         raise NsysprofError(f"{path} has no column median_ns", "name a kernels.csv or results.csv")
@@ -309,7 +313,8 @@ def _time_of_row(path: Path, row: str) -> int:
             f"{plural(len(rows), 'row')} of {path} {'is' if len(rows) == 1 else 'are'} {row!r}; it has {known}",
             "name one of them",
         )
-    return round(float(rows["median_ns"].iloc[0]))
+    times = [rows[name].iloc[0] for name in ("graph_median_ns", "median_ns") if name in rows]
+    return round(float(next(ns for ns in times if pd.notna(ns))))
 
 
 # ---- launches, calls, delays
@@ -403,6 +408,9 @@ def _async(program: Program, network: Network) -> None:
         )
     program.notes.append("copies keep their length: pinned memory is faster than that")
     edits.stop_waiting(network, chosen)
+    copied = ops[np.isin(trace.ops.launch[ops], launch)]
+    network.extra[network.start[copied]] = 0  # the host does not carry them to pinned memory first
+    edits.hurry(network, ends, network.lags.launch)
 
 
 def _delay_host(program: Program, rows: Rows, ns: int, network: Network) -> None:
@@ -430,15 +438,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
     waits = waits[waits["culprit"].isin(chosen) | waits["cause"].isin(chosen)]
     if (waits["cause"] == "unknown").any():
         raise AbstainError(f"what the GPU waited for in {glob} is not known")
-    host = waits[waits["cause"].isin(_LOOSE)]
-    edits.spare_host(network, *(host[name].to_numpy(np.int64) for name in ("thread", "start_ns", "end_ns")))
-    if (waits["activity"] == _LATE_PEER).any():
-        edits.run_together(network)
-    ran = waits[waits["cause"].isin(["copy", "kernel", "communication"]) & (waits["activity"] != _LATE_PEER)]
-    ops = np.unique(ran["op"].to_numpy(np.int64))
-    edits.lengthen(network, ops, np.zeros(len(ops), np.int64))
-    queued = np.unique(waits.loc[waits["cause"] == "latency", "op"].to_numpy(np.int64))
-    network.extra[network.start[queued]] = np.minimum(network.extra[network.start[queued]], 0)
+    remove_waits(network, waits)
     kernels = answer.rows.loc[
         (answer.rows["cause"] == "compute") & answer.rows["culprit"].isin(chosen), "culprit"
     ]

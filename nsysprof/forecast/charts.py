@@ -13,6 +13,7 @@ from nsysprof.core.text import one_line, plural, shorten
 from nsysprof.core.units import format_ns, scale_ns
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
+from nsysprof.forecast.text import change_words
 
 _COLOURS = dict(
     zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True)
@@ -61,13 +62,7 @@ def plan_forecast(answer: Forecast) -> Plan:
 
 
 def _title(answer: Forecast) -> str:
-    name = shorten(one_line(answer.words, _TITLE), 70)
-    change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
-    if answer.low_ns <= answer.base_ns <= answer.high_ns:
-        return f"{name}: no clear change of the step"
-    return f"{name}: the step would take {abs(change):.0%} {'less' if change < 0 else 'more'}".replace(
-        "%", " %"
-    )
+    return f"{shorten(one_line(answer.words, _TITLE), 70)}: {change_words(answer)}"
 
 
 def _subtitle(answer: Forecast) -> str:

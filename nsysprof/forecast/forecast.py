@@ -27,22 +27,19 @@ from nsysprof.formats.run_record import file_facts
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
+from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.network import network_of
-from nsysprof.waits.replay import Network, Times, as_usual, replay
-from nsysprof.waits.windows import Windows
+from nsysprof.waits.replay import Network, Times, replay
+from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, spans_of
 from nsysprof.why.culprits import read_facts
 from nsysprof.why.ranges import choose_windows
 from nsysprof.why.why import account_for
 
 LEVEL = 0.9  # of the interval
-MAX_RESIDUAL = 0.03  # of a step: replayed without what each GPU op has of its own
-MAX_UNRESOLVED = 0.02  # of the time of gaps
-MIN_UNRESOLVED = 0.005  # of the steps: less does not matter
-MAX_OVERLAP = (
-    0.02  # of the steps: kernels that would run side by side, and share the GPU, for longer than recorded
-)
-UNEXPLAINED_NS = 20_000  # before an op starts: no latency is that long
+# of the steps: kernels that would run side by side, and share the GPU, for longer than recorded
+MAX_OVERLAP = 0.02
+MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GPU to the others
 
 
 @dataclass(frozen=True)
@@ -153,111 +150,25 @@ def forecast(
     )
     moments = program.set_rows(asked)
     program.set_network(network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers))
-    spans = _spans(program, windows)
-    _refuse_unknown(program, spans)
+    spans = spans_of(attribution, windows, program.rows, program.network)
+    if doubt := doubt_of(attribution.trace, program.network, facts.lacks, spans):
+        raise AbstainError(*doubt)
     return _answered(program, spans, steps, paths, kinds, chosen, question, record, as_profiled)
-
-
-@dataclass(frozen=True)
-class Spans:
-    """The windows of steps as the network has them: the ops that count to each, and who comes before whom.
-
-    ``windows`` rows sorted by GPU, path and start; ``ops`` those of each, one after the other from ``first`` on;
-    ``heads`` where those of another GPU or path begin.
-    """
-
-    windows: Windows
-    begin: NDArray[np.intp]
-    stop: NDArray[np.intp]
-    ops: NDArray[np.intp]
-    first: NDArray[np.intp]
-    heads: NDArray[np.intp]
-
-    def lengths(self, times: Times) -> tuple[Ints, Ints]:
-        """The start and end of each window in a replay, by the rule of `gpu_windows`."""
-        done = np.maximum.reduceat(times.end[self.ops], self.first)
-        if (self.windows.range < 0).all():
-            return np.minimum.reduceat(times.start[self.ops], self.first), done
-        start, end = times.moment[self.begin].copy(), np.maximum(done, times.moment[self.stop])
-        for rows in np.split(np.arange(len(done)), self.heads[1:]):
-            start[rows[1:]] = np.maximum(start[rows[1:]], np.maximum.accumulate(end[rows])[:-1])
-        return start, np.maximum(start, end)
-
-
-def _spans(program: Program, windows: Windows) -> Spans:
-    trace = program.attribution.trace
-    if (windows.range < 0).all():
-        parts = [np.flatnonzero(trace.op_gpu == gpu) for gpu in windows.gpu.tolist()]
-        place = np.repeat(np.arange(len(windows)), [len(part) for part in parts])
-        ops = np.concatenate(parts)
-        begin = stop = np.zeros(len(windows), np.intp)
-    else:
-        rows = np.unique(windows.range).astype(np.intp)
-        ops, of = program.ops_of(rows)
-        gpus = int(windows.gpu.max()) + 1
-        key = of * gpus + trace.op_gpu[ops]
-        own = np.searchsorted(rows, windows.range) * gpus + windows.gpu
-        order = np.argsort(own)
-        at = np.minimum(np.searchsorted(own[order], key), len(own) - 1)
-        place = np.where((own[order][at] == key) & (trace.op_gpu[ops] >= 0), order[at], -1)
-        ops, place = ops[place >= 0], place[place >= 0]
-        by = np.argsort(place, kind="stable")
-        ops, place = ops[by], place[by]
-        where = program.place(windows.range.astype(np.intp))
-        begin, stop = program.begin[where], program.stop[where]
-    first = np.searchsorted(place, np.arange(len(windows)))
-    new = np.append(True, (windows.gpu[1:] != windows.gpu[:-1]) | (windows.path[1:] != windows.path[:-1]))
-    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]))
 
 
 # ---- what is not known
 
 
-def _refuse_unknown(program: Program, spans: Spans) -> None:
-    """Raise `AbstainError` where the trace does not say what its GPU ops waited for."""
-    trace, network, facts = program.attribution.trace, program.network, program.facts
-    streams = np.unique(trace.ops.stream[spans.ops])
-    if facts.lacks and len(streams) > len(np.unique(spans.windows.gpu)):
-        raise AbstainError(
-            f"which stream waits for which is not recorded: {facts.lacks[0]}",
-            "record it again, then forecast",
-        )
-    gap_ns = unknown_ns = 0
-    windows = spans.windows
-    for gpu in np.unique(windows.gpu).tolist():
-        rows = np.flatnonzero(trace.op_gpu == gpu)
-        mine = np.unique(trace.op_process[spans.ops[trace.op_gpu[spans.ops] == gpu]])
-        others = np.setdiff1d(trace.op_process[rows], mine)
-        if len(others) or len(mine) > 1:
-            raise AbstainError(
-                f"{len(others) + len(mine)} processes share GPU {gpu}: how they slow each other is not modelled"
-            )
-        rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
-        start = trace.ops.start[rows]
-        reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])
-        gap = np.maximum(start - reach, 0)
-        at = np.searchsorted(windows.start[windows.gpu == gpu], start, side="right") - 1
-        inside = (at >= 0) & (start <= windows.end[windows.gpu == gpu][at])
-        node = network.start[rows]
-        extra = network.extra[node]
-        alone = (network.edges[0].to[node] == 0) & (network.edges[0].moment[node] < 0)
-        unknown = np.where(alone, gap, np.where(extra > UNEXPLAINED_NS, np.minimum(extra, gap), 0))
-        gap_ns += int(gap[inside].sum())
-        unknown_ns += int(unknown[inside].sum())
-    whole = int((windows.end - windows.start).sum())
-    if unknown_ns > MAX_UNRESOLVED * gap_ns and unknown_ns > MIN_UNRESOLVED * whole:
-        raise AbstainError(
-            f"what the GPU waited for is not known in {format_share(unknown_ns / gap_ns)} of the time of its gaps"
-            f" (at most {format_share(MAX_UNRESOLVED)})",
-            f"nsysprof why {program.file} shows where",
-        )
-
-
 def _overlap(program: Program, times: Times, kinds: Kinds) -> int:
-    """For how long compute kernels of a GPU run side by side, added over GPUs."""
+    """For how long compute kernels of a GPU run side by side, added over GPUs; without those of a few blocks."""
     trace = program.attribution.trace
     talks = np.array([family == "communication" for family in kinds.family], bool)
-    computes = (trace.ops.kind == KERNEL) & ~talks[trace.ops.name]
+    grids, kernel = trace.report.reader.grids(), trace.ops.kind == KERNEL
+    computes = kernel & ~talks[trace.ops.name]
+    if len(grids) == np.count_nonzero(kernel):
+        sms = max((gpu.sm_count or 0 for gpu in trace.report.about.cuda_gpus), default=0)
+        x, y, z = unpacked(grids)
+        computes[kernel] &= (grids == 0) | (x * y * z > MIN_BLOCKS * sms)
     total = 0
     for gpu in np.unique(trace.op_gpu[trace.op_gpu >= 0]).tolist():
         rows = np.flatnonzero(computes & (trace.op_gpu == gpu))
@@ -287,8 +198,7 @@ def _answered(
     best = int(np.argmax(np.bincount(group, weights=length)))
     mine = np.flatnonzero(group == best)
     path = paths[int(windows.path[mine[0]])]
-    usual = np.subtract(*spans.lengths(replay(as_usual(network)))[::-1])[mine]
-    residual = float(np.median(np.abs(usual - length[mine]) / np.maximum(length[mine], 1)))
+    residual = float(np.median(spans.residual(network)[mine]))
     if residual > MAX_RESIDUAL:
         raise AbstainError(
             f"replayed from what each GPU op waited for, a step of {one_line(path, 60)} is {format_share(residual)} off"
@@ -330,8 +240,8 @@ def _measured(
     after: tuple[Network, Times],
 ) -> Forecast:
     windows = spans.windows
-    base_start, base_end = spans.lengths(before[1])
-    new_start, new_end = spans.lengths(after[1])
+    base_start, base_end = spans.bounds(before[1])
+    new_start, new_end = spans.bounds(after[1])
     base, new = base_end - base_start, new_end - new_start
     published, error = published_error([step.kind for step in steps])
     low, high, level = _interval(new[mine])

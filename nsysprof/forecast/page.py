@@ -16,13 +16,15 @@ def forecast_page(answer: Forecast, pictures: Sequence[bytes] = ()) -> str:
     """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
     report = answer.attribution.trace.report
     return fill(
-        "forecast.html",
+        "answer.html",
         with_timeline=False,
+        command="forecast",
         title="What a change would bring",
         subtitle=visible(str(report.path)),
         headline=visible(forecast_sentence(answer)),
         findings=[visible(each) for each in (*facts_of(answer), *answer.warnings)],
+        chosen=f"Steps: {visible(answer.chosen)}." if answer.chosen else "",
         charts=figures(CHARTS, pictures),
-        parts=parts_table(answer).html(),
+        tables=[("parts", "Critical path", parts_table(answer).html())],
         facts=report_facts(report, answer.attribution.threads),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,10 @@ _WORDS = ("compute", "communication", "time in copies", "work of the host", "lat
 
 @dataclass(frozen=True)
 class PathParts:
-    """The ns of each of `PARTS` on the critical path of one step; they add up to it."""
+    """The ns of each of `PARTS` on the critical path of one step; they add up to it; ``ops``: of GPU ops by row."""
 
     ns: tuple[int, ...]
+    ops: Mapping[int, int] = field(default_factory=dict)
 
     def compared_with(self, other: PathParts) -> str:
         """The part that makes most of the change, in words; empty where the whole does not change."""
@@ -40,7 +42,13 @@ def path_parts(
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)
     last = int(ops[np.argmax(times.end[ops])])
-    ns = [0] * len(PARTS)
+    ns, by_op = [0] * len(PARTS), dict[int, int]()
+
+    def ran(op: int, now: int) -> int:
+        begin = _take(ns, _kind(facts, op), now, int(length[op]), start)
+        by_op[op] = by_op.get(op, 0) + now - begin
+        return begin
+
     now = int(times.end[last])
     if stop >= 0 and times.moment[stop] > now:
         now = int(times.moment[stop])
@@ -48,7 +56,7 @@ def path_parts(
         now = _take(ns, HOST, now, int(offset[stop]), start)
     else:
         node = int(network.done[last])
-        now = _take(ns, _kind(facts, last), now, int(length[last]), start)
+        now = ran(last, now)
     while now > start and node > NEVER:
         best, arrived = None, None
         for each in network.edges:
@@ -63,11 +71,11 @@ def path_parts(
         if best.moment[node] >= 0:
             now = _take(ns, HOST, now, int(offset[best.moment[node]]), start)
         if best.op[node] >= 0:
-            now = _take(ns, _kind(facts, int(best.op[node])), now, int(length[best.op[node]]), start)
+            now = ran(int(best.op[node]), now)
         node = int(best.to[node])
     if now > start:  # what came before is not known
         ns[HOST] += now - start
-    return PathParts(tuple(ns))
+    return PathParts(tuple(ns), by_op)
 
 
 def _take(ns: list[int], part: int, now: int, length: int, start: int) -> int:

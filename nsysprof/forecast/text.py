@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
-from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
+from nsysprof.results.table import WIDTH, TextTable, code_block, escape_markdown, warning_lines, wrap
 
 _NAME = 80
 _LITTLE = 0.001  # of a step: of less no cause is named
@@ -26,6 +26,14 @@ def forecast_sentence(answer: Forecast) -> str:
     now, then, least, most = (f"{ns / divisor:.{digits}f}" for ns in (base, new, low, high))
     interval = f" ({least}–{most})" if len(answer.base) > 1 else " (one step: no interval)"
     return f"{answer.words}: step {now} → {then} {unit}{interval}{_reason(answer)}; {answer.published}"
+
+
+def change_words(answer: Forecast) -> str:
+    """`the step would take 12 % less`, as far as the interval of the forecast allows."""
+    change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
+    if answer.low_ns <= answer.base_ns <= answer.high_ns:
+        return "no clear change of the step"
+    return f"the step would take {abs(change) * 100:.0f} % {'less' if change < 0 else 'more'}"
 
 
 def _reason(answer: Forecast) -> str:
@@ -65,7 +73,7 @@ def facts_of(answer: Forecast) -> list[str]:
         else answer.basis
     )
     known = f"replayed with the usual latencies alone, a step is {format_share(answer.residual)} off"
-    out = [f"{steps}{chosen}", basis, known, *answer.notes]
+    out = [change_words(answer), f"{steps}{chosen}", basis, known, *answer.notes]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
         out.append(f"interval {level} of the median step, from the steps of this run alone")
@@ -88,16 +96,13 @@ def facts_of(answer: Forecast) -> list[str]:
 def forecast_text(answer: Forecast, *, markdown: bool = False) -> str:
     """The forecast for a terminal, or as Markdown; ends with a newline."""
     sentence, facts = forecast_sentence(answer), facts_of(answer)
-    warnings = [f"warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)]
-    table = parts_table(answer)
-    lines = [visible(line) for line in text_table(table.head, table.rows, table.align).split("\n")]
+    warnings = warning_lines(answer.warnings, "forecast.json", markdown)
+    [table] = parts_table(answer).lines(width=WIDTH if markdown else None)
+    lines = [visible(line) for line in table.split("\n")]
     if markdown:
         out = [escape_markdown(sentence), "", *code_block(lines), ""]
-        return "\n".join([*out, *(f"- {escape_markdown(each)}" for each in (*facts, *warnings))]) + "\n"
-    return (
-        "\n".join(
-            [wrap(visible(sentence), "", "  "), "", *lines, ""]
-            + [wrap(visible(each), "  ", "    ") for each in (*facts, *warnings)]
-        )
-        + "\n"
-    )
+        out += [f"- {escape_markdown(each)}" for each in facts]
+    else:
+        out = [wrap(visible(sentence), "", "  "), "", *lines, ""]
+        out += [wrap(visible(each), "  ", "    ") for each in facts]
+    return "\n".join([*out, *warnings]) + "\n"

@@ -15,7 +15,7 @@ from nsysprof.steps.steps import Chain, Steps
 from nsysprof.why.findings import hint_for
 
 _ALL_OF_IT = 0.05  # of the excess of a step: with no more or less than that one culprit stands for all of it
-_MAX_NUMBERS, _NAME = 8, 80
+_MAX_NUMBERS, _NAME, _FEW_PATHS = 8, 80, 3
 LATENCY = "launch and queue latency"
 
 
@@ -43,6 +43,13 @@ def findings(answer: Steps) -> list[Finding]:
     slow = [each for chain in answer.chains for each in _slow(answer, chain)]
     others = [each for chain in answer.ranked for each in _patterns(answer, chain)]
     return [*sorted(slow, key=lambda each: -each.excess_ns), *others]
+
+
+def told_findings(answer: Steps) -> list[Finding]:
+    """The findings that are told one by one: of many paths without warm-up, which a table has."""
+    found = findings(answer)
+    few = len(answer.chains) <= _FEW_PATHS
+    return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:

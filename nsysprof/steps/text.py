@@ -8,25 +8,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import TextTable, escape_markdown, spread_text, wrap
-from nsysprof.steps.findings import classes_of, findings, headline, join_words_of
-from nsysprof.steps.judge import CLASSES, SLOW_ONES, WARM_UP
+from nsysprof.results.table import TextTable, escape_markdown, spread_text, warning_lines, wrap
+from nsysprof.steps.findings import classes_of, headline, join_words_of, told_findings
+from nsysprof.steps.judge import CLASSES, SLOW_ONES
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.tables import STEPS
 
 MAX_PATHS, MAX_FINDINGS = 12, 8
-_NAME, _FEW = 64, 3
+_NAME = 64
 _SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", "culprit")
 
 
 def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
     """The answer for a terminal, or as Markdown; ``top`` rows of each table. Ends with a newline."""
-    lines = [
-        _head(answer),
-        *(f"  warning  {one_line(text, 400)}" for text in drop_repeats(answer.warnings)),
-    ]
+    lines = [_head(answer), *warning_lines(answer.warnings, "steps.json", markdown)]
     if sentences := [*_sentences(answer)]:
         lines += ["", *sentences]
     tables = [paths_table(answer), ledger_table(answer, top), slow_table(answer, top)]
@@ -46,9 +43,7 @@ def _head(answer: Steps) -> str:
 
 
 def _sentences(answer: Steps) -> Iterator[str]:
-    found = findings(answer)
-    if len(answer.chains) > _FEW:  # the table has it
-        found = [each for each in found if each.kind != CLASSES[WARM_UP]]
+    found = told_findings(answer)
     for number, each in enumerate(found[:MAX_FINDINGS], 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
         yield wrap(f"{number}. {where}{each.text}.", "", "   ")

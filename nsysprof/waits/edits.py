@@ -29,6 +29,18 @@ def delay_gpu(network: Network, op: Rows, ns: int) -> None:
     network.length[op] += ns + network.lags.behind_op
 
 
+def hurry(network: Network, moment: Rows, ns: int) -> None:
+    """Let the host take ``ns`` at most before some moments, and wait for nothing there."""
+    node = network.node[moment]
+    network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
+    node = node[node >= 0]
+    own, other = network.edges
+    node = node[own.moment[node] >= 0]  # others are the first of a thread, or handed over by another
+    other.drop(node)
+    own.lag[node], network.extra[node] = np.minimum(own.lag[node], ns), 0
+    network.waits[node] = False
+
+
 def stop_waiting(network: Network, moment: Rows) -> None:
     """Let calls that return at some moments return without waiting for the GPU."""
     node = network.node[moment]
@@ -67,6 +79,8 @@ def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: 
     launched = launched[inside[own.moment[launched]]]
     network.extra[launched] = 0
     own.lag[launched] = own.usual[launched]
+    behind = launched[other.op[launched] >= 0]
+    other.lag[behind] = np.minimum(other.lag[behind], network.lags.in_graph)
 
 
 def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_], length: Ints) -> None:
@@ -78,13 +92,23 @@ def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_]
     launch = np.unique(trace.ops.launch[gone])
     kept = np.unique(trace.ops.launch[op[first]])
     launch = np.setdiff1d(launch[launch >= 0], kept)
-    moment = network.launch_moment[:, launch].reshape(-1)
-    network.gap[moment[network.node[moment] < 0]] = 0
+    hurry(network, network.launch_moment[:, launch].reshape(-1), 0)
+
+
+def leave_out(network: Network, first: Rows, stop: Rows, op: Rows) -> None:
+    """Let the host do nothing between moments ``first`` and ``stop`` of each row, and GPU ops take no time."""
+    hurry(network, expand_ranges(first, stop - first + 1), 0)
+    network.length[op] = 0
+    node = network.start[op]
+    network.extra[node] = 0
+    for each in network.edges:
+        each.lag[node] = 0
 
 
 def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:
-    """Take stretches of host time out, of threads by their codes."""
+    """Take stretches of host time out, of threads by their codes; also what lies in a hand-over between two."""
     bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
+    own, other = network.edges
     for code in np.unique(thread).tolist():
         mine = thread == code
         low, high = bounds[code : code + 2].tolist() if code + 1 < len(bounds) else (0, 0)
@@ -94,5 +118,18 @@ def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:
         less = covered(merge(start[mine], end[mine]), time[:-1], time[1:])
         node = network.node[low + 1 : high]
         network.gap[low + 1 : high] -= np.where(node < 0, less, 0)
-        at = node[node >= 0]
-        network.extra[at] -= np.minimum(less[node >= 0], np.maximum(network.extra[at], 0))
+        at, less = node[node >= 0], less[node >= 0]
+        extra = np.minimum(less, np.maximum(network.extra[at], 0))
+        network.extra[at] -= extra
+        for edges, some in ((own, own.moment[at] >= 0), (other, network.waits[at])):
+            rows, rest = at[some], (less - extra)[some]
+            edges.lag[rows] -= np.minimum(rest, np.maximum(edges.lag[rows], 0))
+    moment = np.flatnonzero(network.node >= 0)
+    moment = moment[other.moment[network.node[moment]] >= 0]
+    whence = other.moment[network.node[moment]]
+    pairs = np.stack([network.thread[whence], network.thread[moment]], axis=1)
+    for pair in np.unique(pairs, axis=0).tolist():
+        mine, here = np.isin(thread, pair), (pairs == pair).all(axis=1)
+        node = network.node[moment[here]]
+        less = covered(merge(start[mine], end[mine]), network.time[whence[here]], network.time[moment[here]])
+        other.lag[node] -= np.minimum(less, np.maximum(other.lag[node], 0))

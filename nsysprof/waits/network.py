@@ -17,8 +17,9 @@ from nsysprof.waits.peers import Peers
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Edges, Lags, Network
 from nsysprof.waits.walk import Lanes, barriers, event_calls, lanes_of
 
-QUEUE = 1024  # launches of a stream that have not started: the next one blocks
-_BLOCKED = 10  # times the usual duration of a launch: it was waiting
+QUEUE = 1024  # launches and records of a stream that have not started: the next one blocks
+_EVENTS = 24  # of them that may be records
+_BLOCKED = 2  # times the usual duration of a launch into a full queue: it was waiting
 _LOOK_BACK = 16  # ops of a stream that overlap, as nodes of a graph do
 _HOST, _ITEM, _MARK, _LATE = range(4)  # of nodes with equal keys which come first
 Codes = NDArray[np.int32]
@@ -94,9 +95,8 @@ def network_of(
     lanes = lanes_of(trace)
     host = _host(trace, activity, asked)
     launched = _launched(trace, host)
-    items = _items(
-        trace, lanes, dependencies, np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
-    )
+    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    items = _items(trace, lanes, dependencies, called, peers)
     parts = _Parts(len(items.op))
     done, length = _ends(trace, items, peers, parts)
     known = lags or _measure(trace, host, items, launched)
@@ -172,7 +172,9 @@ def _launched(trace: Trace, host: _Host) -> Codes:
 # ---- streams
 
 
-def _items(trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Ints) -> _Items:
+def _items(
+    trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Ints, peers: Peers | None
+) -> _Items:
     ops = trace.ops
     stream, time, event = event_calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(dependencies.records)
@@ -202,7 +204,13 @@ def _items(trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Int
     for low, high in bounds:
         np.maximum.accumulate(key[low:high], out=key[low:high])
     marks = of_mark[np.lexsort((is_wait, time))]
-    _time_marks(marks, op, lane, before, record, ops.end, times, key)
+    through = key[of_op]  # what is behind a collective is behind all its ranks
+    if peers is not None:
+        member = np.flatnonzero(peers.last >= 0)
+        whole = np.full(len(ops), LONG_AGO)
+        np.maximum.at(whole, peers.last[member], through[member])
+        through[member] = whole[peers.last[member]] + 1
+    _time_marks(marks, op, lane, before, record, ops.end, through, times, key)
     for low, high in bounds if len(of_mark) else ():
         np.maximum.accumulate(key[low:high], out=key[low:high])
     return _Items(op, of_op, _free_of_overlap(lanes, op, of_lane, before, ops.end), record, times, key, marks)
@@ -228,6 +236,7 @@ def _time_marks(
     before: Codes,
     record: Codes,
     end: Ints,
+    through: Ints,
     times: Ints,
     key: Ints,
 ) -> None:
@@ -238,7 +247,7 @@ def _time_marks(
         done, until = LONG_AGO, floor.get(stream, LONG_AGO)
         if earlier >= 0:
             done = int(end[op[earlier]] if op[earlier] >= 0 else times[earlier])
-            until = max(until, int(key[earlier]))
+            until = max(until, int(through[op[earlier]] if op[earlier] >= 0 else key[earlier]))
         if (other := record[item]) >= 0:
             done, until = max(done, int(times[other])), max(until, int(key[other]))
         times[item], key[item], floor[stream] = done, until, until
@@ -346,6 +355,7 @@ def _measure(trace: Trace, host: _Host, items: _Items, launched: Codes) -> Lags:
         behind_launch=mean_latency(lag[known & ~behind & (lag >= 0)], 0),
         returning=mean_latency(after[blocked], 0),
         launch=int(np.median(lengths)) if len(lengths) else 0,
+        in_graph=op,
     )
 
 
@@ -511,24 +521,37 @@ def _copies(trace: Trace, host: _Host, done: Codes, lags: Lags) -> _Joins:
 
 
 def _queues(trace: Trace, host: _Host, lanes: Lanes, items: _Items, lags: Lags) -> _Joins:
-    """Launches into a stream that has `QUEUE` of them before it: such a call returns when the first of these starts."""
+    """Launches into a stream whose queue is full: such a call returns when an op before it starts and makes room.
+
+    The queue holds about `QUEUE` launches and records of events; how many launches it held shows where they were most.
+    """
     ops, launches = trace.ops, trace.launches
     rows = lanes.order[ops.launch[lanes.order] >= 0]
     launch, stream = ops.launch[rows], ops.stream[rows]
     new = np.append(True, (launch[1:] != launch[:-1]) | (stream[1:] != stream[:-1]))[: len(rows)]
     rows, launch, stream = rows[new], launch[new], stream[new]
-    late = np.flatnonzero(stream[QUEUE:] == stream[:-QUEUE]) if len(rows) > QUEUE else np.empty(0, np.intp)
-    head, launch = rows[late], launch[late + QUEUE]
+    heads, called, blocked = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, bool)]
+    for each in np.flatnonzero(np.bincount(stream, minlength=1) > QUEUE - _EVENTS):
+        low, high = np.searchsorted(stream, [each, each + 1]).tolist()
+        place, begun = np.arange(high - low), np.maximum.accumulate(ops.start[rows[low:high]])
+        start, end = (times[launch[low:high]] for times in (launches.start, launches.end))
+        waiting = place + 1 - np.searchsorted(begun, end, side="right")
+        depth = int(waiting.max())
+        full = depth >= QUEUE - _EVENTS
+        late = (waiting >= depth - _EVENTS) & (end - start > _BLOCKED * lags.launch) if full else place < 0
+        late &= begun[np.maximum(place - waiting, 0)] > start
+        head = place - np.where(late, waiting, depth if full else QUEUE)
+        some = np.flatnonzero((head >= 0) & (begun[np.maximum(head, 0)] <= end))  # else the queue is longer
+        heads.append(rows[low + head[some]])
+        called.append(launch[low + some])
+        blocked.append(late[some])
+    head, launch, waits = np.concatenate(heads), np.concatenate(called), np.concatenate(blocked)
     begun, end = ops.start[head], launches.end[launch]
-    some = begun <= end  # else the queue is longer
-    head, launch, begun, end = head[some], launch[some], begun[some], end[some]
-    length = end - launches.start[launch]
-    blocked = (length > _BLOCKED * lags.launch) & (begun > launches.start[launch])
-    own = np.where(blocked, lags.launch, length)
+    own = np.where(waits, lags.launch, end - launches.start[launch])
     nowhere = np.full(len(head), -1, np.int32)
     no = np.zeros(len(head), bool)
     node = items.of_op[head] + np.int32(2)
-    return _Joins(host.launch[1][launch], own, node, nowhere, nowhere, np.where(blocked, end - begun, 0), no)
+    return _Joins(host.launch[1][launch], own, node, nowhere, nowhere, np.where(waits, end - begun, 0), no)
 
 
 def _handovers(attribution: Attribution, host: _Host) -> Iterable[_Joins]:

@@ -23,9 +23,17 @@ _COLLECTIVE = re.compile(
 
 
 def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The kernels that all ranks take part in and leave together; ``communication`` says it of each op name."""
-    collective = communication & np.array([bool(_COLLECTIVE.search(name)) for name in trace.op_names], bool)
-    return np.flatnonzero((trace.ops.kind == KERNEL) & collective[trace.ops.name])
+    """The kernels that all ranks take part in and leave together, by their names or, where the trace has them, by the
+    names of their collectives; ``communication`` says it of each op name.
+    """
+    found = trace.report.reader.collectives(trace)
+    named, known = (
+        np.array([bool(_COLLECTIVE.search(name)) for name in names], bool)
+        for names in (trace.op_names, found.kinds)
+    )
+    collective = (communication & named)[trace.ops.name]
+    collective[found.op] = known[found.kind]
+    return np.flatnonzero((trace.ops.kind == KERNEL) & collective)
 
 
 def wait_for_last(one: NDArray[np.integer], length: Ints) -> tuple[Ints, NDArray[np.intp]]:

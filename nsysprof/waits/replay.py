@@ -97,7 +97,8 @@ class Network:
 @dataclass(frozen=True)
 class Lags:
     """What passes on average, in ns: before an op starts behind the one before it, the same over an event, behind its
-    launch; before a call returns behind what it waited for; and how long a launch takes, half of them less.
+    launch; before a call returns behind what it waited for; how long a launch takes, half of them less; and before an
+    op of a CUDA graph starts behind the one before it.
     """
 
     behind_op: int = 0
@@ -105,6 +106,7 @@ class Lags:
     behind_launch: int = 0
     returning: int = 0
     launch: int = 0
+    in_graph: int = 0
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,8 @@ def pauses(windows: Windows, parent: NDArray[np.int32]) -> tuple[Windows, NDArra
     Both have the same ``parent`` range; without pauses more than ten times as long as the median of their path.
     """
     same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
-    around = np.append(parent, np.int32(-1))[
-        windows.range
-    ]  # where there are no ranges, the window of a GPU is of none
+    # where there are no ranges, the window of a GPU is of none
+    around = np.append(parent, np.int32(-1))[windows.range]
     same &= around[1:] == around[:-1]
     behind = np.flatnonzero(same & (windows.start[1:] > windows.end[:-1])) + 1
     start, end = windows.end[behind - 1], windows.start[behind]
@@ -81,10 +80,7 @@ def gpu_windows(
     their path on the GPU, the one that computes for longest, so that side streams that outlast them move none.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
-    launch, place = index.launches_of(rows)
-    size = index.begin[launch + 1] - index.begin[launch]
-    op = index.ops[expand_ranges(index.begin[launch], size)]
-    place = np.repeat(place, size)
+    op, place = index.ops_of(rows)
     gpu = trace.op_gpu[op].astype(np.int64)
     keep = gpu >= 0
     op, place, gpu = op[keep], place[keep], gpu[keep]
@@ -250,9 +246,8 @@ def _gaps(
     """
     start, end = lines.compute
     first = np.searchsorted(end, begin, side="right")  # the first compute that ends behind the begin
-    count = (
-        np.maximum(np.searchsorted(start, stop, side="left") - first, 0) + 1
-    )  # a gap before each, one behind all
+    # a gap before each, one behind all
+    count = np.maximum(np.searchsorted(start, stop, side="left") - first, 0) + 1
     whose = np.repeat(np.arange(len(window)), count)
     at = expand_ranges(first, count)
     tail = np.zeros(len(whose), bool)

@@ -36,12 +36,8 @@ _ROW = 0.23  # inches of a bar
 _MAX_STREAMS, _MAX_LEVELS = 5, 2
 _MAX_MARKS = 2000  # of a lane: more are narrower than a pixel
 _PATH, _NAME, _LABEL = 60, 110, 40
-RUNS = (
-    "compute",
-    "communication",
-    "copy",
-    "kernel",
-)  # what a GPU op is; the last one: what a stream waits for
+# what a GPU op is; the last one: what a stream waits for
+RUNS = ("compute", "communication", "copy", "kernel")
 WORDS = {"kernel": "kernel that another stream waits for"}
 
 

@@ -15,7 +15,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import Kinds, short_name
-from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Dependencies, HostActivity
+from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Collectives, Dependencies, HostActivity
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMORY_KINDS, MEMSET, Trace, pid_of, tid_of
 from nsysprof.waits.host import (
     ACTIVITIES,
@@ -53,11 +53,8 @@ PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     *("op", "thread"),
 )
-_OF_RANKS = (
-    "",
-    LATE_PEER,
-    TRANSFER,
-)  # the activities of GPU ops: of a collective whose other ranks are recorded
+# the activities of GPU ops: of a collective whose other ranks are recorded
+_OF_RANKS = ("", LATE_PEER, TRANSFER)
 ALONE, LATE, MOVES = range(len(_OF_RANKS))
 _MEMORY = ("", " pageable", " pinned")  # the host's memory of a copy, where it is recorded
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
@@ -95,7 +92,8 @@ class Facts:
     ``peers`` says who came last to it, None where no ranks share any;
     ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
     ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
-    ``copy_memory`` is a code of `_MEMORY` of each op; ``texts`` are all texts that pieces refer to.
+    ``copy_memory`` is a code of `_MEMORY` of each op; ``collectives`` are those that the trace names;
+    ``texts`` are all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -107,6 +105,7 @@ class Facts:
     peers: Peers | None
     copy_sizes: NDArray[np.int64]
     copy_memory: NDArray[np.uint8]
+    collectives: Collectives
     op_owner: NDArray[np.int32] | None
     names: list[str]
     name_code: NDArray[np.int64]
@@ -151,6 +150,7 @@ def read_facts(
         peers=find_peers(trace, communication),
         copy_sizes=trace.copy_sizes(),
         copy_memory=_copy_memory(trace),
+        collectives=reader.collectives(trace),
         op_owner=op_owner,
         names=list(place),
         name_code=np.array([place[name] for name in merged], np.int64),
@@ -305,23 +305,30 @@ def _op_texts(
     owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
     if facts.op_owner is not None:
         owner = facts.op_owner[op]
-    size = np.where(trace.ops.kind[op] == MEMCPY, _bucket(facts.copy_sizes[op]), -1)
+    collective = facts.collectives.of_ops(len(trace.ops))[op]
+    size = np.where(trace.ops.kind[op] == MEMCPY, facts.copy_sizes[op], -1)
+    size = np.where(collective >= 0, np.append(facts.collectives.size_bytes, -1)[collective], size)
+    group = np.append(facts.collectives.group, -1)[collective]
     memory = facts.copy_memory[op]
 
     activity = np.zeros(len(op), np.int64) if activity is None else activity
     peer = np.full(len(op), -1, np.int32) if peer is None else peer
     gpu, process = (np.where(peer >= 0, each[peer], -1) for each in (trace.op_gpu, trace.op_process))
 
-    def describe(name: int, size: int, memory: int, row: int, activity: int, gpu: int, process: int) -> str:
+    def describe(
+        name: int, size: int, memory: int, group: int, row: int, activity: int, gpu: int, process: int
+    ) -> str:
         text = short_name(trace.op_names[name]) + _MEMORY[memory]
         if activity:
             rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
             text = f"{_OF_RANKS[activity]}{rank}, {text}"
-        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{_where(facts, row)}"
+        among = f" among {facts.collectives.groups[group]}" if group >= 0 else ""
+        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{among}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
-    return facts.texts.each(describe, trace.ops.name[op], size, memory, where, activity, gpu, process), of
+    of_op = (trace.ops.name[op], _bucket(size), memory, group, where, activity, gpu, process)
+    return facts.texts.each(describe, *of_op), of
 
 
 def _rank(facts: Facts, gpu: int, process: int) -> str:

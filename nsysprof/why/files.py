@@ -1,4 +1,4 @@
-"""Writes why the GPU waits as files: all rows as CSV, and windows, rows and findings as one JSON document."""
+"""The files of `nsysprof why`: all rows as CSV, whose columns are an interface; and windows and findings as JSON."""
 
 from __future__ import annotations
 
@@ -8,9 +8,37 @@ from typing import Any
 
 from nsysprof import __version__
 from nsysprof.results.files import records, write_csv, write_document
+from nsysprof.results.table import Column, table
 from nsysprof.trace.report import describe_report
-from nsysprof.why.tables import WHY
+from nsysprof.why.findings import Finding
 from nsysprof.why.why import Why
+
+WHY = table(
+    "why.csv",
+    "a row per range path, GPU, cause and culprit; the rows of a path on a GPU add up to its windows",
+    {
+        "path": "merged path of the ranges whose GPU windows are accounted for",
+        "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
+        "pid": Column("pid", "process", cell=str, align="r"),
+        "cause": "compute, or what the GPU waited for: communication, copy, kernel, host, latency, profiler, unknown",
+        "activity": "what the host did: launch calls, synchronizing calls, other CUDA calls, OS calls, code; of compute"
+        " the family of the kernel; of a collective whose other ranks are recorded: late peer, transfer",
+        "culprit": "who is to blame: a call or code of a range, a copy, a collective, a kernel",
+        "range": "innermost range in which that was called or launched",
+        "exposed_by": "the call that had let the GPU run dry",
+        "meanwhile": "what ran on the GPU: nothing, copies, communication, compute",
+        "claim": "dependency: an edge in the trace says so; order: inferred from times; abstain: nobody knows",
+        "waits": "stretches of time; of compute how many kernels",
+        "waited_ns": "their time in all windows",
+        "per_instance_ns": "the same per window, or with --per per call",
+        "share_of_span": Column("share_of_span", "part of the windows' time", head="share"),
+        "ceiling_ns": "what a window can get shorter by at most if the culprit goes; empty where nobody knows",
+        "hint": "what usually helps",
+        "ceiling_basis": "forecast: the ceiling is what windows get shorter by in a replay without the culprit; bound:"
+        " it is the whole wait",
+    },
+)
+
 
 SCHEMA = "nsysprof-why/1"
 FILES = ("why.csv", "why.json")
@@ -41,6 +69,11 @@ def why_document(answer: Why) -> dict[str, Any]:
         "warnings": list(answer.warnings),
         "paths": records(total[names].sum()),
         "residuals": records(answer.residuals),
-        "findings": [asdict(each) for found in answer.findings.values() for each in found],
+        "bounds": answer.bounds or None,
+        "findings": [_finding(each) for found in answer.findings.values() for each in found],
         "rows": records(answer.rows[WHY.names]),
     }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {name: value for name, value in asdict(finding).items() if name != "rows"}

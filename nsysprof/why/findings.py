@@ -33,7 +33,8 @@ class Finding:
     """One sentence about a path: what a ``gpu`` waited for, ``ns`` per window and its ``share``, and a ``hint``.
 
     ``headline`` says it in fewer words, for titles: `the GPU waits 12.3 ms per window, 57 % of it, for …`. ``kind`` is
-    a word for what it is, ``gain_ns`` what all windows get shorter by at most without it, 0 where nobody knows.
+    a word for what it is, ``gain_ns`` what all windows get shorter by at most without it, 0 where nobody knows;
+    ``rows`` are those of why.csv that it is about.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Finding:
     gpu: int = 0
     kind: str = "host"
     gain_ns: int = 0
+    rows: tuple[int, ...] = ()
 
 
 def findings(
@@ -62,10 +64,10 @@ def findings(
     columns. Of several GPUs the one that waits longest counts.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
+    for number, row in enumerate(rows):
         waits = places.setdefault((row["path"], row["gpu"], row["pid"]), [])
         if row["cause"] != "compute" and row["waited_ns"] > 0:
-            waits.append(dict(row))
+            waits.append({**row, "row": number})
     found: dict[str, dict[tuple[str, bool], Finding]] = {}
     for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
@@ -97,9 +99,8 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         if _total(rows) < LAUNCH_STEP_NS * sum(row["waits"] for row in rows):
             short += rows
             continue
-        if (
-            sum(row["share_of_span"] for row in rows) < MIN_SHARE
-        ):  # too little to be named, but for what exposed it
+        # too little to be named, but for what exposed it
+        if sum(row["share_of_span"] for row in rows) < MIN_SHARE:
             short += [row for row in rows if row["exposed_by"]]
             continue
         by_call = _grouped(rows, lambda row: row["exposed_by"])
@@ -216,6 +217,7 @@ def _finding(
         share=share,
         claim=top["claim"],
         hint=hint,
+        rows=tuple(row["row"] for row in rows if "row" in row),
     )
 
 
@@ -249,11 +251,7 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "emcpy",
         "copy from pinned memory with non_blocking=True, in a stream of its own, ahead of need",
     ),
-    (
-        "host",
-        "cuLibraryLoad cuModuleLoad",
-        _LOADING,
-    ),
+    ("host", "cuLibraryLoad cuModuleLoad", _LOADING),
     (
         "host",
         "launch-bound~in~Optimizer launch-bound~in~optimizer",

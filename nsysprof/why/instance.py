@@ -56,9 +56,8 @@ def critical_path(
     group, groups = _pairs(waits, rows, ("cause", "activity"), _group)
     text, texts = _pairs(waits, rows, ("culprit", "exposed_by"), _text)
     parts = [(window, start, end, group, text, rows)]
-    if (
-        compute
-    ):  # what no wait is: from the end of each wait, or the window's start, to the next one, or its end
+    # what no wait is: from the end of each wait, or the window's start, to the next one, or its end
+    if compute:
         begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
         whose = np.concatenate([which, window])
         since, until = np.concatenate([begins, end]), np.concatenate([start, ends])

@@ -17,9 +17,9 @@ from nsysprof.page.environment import report_facts
 from nsysprof.page.packing import PageRow, clip, longest, op_leads, op_names, pack
 from nsysprof.page.template import figures, fill
 from nsysprof.why.charts import CHARTS, RUNS, WORDS, kinds_of_names, title_of
+from nsysprof.why.files import WHY
 from nsysprof.why.findings import Finding
 from nsysprof.why.instance import Instance, median_instance
-from nsysprof.why.tables import WHY
 from nsysprof.why.text import places, ranked_paths, tree
 from nsysprof.why.why import Why
 
@@ -43,6 +43,7 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
     more = f"{len(rows) - MAX_ROWS:,} rows more: see why.csv" if len(rows) > MAX_ROWS else ""
     return fill(
         "why.html",
+        command="why",
         with_timeline=instance is not None,
         title="Why the GPU waits",
         subtitle=visible(str(report.path)),
@@ -53,7 +54,9 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
         timeline=_timeline(instance) if instance else None,
         paths=[_path(answer, path) for path in paths[:MAX_PATHS]],
         left_out=max(len(paths) - MAX_PATHS, 0),
-        rows=WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more).html() if len(rows) else None,
+        tables=[("rows", "Waits", WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more).html())]
+        if len(rows)
+        else [],
         facts=report_facts(report, answer.attribution.threads),
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nsysprof.core.text import drop_repeats, one_line, plural, visible
+from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import TextTable, code_block, escape_markdown, text_table, wrap
+from nsysprof.results.table import WIDTH, TextTable, code_block, escape_markdown, warning_lines, wrap
+from nsysprof.why.ceilings import abstention
 from nsysprof.why.findings import Finding
-from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
 
 MAX_PATHS, MAX_PLACES = 3, 16  # trees: of how many paths, and of how many GPUs and processes of each
@@ -29,15 +29,14 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
     if answer.lacks:
         lacks = f"not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known"
         lines.append(wrap(lacks, "  ", "    "))
-    warnings = (one_line(text, 400) for text in drop_repeats(answer.warnings))
-    lines += [wrap(f"warning  {text}", "  ", "           ") for text in warnings]
+    lines += warning_lines(answer.warnings, "why.json", markdown)
     paths = ranked_paths(answer)
     found = answer.findings
     for path in paths[:most_paths]:
         of_path = places(answer, str(path))
         for gpu, pid in of_path[:MAX_PLACES]:
             table = tree(answer, str(path), int(gpu), int(pid), top)
-            text = text_table(table.head, table.rows, table.align)
+            text = "\n".join(table.lines(width=WIDTH if markdown else None))
             lines += ["", *(code_block([visible(line) for line in text.split("\n")]) if markdown else [text])]
         if len(of_path) > MAX_PLACES:
             lines += [

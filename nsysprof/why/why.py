@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,20 +20,17 @@ from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
 from nsysprof.waits.windows import Windows, gpu_lines
 from nsysprof.why.account import PLACE, account_of, wait_pieces
-from nsysprof.why.culprits import (
-    CAUSES,
-    LATE_HOST,
-    PIECE,
-    Facts,
+from nsysprof.why.ceilings import (
+    Removals,
+    forecast_ceilings,
+    removals_of,
+    residual_frame,
+    with_gains,
+    without_ceilings,
 )
-from nsysprof.why.findings import (
-    LAUNCH_STEP_NS,
-    LAUNCHING_ACTIVITIES,
-    Finding,
-    findings,
-)
+from nsysprof.why.culprits import CAUSES, LATE_HOST, PIECE, Facts
+from nsysprof.why.findings import LAUNCH_STEP_NS, LAUNCHING_ACTIVITIES, Finding, findings
 from nsysprof.why.ranges import choose_windows, count_calls, pick_windows
-from nsysprof.why.residuals import residual_frame, without_ceilings
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch
@@ -56,6 +53,8 @@ class Why(Shown):
     nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
     what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
     ``picked`` says which windows these are, where not all.
+    ``bounds`` says why the ceilings of ``rows`` are bounds and no forecasts, where all of them are; else ``removals``
+    replay the trace without culprits.
     ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
@@ -71,6 +70,8 @@ class Why(Shown):
     between: pd.DataFrame
     per: str = "window"
     picked: str = ""
+    bounds: str = ""
+    removals: Removals | None = field(default=None, repr=False, compare=False)
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: the tree and the findings of the path with most time."""
@@ -129,7 +130,12 @@ class Why(Shown):
             self.between.to_dict("records"),
             self.per,
         )
-        return {path: found.get(path, []) for path in map(str, self.windows["path"].unique())}
+        out: dict[str, list[Finding]] = {path: [] for path in map(str, self.windows["path"].unique())}
+        for each in with_gains(
+            (each for path in out for each in found.get(path, [])), self.removals, self.per
+        ):
+            out[each.path].append(each)
+        return out
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:
@@ -181,7 +187,9 @@ def why(
     answer = account_for(
         attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen, rows=rows
     )
-    answer = replace(answer, picked=picked)
+    removals, bounds = removals_of(answer, windows, rows)
+    ceilings = forecast_ceilings(answer.rows, removals)
+    answer = replace(answer, picked=picked, rows=ceilings, bounds=bounds, removals=removals)
     if per is None:
         return answer
     return _per_call(answer, count_calls(attribution, answer.gpu_windows, paths, per, merge_names))

@@ -19,7 +19,7 @@ from tests.conftest import MakeTrace
 from tests.kit import simulated
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
-from tests.kit.trace import CudaDevice, Gpu, launch_kernel
+from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, StreamWait, launch_kernel
 
 SHIPPED = sorted(path for at in ("traces", "analysis") for path in (TRACES.parent / at).rglob("*.sqlite"))
 MACHINE = Lags(
@@ -28,6 +28,7 @@ MACHINE = Lags(
     simulated.BEHIND_LAUNCH,
     simulated.RETURNING,
     simulated.LAUNCH,
+    in_graph=simulated.BEHIND_OP,
 )
 
 
@@ -146,6 +147,7 @@ def test_a_change_brings_what_a_simulation_gives(
 ) -> None:
     """Streams, events, synchronizations, helpers and full queues: every op and step, to the ns."""
     monkeypatch.setattr(network, "QUEUE", simulated.QUEUE)
+    monkeypatch.setattr(network, "_EVENTS", 0)
     monkeypatch.setattr(network, "_BLOCKED", 1)
     some = Programs(trace, seed)
     compared = 0
@@ -205,3 +207,62 @@ def test_no_late_rank_leaves_what_the_collective_takes(trace: MakeTrace) -> None
     assert replay(slower).end.tolist() == [110, 120, 115]
     edits.run_together(made)
     assert replay(made).end.tolist() == [50, 60, 110]
+
+
+def test_what_comes_behind_a_collective_moves_with_all_its_ranks(trace: MakeTrace) -> None:
+    """The event that is recorded behind it, of the rank that came first, is behind the last one too."""
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+    path = trace(
+        Gpu(0),
+        Gpu(1),
+        *(CudaDevice(0, pid - 1, pid) for pid in (1, 2)),
+        launch_kernel(name, (0, 10), (20, 110), id=1, process=1, stream=8),
+        EventRecord(stream=8, at=11, id=2, process=1),
+        StreamWait(stream=7, at=13, id=3, process=1),
+        launch_kernel("after", (14, 20), (112, 120), id=4, process=1, stream=7),
+        launch_kernel(name, (60, 70), (80, 110), id=1, process=2, stream=8),
+    )
+    attribution, made = read(path)
+    [after] = np.flatnonzero(attribution.trace.ops.start == 112).tolist()
+    assert replay(made).start[after] == 112
+    faster = made.copy()
+    edits.lengthen(faster, np.flatnonzero(attribution.trace.ops.start == 20), np.array([20]))
+    assert replay(faster).start[after] == 102  # 80, when the last rank comes, and 20
+
+
+def test_what_is_left_out_takes_no_time(trace: MakeTrace) -> None:
+    """Neither the host's nor the GPU's; what comes behind it comes that much earlier."""
+    do = simulated.Do
+
+    def step(*part: simulated.Do) -> list[simulated.Do]:
+        body = (do("range", name="part", body=part), do("launch", 30, 7, "k"), do("sync"))
+        return [*simulated.PROLOGUE, do("range", name="step", body=body)]
+
+    machine = simulated.simulate(step(do("code", 500), do("launch", 400, 7, "gone")))
+    attribution, made = read(trace(*machine.items), MACHINE)
+    trace_of = attribution.trace
+    names = [trace_of.op_names[code] for code in trace_of.ops.name.tolist()]
+    inside = [at for at, name in enumerate(trace_of.ranges.name) if trace_of.range_names[name].text == "part"]
+    _, begin, stop = made.asked.reshape(3, -1)
+    edits.leave_out(made, begin[inside], stop[inside], np.array([names.index("gone")]))
+    [(_, end)] = simulated.simulate(step()).steps
+    assert replay(made).moment[np.flatnonzero(made.time == machine.steps[0][1])[0]] == end
+
+
+def test_a_queue_that_records_of_events_share_is_full_a_little_earlier(trace: MakeTrace) -> None:
+    """The host waits in each launch from the 1,021st on, and where kernels are short in none."""
+    holds, count, length = 1_020, 1_300, 1_000
+    items: list[Items] = []
+    begun: list[int] = []
+    now = 0
+    for at in range(count):
+        begins = max(begun[-1] + length if begun else 0, now + 10)
+        end = max(now + 10, begun[at - holds]) if at >= holds else now + 10
+        items.append(launch_kernel("k", (now, end), (begins, begins + length), id=at + 1))
+        begun.append(begins)
+        now = end + 5
+    _, made = read(trace(*items))
+    assert (replay(made).start == begun).all()
+    edits.lengthen(made, np.arange(count), np.full(count, 2))
+    last = replay(made).start[-1]
+    assert last == pytest.approx(count * 15, rel=0.01)

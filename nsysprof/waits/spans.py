@@ -1,0 +1,149 @@
+"""Windows in a replay: how long each is, and whether the trace says enough for that to be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.range_work import index_work
+from nsysprof.core.intervals import Ints
+from nsysprof.core.units import format_share
+from nsysprof.trace.trace import MEMCPY, Trace
+from nsysprof.waits.network import Moments
+from nsysprof.waits.replay import Network, Times, as_usual, replay
+from nsysprof.waits.windows import Windows
+
+Rows = NDArray[np.intp]
+MAX_RESIDUAL = 0.03  # of a window: replayed without what each GPU op has of its own
+MAX_UNRESOLVED = 0.02  # of the time of gaps
+MIN_UNRESOLVED = 0.005  # of the windows: less does not matter
+UNEXPLAINED_NS = 20_000  # before an op starts: no latency is that long
+
+
+def moments_of(trace: Trace, rows: Rows) -> Moments:
+    """The moments of some ranges that a `Network` is to know: begins, the same again, so that something can happen in
+    between, and ends.
+    """
+    ranges = trace.ranges
+    times = np.concatenate([ranges.start[rows], ranges.start[rows], ranges.end[rows]])
+    return Moments(np.tile(ranges.thread[rows], 3), times, np.repeat([True, True, False], len(rows)))
+
+
+def asked_moments(network: Network) -> tuple[Rows, Rows, Rows]:
+    """Where the network that was made with the `moments_of` ranges has their begins, the same again, and their ends."""
+    begin, inside, stop = network.asked.reshape(3, -1).astype(np.intp)
+    return begin, inside, stop
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The windows of steps as the network has them: the ops that count to each, and who comes before whom.
+
+    ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop`` their moments; ``ops`` those of each, one
+    after the other from ``first`` on; ``heads`` where those of another GPU or path begin.
+    """
+
+    windows: Windows
+    begin: Rows
+    stop: Rows
+    ops: Rows
+    first: Rows
+    heads: Rows
+
+    def bounds(self, times: Times) -> tuple[Ints, Ints]:
+        """The start and end of each window in a replay, by the rule of `gpu_windows`."""
+        done = np.maximum.reduceat(times.end[self.ops], self.first)
+        if (self.windows.range < 0).all():
+            return np.minimum.reduceat(times.start[self.ops], self.first), done
+        start, end = times.moment[self.begin].copy(), np.maximum(done, times.moment[self.stop])
+        for rows in np.split(np.arange(len(done)), self.heads[1:]):
+            start[rows[1:]] = np.maximum(start[rows[1:]], np.maximum.accumulate(end[rows])[:-1])
+        return start, np.maximum(start, end)
+
+    def lengths(self, network: Network) -> Ints:
+        """How long each window is in the replay of a network."""
+        start, end = self.bounds(replay(network))
+        return end - start
+
+    def residual(self, network: Network) -> NDArray[np.float64]:
+        """By which part each window is off where the replay knows nothing of single GPU ops but their lengths."""
+        length = self.windows.end - self.windows.start
+        off: NDArray[np.float64] = np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
+        return off
+
+
+def spans_of(attribution: Attribution, windows: Windows, rows: Rows, network: Network) -> Spans:
+    """The `Spans` of windows in a network that was made with the `moments_of` ``rows``, sorted."""
+    trace = attribution.trace
+    if (windows.range < 0).all():
+        parts = [np.flatnonzero(trace.op_gpu == gpu) for gpu in windows.gpu.tolist()]
+        place = np.repeat(np.arange(len(windows)), [len(part) for part in parts])
+        ops = np.concatenate(parts)
+        begin = stop = np.zeros(len(windows), np.intp)
+    else:
+        own_rows = np.unique(windows.range).astype(np.intp)
+        ops, of = index_work(attribution, own_rows).ops_of(own_rows)
+        gpus = int(windows.gpu.max()) + 1
+        key = of * gpus + trace.op_gpu[ops]
+        own = np.searchsorted(own_rows, windows.range) * gpus + windows.gpu
+        order = np.argsort(own)
+        at = np.minimum(np.searchsorted(own[order], key), len(own) - 1)
+        place = np.where((own[order][at] == key) & (trace.op_gpu[ops] >= 0), order[at], -1)
+        ops, place = ops[place >= 0], place[place >= 0]
+        by = np.argsort(place, kind="stable")
+        ops, place = ops[by], place[by]
+        where = np.searchsorted(rows, windows.range)
+        begin, _, stop = (moments[where] for moments in asked_moments(network))
+    first = np.searchsorted(place, np.arange(len(windows)))
+    new = np.append(True, (windows.gpu[1:] != windows.gpu[:-1]) | (windows.path[1:] != windows.path[:-1]))
+    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]))
+
+
+def doubt_of(
+    trace: Trace, network: Network, lacks: Sequence[str], spans: Spans
+) -> tuple[str, str | None] | None:
+    """Why the trace does not say what the GPU ops of windows waited for, and a hint; None where it does."""
+    streams = np.unique(trace.ops.stream[spans.ops])
+    if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
+        return f"which stream waits for which is not recorded: {lacks[0]}", "record it again, then forecast"
+    gap_ns = unknown_ns = 0
+    windows = spans.windows
+    for gpu in np.unique(windows.gpu).tolist():
+        rows = np.flatnonzero(trace.op_gpu == gpu)
+        mine = np.unique(trace.op_process[spans.ops[trace.op_gpu[spans.ops] == gpu]])
+        others = np.setdiff1d(trace.op_process[rows], mine)
+        if len(others) or len(mine) > 1:
+            count = len(others) + len(mine)
+            return f"{count} processes share GPU {gpu}: how they slow each other is not modelled", None
+        rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
+        start = trace.ops.start[rows]
+        reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])
+        gap = np.maximum(start - reach, 0)
+        at = np.searchsorted(windows.start[windows.gpu == gpu], start, side="right") - 1
+        inside = (at >= 0) & (start <= windows.end[windows.gpu == gpu][at])
+        node = network.start[rows]
+        extra = network.extra[node]
+        alone = (network.edges[0].to[node] == 0) & (network.edges[0].moment[node] < 0)
+        called = trace.ops.launch[rows]
+        own = (trace.ops.kind[rows] == MEMCPY) & (
+            called >= 0
+        )  # pageable memory: the host carries it meanwhile
+        begun, returned = (
+            np.append(times, 0)[called] for times in (trace.launches.start, trace.launches.end)
+        )
+        own &= (begun <= start) & (start <= returned)
+        extra = np.where(own, 0, extra)
+        unknown = np.where(alone, gap, np.where(extra > UNEXPLAINED_NS, np.minimum(extra, gap), 0))
+        gap_ns += int(gap[inside].sum())
+        unknown_ns += int(unknown[inside].sum())
+    whole = int((windows.end - windows.start).sum())
+    if unknown_ns > MAX_UNRESOLVED * gap_ns and unknown_ns > MIN_UNRESOLVED * whole:
+        return (
+            f"what the GPU waited for is not known in {format_share(unknown_ns / gap_ns)} of the time of its gaps"
+            f" (at most {format_share(MAX_UNRESOLVED)})"
+        ), f"nsysprof why {trace.report.path} shows where"
+    return None

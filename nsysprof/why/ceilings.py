@@ -1,0 +1,249 @@
+"""What windows get shorter by without a culprit, by replays in which it takes no time; and how far replays are off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.results.table import TextTable, wrap
+from nsysprof.trace.trace import Trace
+from nsysprof.waits import edits
+from nsysprof.waits.identity import replays
+from nsysprof.waits.network import network_of
+from nsysprof.waits.replay import Network
+from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
+from nsysprof.waits.walk import Reasons
+from nsysprof.waits.windows import Windows
+from nsysprof.why.account import PLACE
+from nsysprof.why.findings import LATE_PEER, Finding
+
+if TYPE_CHECKING:
+    from nsysprof.why.why import Why
+
+_NAME = 60
+_CONSTANTS = ("behind_op_ns", "behind_event_ns", "behind_launch_ns")
+_HEADS = [
+    "replayed from dependencies",
+    "windows",
+    "behind a GPU op",
+    "over an event",
+    "behind a launch",
+    "ends off by",
+    "at most",
+]
+
+
+def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
+    """A row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
+
+    Columns ``path``, ``gpu``, ``replayed`` (how many windows), ``behind_op_ns``, ``behind_event_ns`` and
+    ``behind_launch_ns`` (see `Replay`), and of the share of its span by which the replayed end of a window is off the
+    median ``residual`` and the most, ``max_residual``.
+    """
+    texts = paths.to_numpy(object)
+    rows = [
+        {
+            "path": texts[each.windows[0]],
+            "gpu": each.gpu,
+            "replayed": len(each.windows),
+            **{name: getattr(each, name) for name in _CONSTANTS},
+            "residual": float(np.median(each.residual)),
+            "max_residual": float(each.residual.max()),
+        }
+        for each in replays(trace, why, windows)
+    ]
+    names = ["path", "gpu", "replayed", *_CONSTANTS, "residual", "max_residual"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``why.csv`` with no ceiling where a path's residual on that GPU is above `MAX_RESIDUAL`."""
+    bad = residuals[residuals["residual"] > MAX_RESIDUAL]
+    places = pd.MultiIndex.from_frame(bad[["path", "gpu"]])
+    doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
+    return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
+
+
+def abstention(residuals: pd.DataFrame, path: str) -> str:
+    """Why the waits of a path have no ceilings; empty where they have."""
+    most = residuals.loc[residuals["path"] == path, "residual"].max()
+    if not most > MAX_RESIDUAL:
+        return ""
+    return (
+        f"No ceilings in why.csv: replayed from what each GPU op waited for, windows end {format_share(most)} of"
+        f" their length off, more than {format_share(MAX_RESIDUAL)}."
+    )
+
+
+def verification(residuals: pd.DataFrame) -> Iterator[str]:
+    """The residual of each path and GPU as a table, and what it says."""
+    cells = [
+        [
+            f"{one_line(row['path'], _NAME)}, GPU {row['gpu']}",
+            f"{row['replayed']:,}",
+            *(format_ns(row[name]) for name in _CONSTANTS),
+            *(format_share(row[name]) for name in ("residual", "max_residual")),
+        ]
+        for row in residuals.to_dict("records")
+    ]
+    if cells:
+        yield from TextTable(_HEADS, cells, "lrrrrrr").lines()
+    bad = int((residuals["residual"] > MAX_RESIDUAL).sum())
+    rows = f"{plural(len(cells) - bad, 'row')} of {len(cells):,}"
+    share = format_share(MAX_RESIDUAL)
+    yield wrap(f"{rows} explained by dependencies and constants to within {share} of the span", "", "  ")
+
+
+MAX_OPS = 250_000  # GPU ops of a report that is replayed
+MAX_NODES = 2_000_000  # of all replays together: culprits with most time first, the others keep their bounds
+MIN_SHARE = 0.001  # of the windows: less is not replayed
+MOST_OF_IT = 0.9  # of a wait: of a gain below that a finding speaks
+FORECAST, BOUND = "forecast", "bound"
+_OF_HOST = ("host", "profiler")  # causes whose time is the host's
+_OF_OPS = ("copy", "kernel", "communication")
+_KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
+
+
+def remove_waits(network: Network, waits: pd.DataFrame) -> None:
+    """Take out of a network what the GPU waited for in some rows of `Why.waits`.
+
+    The host does not do what it did then, GPU ops that ran take no time, no rank comes late to a collective, and ops
+    that were ready start at once.
+    """
+    host = waits[waits["cause"].isin(_OF_HOST)]
+    edits.spare_host(network, *(host[name].to_numpy(np.int64) for name in ("thread", "start_ns", "end_ns")))
+    late = waits["activity"] == LATE_PEER
+    if late.any():
+        edits.run_together(network)
+    ops = np.unique(waits.loc[waits["cause"].isin(_OF_OPS) & ~late, "op"].to_numpy(np.int64))
+    edits.lengthen(network, ops, np.zeros(len(ops), np.int64))
+    queued = np.unique(waits.loc[waits["cause"] == "latency", "op"].to_numpy(np.int64))
+    node = network.start[queued]
+    for passes in (network.extra, *(each.lag for each in network.edges)):
+        passes[node] = np.minimum(passes[node], 0)
+
+
+@dataclass(frozen=True)
+class Removals:
+    """Replays of a trace without what rows of why.csv waited for.
+
+    ``base`` is how long the windows ``seen`` of ``spans`` are, ``place`` the path, GPU and process of each; the replay
+    explains those that are ``known``. Rows of ``waits`` belong to the rows of why.csv whose ``number`` is their ``of``.
+    """
+
+    network: Network
+    spans: Spans
+    seen: NDArray[np.integer]
+    base: Ints
+    place: NDArray[np.integer]
+    known: frozenset[int]
+    waits: pd.DataFrame
+    of: NDArray[np.integer]
+    number: NDArray[np.int64]
+
+    def gain(self, rows: Sequence[int]) -> float | None:
+        """By how many ns windows of a path get shorter without what these rows waited for, on average.
+
+        None where that is not known.
+        """
+        waits = self.waits[np.isin(self.of, self.number[[*rows]])]
+        [at] = set(self.place[waits["window"]].tolist()) or {-1}
+        if at not in self.known:
+            return None
+        edited = self.network.copy()
+        remove_waits(edited, waits)
+        shorter = self.base - self.spans.lengths(edited)[self.seen]
+        return max(float(shorter[self.place == at].mean()), 0.0)
+
+
+def removals_of(
+    answer: Why, windows: Windows, chosen: NDArray[np.integer] | None
+) -> tuple[Removals | None, str]:
+    """The `Removals` of an answer, or why there are none; near-linear in ops and calls.
+
+    ``windows`` are all of the paths, of which the answer has the ``chosen`` rows, or all. A path on a GPU is known
+    where the replay that knows nothing of single GPU ops is off by at most `MAX_RESIDUAL` of its windows, at the
+    median.
+    """
+    facts, trace = answer.facts, answer.attribution.trace
+    if not answer.rows["ceiling_ns"].notna().any():
+        return None, ""
+    if len(trace.ops) > MAX_OPS:
+        many = f"the report has more than {MAX_OPS:,} GPU ops"
+        return None, f"{many}: nsysprof forecast --remove replays it for one culprit"
+    ranges = np.unique(windows.range[windows.range >= 0]).astype(np.intp)
+    moments = moments_of(trace, ranges)
+    network = network_of(answer.attribution, facts.activity, facts.dependencies, moments, facts.peers)
+    spans = spans_of(answer.attribution, windows, ranges, network)
+    if doubt := doubt_of(trace, network, facts.lacks, spans):
+        return None, doubt[0]
+    seen = np.arange(len(windows)) if chosen is None else chosen
+    place = answer.windows.groupby([*PLACE]).ngroup().to_numpy()
+    off = spans.residual(network)[seen]
+    known = {at for at in range(int(place.max()) + 1) if np.median(off[place == at]) <= MAX_RESIDUAL}
+    waits = answer.waits
+    first, of = distinct(place[waits["window"]], *(waits[name].cat.codes.to_numpy() for name in _KEYS))
+    head = waits.iloc[first]
+    names = answer.windows[[*PLACE]].iloc[head["window"]].to_numpy().tolist()
+    keys = zip(names, head[[*_KEYS]].to_numpy(object).tolist(), strict=True)
+    number = {(*where, *what): at for at, (where, what) in enumerate(keys)}
+    rows = answer.rows[[*PLACE, *_KEYS]].to_numpy(object).tolist()
+    numbers = np.array([number.get(tuple(row), -1) for row in rows], np.int64)
+    base = (windows.end - windows.start)[seen]  # as replayed without a change
+    return Removals(network, spans, seen, base, place, frozenset(known), waits, of, numbers), ""
+
+
+def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
+    """The rows of why.csv with forecasts for ceilings, where there are bounds before; see `removals_of`.
+
+    With at most `MAX_NODES` steps of replays.
+    """
+    ceiling = rows["ceiling_ns"].to_numpy(np.float64).copy()
+    forecasts = np.zeros(len(ceiling), bool)
+    wanted = np.flatnonzero(~np.isnan(ceiling) & (rows["share_of_span"] >= MIN_SHARE))
+    wanted = wanted[np.argsort(-rows["waited_ns"].to_numpy()[wanted], kind="stable")]
+    gains: dict[int, float | None] = {}
+    for row in wanted.tolist():
+        if removals is None:
+            break
+        number = int(removals.number[row])
+        if number not in gains and (len(gains) + 1) * len(removals.network.extra) > MAX_NODES:
+            break
+        if number not in gains:
+            gains[number] = removals.gain([row])
+        if (gain := gains[number]) is not None:
+            ceiling[row], forecasts[row] = gain, True
+    basis = np.where(forecasts, FORECAST, np.where(np.isnan(ceiling), "", BOUND))
+    return rows.assign(ceiling_ns=ceiling, ceiling_basis=basis)
+
+
+def with_gains(found: Iterable[Finding], removals: Removals | None, per: str) -> Iterator[Finding]:
+    """Findings with forecasts of what all windows get shorter by; where that is less than was waited, they say so.
+
+    With at most `MAX_NODES` steps of replays, the first findings first.
+    """
+    left = MAX_NODES
+    for each in found:
+        gain = None
+        if removals is not None and each.rows and (left := left - len(removals.network.extra)) >= 0:
+            gain = removals.gain(each.rows)
+        if removals is None or gain is None:
+            yield each
+            continue
+        [at] = set(
+            removals.place[removals.waits["window"][removals.of == removals.number[each.rows[0]]]].tolist()
+        )
+        count = int(np.count_nonzero(removals.place == at))
+        less = per == "window" and gain < MOST_OF_IT * each.ns
+        shorter = f"{format_ns(round(gain))} shorter" if round(gain) else "no shorter"
+        text = f"; without it a window gets {shorter}" if less else ""
+        yield replace(each, text=each.text + text, gain_ns=round(gain * count))

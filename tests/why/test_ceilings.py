@@ -1,0 +1,95 @@
+"""Ceilings are forecasts: what windows get shorter by without the culprit; and bounds where nobody knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nsysprof
+from nsysprof.why import ceilings
+from tests.conftest import MakeTrace
+from tests.kit.reports import BLOCK, TWO
+from tests.kit.trace import EventRecord, Items, Range, StreamWait, launch_kernel, launch_memcpy
+from tests.why.test_why import why_of
+
+
+def late_launch(copied: int, unit: int = 1) -> list[Items]:
+    """A kernel that is launched 80 ns late, and waits for a copy of another stream, which ends at ``copied``."""
+    return [
+        Range("step", 0, 200 * unit),
+        Range("log", 12 * unit, 89 * unit),
+        launch_kernel("k", (0, 10 * unit), (12 * unit, 20 * unit), id=1),
+        launch_memcpy((10 * unit, 11 * unit), (12 * unit, copied * unit), id=2, stream=9),
+        EventRecord(9, 11 * unit, id=3),
+        StreamWait(7, 90 * unit, id=4),
+        launch_kernel("k", (98 * unit, 100 * unit), (102 * unit, 200 * unit), id=5),
+    ]
+
+
+@pytest.mark.parametrize(("copied", "least", "most"), [(20, 69, 69), (80, 10, 22)])
+def test_a_ceiling_is_what_the_window_gets_shorter_by(
+    trace: MakeTrace, copied: int, least: int, most: int
+) -> None:
+    """Code of 69 ns is in the way; without it the copy is, as long as that runs, and the window gains what is left."""
+    rows = why_of(trace(*late_launch(copied))).rows
+    code = rows[rows["culprit"] == "code in log"]
+    assert code["waited_ns"].sum() == 69
+    assert set(code["ceiling_basis"]) == {"forecast"}
+    assert (code["ceiling_ns"] >= least).all()
+    assert (code["ceiling_ns"] <= most).all()
+
+
+def test_a_launch_call_and_a_hand_over_take_their_time_along() -> None:
+    """All that a host-bound step waits for in code of backward, whichever thread runs it, and in its launches."""
+    rows = why_of(BLOCK, "RUN::math::S1024/iter*").rows
+    host = rows[(rows["cause"] == "host") & (rows["share_of_span"] > 0.01)]
+    assert len(host) >= 6
+    assert (host["ceiling_basis"] == "forecast").all()
+    assert np.isclose(host["ceiling_ns"], host["per_instance_ns"], rtol=0.01).all()
+    [latency] = rows[(rows["cause"] == "latency") & (rows["meanwhile"] == "nothing")].to_dict("records")
+    assert latency["per_instance_ns"] > 50_000
+    assert latency["ceiling_ns"] < 100  # the host is as late without it
+
+
+def test_a_ceiling_is_what_forecast_says() -> None:
+    """The same number as from `nsysprof forecast --remove`, where each step has the same."""
+    path, culprit = BLOCK.parent.parent / "docs/gallery/item.sqlite", "code in log"
+    with nsysprof.open_report(path) as report:
+        attribution = nsysprof.attribute(report)
+        answer = nsysprof.forecast(attribution, "step*", as_profiled=True, remove=[culprit])
+    rows = why_of(path, "step*").rows
+    [row] = rows[rows["culprit"] == culprit].to_dict("records")
+    assert row["ceiling_ns"] == pytest.approx(np.mean(answer.base - answer.forecast))
+    assert row["ceiling_ns"] > 100_000
+
+
+def test_a_finding_says_what_is_gained_where_that_is_less(trace: MakeTrace) -> None:
+    """The copy takes the place of most of the code that is gone, so the whole wait would promise too much."""
+    for copied, says in ((80, True), (20, False)):
+        answer = why_of(trace(*late_launch(copied, unit=10_000)))
+        [found] = [each for each in answer.findings["step"] if each.culprit == "code in log"]
+        assert ("; without it a window gets " in found.text) == says
+        ceilings = answer.rows.loc[answer.rows["culprit"] == "code in log", "ceiling_ns"]
+        assert found.gain_ns == round(ceilings.iloc[0])
+        assert (found.gain_ns < 0.5 * found.ns) == says
+
+
+@pytest.mark.parametrize("limit", ["MAX_OPS", "MAX_NODES"])
+def test_what_is_not_replayed_keeps_its_bound(
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Of large reports, and of the shorter waits of those with many."""
+    monkeypatch.setattr(ceilings, limit, 0)
+    answer = why_of(trace(*late_launch(20)))
+    waits = answer.rows[answer.rows["cause"] != "compute"]
+    assert (waits["ceiling_ns"] == waits["per_instance_ns"]).all()
+    assert set(waits["ceiling_basis"]) == {"bound"}
+    assert bool(answer.bounds) == (limit == "MAX_OPS")
+
+
+def test_processes_that_share_a_gpu_have_bounds() -> None:
+    """Nobody knows how they slow each other; the answer says so."""
+    answer = why_of(TWO, None)
+    assert "2 processes share GPU 0" in answer.bounds
+    assert set(answer.rows["ceiling_basis"]) == {"bound", ""}
+    assert (answer.rows["ceiling_ns"].isna() == (answer.rows["ceiling_basis"] == "")).all()
