@@ -278,6 +278,19 @@ BACKENDS: dict[str, Backend] = {
     **{name: Backend(stage.says, partial(_tiled, name)) for name, stage in STAGES.items()},
 }
 
+
+def _untiled(name: str, make: Callable[[Any], Attend], problem: Problem) -> Attend:
+    """What makes a backend whose tiles nobody can choose."""
+    if getattr(problem, "tile_keys", 0):
+        raise RuntimeError(f"{name} has no tiles to choose")
+    return make(problem)
+
+
+BACKENDS |= {
+    name: replace(backend, make=partial(_untiled, name, backend.make))
+    for name, backend in BACKENDS.items()
+    if name not in STAGES
+}
 AXES = {
     "batch": Axis("B", "batch", 1),
     "heads": Axis("H", "heads", 8),

@@ -30,6 +30,7 @@ class Step:
     ``call`` is what is measured, and may be followed by ``reset``, which is not. ``results`` makes one call and
     returns all that can be checked, by name. Bytes are of tensors: what a call reads, and what it leaves behind.
     ``facts`` are what else is known after all calls, such as their losses: they are added to the results of the run.
+    ``repeats`` is whether every call computes the same, as one that learns or drops at random does not.
     """
 
     call: Callable[[], object]
@@ -38,6 +39,7 @@ class Step:
     inputs_bytes: int
     outputs_bytes: int
     facts: Callable[[], Mapping[str, Any]] = dict
+    repeats: bool = True
 
 
 @dataclass(frozen=True)

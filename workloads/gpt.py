@@ -248,7 +248,9 @@ def _graphed(at: Case, call: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         out = call()
 
-    def replay() -> Any:
+    def replay(
+        _reads: object = call,
+    ) -> Any:  # a graph does not keep alive what it reads: weights, tokens, cache
         graph.replay()
         return out
 
@@ -402,7 +404,13 @@ def _training(at: Case, tensors: Weights, tokens: torch.Tensor, attend: Attend) 
 
     size = _size(list(weights.values()))
     return Step(
-        call, results, reset, 3 * size, size, facts=lambda: {"losses": [float(loss) for loss in losses]}
+        call,
+        results,
+        reset,
+        inputs_bytes=3 * size,
+        outputs_bytes=size,
+        facts=lambda: {"losses": [float(loss) for loss in losses]},
+        repeats=False,
     )
 
 

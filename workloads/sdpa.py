@@ -50,7 +50,7 @@ def prepare(at: Case) -> Work:
         checked = _step(tensors(), attend, at.device)
         _check_dropout(problem, tensors(), attend)
         dropping = _step(tensors(), functools.partial(_dropping, attend, problem.dropout), at.device)
-        return replace(dropping, results=checked.results)
+        return replace(dropping, results=checked.results, repeats=False)
 
     def reference() -> Results:
         return _float64(tensors(), problem, at.device)

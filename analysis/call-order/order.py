@@ -25,10 +25,9 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from nsysprof.bench.lines import LOOKS
-from nsysprof.charts.axis import draw_axis
 from nsysprof.charts.drawing import figure_png
 from nsysprof.charts.marks import Heading
-from nsysprof.charts.style import TEXT, panel_grid, style
+from nsysprof.charts.style import TEXT, draw_axis, panel_grid, style
 from nsysprof.statistics.contrast import contrast
 from nsysprof.statistics.summary import LEAST_SAMPLES, summarize
 

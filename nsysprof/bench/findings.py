@@ -12,7 +12,7 @@ import pandas as pd
 from nsysprof.bench.limits import limit_findings
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, FEW_POINTS, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
-from nsysprof.bench.words import configurations_of, exponent_words, largest, ratio_cell
+from nsysprof.bench.words import aa_words, configurations_of, ends_words, exponent_words, largest, ratio_cell
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_bytes, format_ratio, format_share
 from nsysprof.formats.workload import Described
@@ -46,23 +46,21 @@ def _crossovers(results: BenchResults) -> Iterator[str]:
         inside = configurations_of(results, row["sweep"], row["dtype"])
         names = {name: results.backend_name(row[name], inside) for name in ("winner", "loser")}
         where = " ".join(str(row[name]) for name in several)
-        yield _crossover_words({**row, **names}, results.about) + (f" [{where}]" if where else "")
+        ends = f" ({ends_words(results, row)})"
+        yield _crossover_words({**row, **names}, results.about, ends) + (f" [{where}]" if where else "")
 
 
-def _crossover_words(row: Any, about: Described) -> str:
+def _crossover_words(row: Any, about: Described, ends: str) -> str:
     """`flash beats math from S=512 on (1.1x at S=128, 30x at S=4096)`."""
     s = about.short
-    first, last, start, crossing = (
-        row[f"{place}_{about.size}"] for place in ("first", "last", "from", "crossing")
-    )
-    ends = f"({format_ratio(row['first_speedup'])} at {s}={first}, {format_ratio(row['last_speedup'])} at {s}={last})"
+    last, start, crossing = (row[f"{place}_{about.size}"] for place in ("last", "from", "crossing"))
     if row["status"] in (LEVEL, UNSURE):
-        return f"{row['winner']} and {row['loser']}: {row['status']} at {s}={last} {ends}"
+        return f"{row['winner']} and {row['loser']}: {row['status']} at {s}={last}{ends}"
     who = f"{row['winner']} beats {row['loser']}"
     if row["status"] == "everywhere":
-        return f"{who} at every {s} {ends}"
+        return f"{who} at every {s}{ends}"
     near = "" if math.isnan(crossing) else f", the lines cross near {s}={crossing:.0f}"
-    return f"{who} from {s}={start:.0f} on {ends}{near}"
+    return f"{who} from {s}={start:.0f} on{ends}{near}"
 
 
 def _memory(results: BenchResults) -> Iterator[str]:
@@ -208,10 +206,7 @@ def _aa(results: BenchResults) -> Iterator[str]:
         at_most = "at most " if results.aa_different > 1 else ""
         where = results.labels[most["configuration"]]
         which = f" ({at_most}{most['backend']} at {where}, by {format_share(most['noise'])})"
-    yield (
-        f"A/A: compared with themselves, {results.aa_different} of {results.aa_compared} differ{which}; chance allows"
-        " 1 in 20"
-    )
+    yield f"A/A: {aa_words(results, which)}; chance allows 1 in 20"
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:

@@ -51,7 +51,7 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 def first_words(results: BenchResults, row: dict[Any, Any]) -> str:
     """`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`, or how far a kernel is from its limit."""
-    where = f"{row['backend']} at {results.labels[row['configuration']] or 'the only shape'}"
+    where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
         return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"
     reached = format_share(row["least_ns"] / row["now_ns"])

@@ -18,6 +18,7 @@ from nsysprof.bench.tables import DECISIONS, EXPONENTS, RESULTS
 from nsysprof.bench.words import (
     Cell,
     Columns,
+    aa_words,
     about_run,
     cell,
     clock_words,
@@ -310,10 +311,7 @@ def _pairs(results: BenchResults) -> Iterator[str]:
         some = ", ".join(f"{count} {name}" for name, count in counts.items())
         lines.append(f"- {kind}: {len(group)} pairs of backends, {some} (Holm over all {len(group)})")
     if results.aa_compared:
-        lines.append(
-            f"- A/A: each of {results.aa_compared} backends against a second, interleaved set of its own samples:"
-            f" {results.aa_different} different"
-        )
+        lines.append(f"- A/A, against a second, interleaved set of their own samples: {aa_words(results)}")
     where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
     yield from markdown_section("Comparisons", lines, [where] if lines else [])
 

@@ -108,12 +108,13 @@ class BenchResults:
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     """What all shapes have in common (`B1 H8 D64 fp16 causal`), and the parts in which each differs (`S1024`).
 
-    The second is a mapping from the shape's id.
+    The second is a mapping from the shape's id; `default` where what differs elsewhere is as it is by itself.
     """
     texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
     own = {
         each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if part and not shared)
+        or "default"
         for each, parts in zip(shapes, texts, strict=True)
     }
     shared = [part for part, shared in zip(texts[0], same, strict=True) if part and shared] if texts else []

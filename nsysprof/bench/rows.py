@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples, Kin
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 from nsysprof.statistics.contrast import Contrast, Rules, contrasts_over_runs, judge
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.runs import OverRuns, over_runs, run_medians, scope_of
+from nsysprof.statistics.runs import OverRuns, enough_per_run, over_runs, run_medians, scope_of
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 
 _NAN = float("nan")
@@ -70,7 +71,10 @@ def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], Ove
     several = [point for point in samples.measured if len(logs[point.place]) > 1]
     values = [list(logs[point.place].values()) for point in several]
     found = over_runs(values, [samples.rounding(point, kind) for point in several]) if several else []
-    return {point.place: each for point, each in zip(several, found, strict=True)}
+    return {
+        point.place: replace(each, sure=enough_per_run(point.by_run(kind)))
+        for point, each in zip(several, found, strict=True)
+    }
 
 
 def _against_themselves(samples: BenchSamples, rules: Rules) -> dict[tuple[str, str], Contrast]:
@@ -169,10 +173,12 @@ def _measured(
 def median_of(summary: Summary | None, runs: OverRuns | None, rounding: float) -> dict[str, Any]:
     """The median with its interval: over the runs where there are several, else within the one.
 
-    No interval where that of one run is not sure; it is never narrower than what steps of the clock make of a median.
+    No interval where it is not sure; it is never narrower than what steps of the clock make of a median.
     """
     if summary is None:
         return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
+    if runs is not None and not runs.sure:
+        return {"median_ns": runs.value, "low_ns": _NAN, "high_ns": _NAN, "interval": NO_INTERVAL}
     if runs is not None:
         interval = runs.interval()
         return {

@@ -22,8 +22,7 @@ from nsysprof.formats.samples import BENCH_SCHEMA
 from nsysprof.formats.workload import Described, ask_workload, check_countable
 from nsysprof.results.folder import locked_folder
 from nsysprof.tools.child import Echo, Ended, run_child
-from nsysprof.tools.driver import ask_driver
-from nsysprof.tools.fingerprint import environment_hash, fingerprint
+from nsysprof.tools.driver import ask_driver, environment_hash, fingerprint
 from nsysprof.tools.interrupts import Interrupt, interrupts_raised
 from nsysprof.tools.nsight import last_line
 
@@ -103,16 +102,9 @@ PRESETS: Mapping[str, BenchPreset] = {
             },
         )
     ),
-    "backward": BenchPreset(({"backend": _ALL, "seq": (512, 1024, 2048, 4096, 8192)},), mode="backward"),
+    "backward": BenchPreset(({"backend": _FUSED, "seq": (512, 1024, 2048, 4096, 8192)},), mode="backward"),
     "train": BenchPreset(
-        (
-            {
-                "backend": ("naive", *_ALL),
-                "batch": [8],
-                "seq": (128, 256, 512, 1024, 2048, 4096),
-                "dtype": ["bf16"],
-            },
-        ),
+        ({"backend": _FUSED, "batch": [8], "seq": (512, 1024, 2048, 4096), "dtype": ["bf16"]},),
         workload="transformer_block",
         mode="train",
     ),
@@ -121,32 +113,61 @@ PRESETS: Mapping[str, BenchPreset] = {
         ({"backend": ("naive", "auto", "flash", "cudnn"), "batch": [8], "seq": (32, 64, 128, 256, 512)},),
         workload="transformer_block",
     ),
-    # which backend PyTorch picks for each mask, dtype and sharing of heads, and what it costs against the best
+    # which backend PyTorch picks for each dtype, mask and sharing of heads, and what it costs against the best
     "selection": BenchPreset(
         tuple(
-            {
-                "backend": backends,
-                "batch": [2],
-                "heads": [16],
-                "seq": (512, 4096),
-                "dtype": ("fp16", "bf16"),
-                **more,
-            }
-            for backends, more in (
-                (_FUSED, {"mask": ("none", "causal")}),
-                ((*_ALL, "flex", "flash_attn_4"), {"mask": ("window:256", "padding", "bool", "float")}),
-                (_FUSED, {"mask": ["causal"], "kv_heads": [4]}),
-                (_FUSED, {"mask": ["none"], "kv_seq": [1024]}),
+            {"backend": _FUSED, "batch": [2], "heads": [16], "seq": (512, 4096), **more}
+            for more in (
+                {"mask": ["none"]},
+                {"mask": ["causal"], "dtype": ("fp16", "bf16", "fp32")},
+                {
+                    "mask": ("window:256", "padding", "bool", "float"),
+                    "backend": (*_ALL, "flex", "flash_attn_4"),
+                },
+                {"mask": ["causal"], "kv_heads": [4]},
+                {"mask": ["none"], "kv_seq": [1024]},
             )
         )
     ),
     # latency against the spread of the scores, which a kernel without a maximum in its inner loop pays for
     "score-scale": BenchPreset(
-        ({"backend": (*_FUSED, "tiled_o5"), "seq": (1024, 4096), "score_scale": (1, 3, 10, 30)},)
+        ({"backend": (*_FUSED, "tiled_o5", "tiled_o6"), "seq": (1024, 4096), "score_scale": (1, 3, 10, 30)},)
+    ),
+    # the fastest kernels beside each other, where one or another of them is at its best
+    "best-kernels": BenchPreset(
+        tuple(
+            {"backend": ("flash", "cudnn", "flash_attn_4", "tiled_o5", "tiled_o6"), **more}
+            for more in (
+                {"seq": (1024, 4096, 8192)},
+                {"seq": [4096], "score_scale": (3, 10, 30)},
+                {"seq": [4096], "causal": False},
+                {"batch": [4], "heads": [16], "seq": [4096], "head_dim": (64, 128)},
+                {"batch": [8], "heads": [16], "seq": (512, 2048)},
+                {"batch": [16], "heads": [16], "seq": [1024], "head_dim": [128], "causal": False},
+                {"batch": [2], "heads": [16], "seq": [8192], "head_dim": [128], "dtype": ["bf16"]},
+            )
+        )
     ),
     "gpt": BenchPreset(
         tuple(
-            {**_GPT, "backend": _ALL, "seq": (512, 1024, 2048), "decode": decode} for decode in (False, True)
+            {
+                **_GPT,
+                "backend": ("math", "flash", "cudnn", "auto", "flash_attn_4"),
+                "seq": (512, 1024),
+                **more,
+            }
+            for more in (
+                {"decode": False},
+                {"decode": True},
+                {
+                    "backend": ("math", "flash", "cudnn"),
+                    "seq": [1024],
+                    "decode": True,
+                    "cuda_graph": True,
+                },
+                {"backend": ["auto"], "seq": [1024], "decode": False, "compile": True},
+                {"backend": ["auto"], "seq": [1024], "decode": True, "compile": True},
+            )
         ),
         workload="gpt",
     ),
@@ -154,7 +175,7 @@ PRESETS: Mapping[str, BenchPreset] = {
         (
             {
                 **_GPT,
-                "backend": ("math", "flash", "cudnn", "auto"),
+                "backend": ("math", "flash", "cudnn", "flash_attn_4"),
                 "seq": (512, 1024, 2048),
                 "dtype": ["bf16"],
             },

@@ -1,10 +1,9 @@
-"""What `nsysprof bench` prints, at most 110 columns wide: its plan, its results, and the difference of two runs."""
+"""What `nsysprof bench` prints: its plan, its results, and the difference of two runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from nsysprof.bench.diff import BenchDiff, regressions
@@ -31,26 +30,31 @@ from nsysprof.bench.words import (
     speedup_cell,
     tflops_cell,
 )
-from nsysprof.core.text import drop_repeats, join_first, one_line, visible
+from nsysprof.core.text import join_first, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.results.table import WIDTH, text_table
+from nsysprof.results.table import TextTable, screen_width, warning_lines, wrap
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-MAX_WARNINGS = 12
 WITHIN_EACH = "within these two runs: what differs from run to run is in no interval"
 MAX_POINTS_NAMED = 8
 
 
-def _plain(rows: Iterable[dict[Any, Any]], columns: Columns, texts: int) -> list[str]:
+def _table(
+    rows: Iterable[dict[Any, Any]], columns: Columns, texts: int, spare: Sequence[str] = ()
+) -> TextTable:
+    """A table with narrow columns, of which those called ``spare`` go first where there is no room."""
+    return TextTable(*shown(rows, columns, texts), spare=spare, after_head=0)
+
+
+def _plain(table: TextTable) -> list[str]:
     """The lines of a table; none without rows."""
-    table = shown(rows, columns, texts)
-    return text_table(*table, after_head=0).split("\n") if table[1] else []
+    return table.lines()[0].split("\n") if table.rows else []
 
 
 def _wrapped(lines: Iterable[str], first: str = "", others: str = "  ") -> Iterator[str]:
     for line in lines:
-        yield from wrap(line, WIDTH, initial_indent=first, subsequent_indent=others)
+        yield from wrap(line, first, others).split("\n")
 
 
 def _without_repeats(texts: Sequence[str]) -> list[str]:
@@ -78,17 +82,19 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     def memory(name: str) -> Cell:
         return lambda row: "" if (size := held.get((row["id"], name))) is None else format_bytes(size)
 
-    table = _plain(rows, [("configuration", cell("id")), *((name, memory(name)) for name in names)], texts=1)
+    table = _table(rows, [("configuration", cell("id")), *((name, memory(name)) for name in names)], texts=1)
     until = f", until the interval is narrower than {plan['ci_width']:g}" if plan["ci_width"] else ""
     mode = described["mode"]
     called = (mode["on"] if plan[mode["option"]] else mode["off"] or "forward") if mode else described["says"]
     cache = "warm" if plan["warm_cache"] or plan["device"] == "cpu" else "cold"
-    how = [
-        f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {plan['samples']} samples"
+    taken = plan["runs"] * math.ceil(plan["samples"] / plan["runs"])
+    sentences = [
+        f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
         f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
-        *_wrapped([_runs_of_plan(plan["runs"], plan["samples"])], others=""),
+        _runs_of_plan(plan["runs"], plan["samples"]),
         "Memory is about what one call needs at its peak, derived from the shapes.",
     ]
+    how = list(_wrapped(sentences, others=""))
     too_large = [
         f"  {name} at {where}"
         for (where, name), size in held.items()
@@ -96,7 +102,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     ]
     if gpu_bytes and too_large:
         how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then passed over:")
-    return _joined(table, [*how, *too_large])
+    return _joined(_plain(table), [*how, *too_large])
 
 
 def _runs_of_plan(runs: int, samples: int) -> str:
@@ -114,31 +120,29 @@ def _runs_of_plan(runs: int, samples: int) -> str:
 def bench_summary(results: BenchResults) -> str:
     """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
     about = [
-        about_run(results),
+        *_wrapped([about_run(results)]),
         *_wrapped([f"{clock_words(results)}; ±: {interval_words(results)}"], "  ", "    "),
     ]
-    findings = _wrapped([*bench_findings(results), _legend(results)])
-    return _joined(about, _warnings(results), _points(results), _decisions(results), findings)
+    warnings = warning_lines(results.warnings, "report.md")
+    points = _points(results)
+    findings = _wrapped([*bench_findings(results), _legend(results, points.fit(screen_width())[0])])
+    return _joined(about, warnings, _plain(points), _decisions(results), findings)
 
 
-def _legend(results: BenchResults) -> str:
+def _legend(results: BenchResults, head: Sequence[str]) -> str:
+    """Explain the columns that there is room for."""
     unit = results.about.unit
-    return (
-        "(1.01x): no clear change; 1.3x ?: too few samples; finds: the smallest difference that the samples would have"
-        " shown. of peak: of SMs × sampled clock × FLOPs per clock."
-        + (f" {unit.split()[-1]}: peak memory in {unit} of the dtype." if unit else "")
-        + " error: relative, against float64."
-    )
+    finds = "; finds: the smallest difference that the samples would have shown" * ("finds" in head)
+    meanings = {
+        "of peak": "of SMs × sampled clock × FLOPs per clock",
+        unit.rpartition(" ")[2]: f"peak memory in {unit} of the dtype",
+        "error": "relative, against float64",
+    }
+    told = (f" {name}: {meaning}." for name, meaning in meanings.items() if name and name in head)
+    return f"(1.01x): no clear change; 1.3x ?: too few samples{finds}.{''.join(told)}"
 
 
-def _warnings(results: BenchResults) -> Iterator[str]:
-    warnings = drop_repeats(results.warnings)
-    yield from _wrapped(map(visible, warnings[:MAX_WARNINGS]), "  warning  ", " " * 11)
-    if len(warnings) > MAX_WARNINGS:
-        yield f"  and {len(warnings) - MAX_WARNINGS} warnings more: see report.md"
-
-
-def _points(results: BenchResults) -> list[str]:
+def _points(results: BenchResults) -> TextTable:
     base, rows = results.base, results.results.to_dict("records")
     labels = _without_repeats([one_line(results.labels[row["configuration"]], 30) for row in rows])
 
@@ -163,9 +167,9 @@ def _points(results: BenchResults) -> list[str]:
         (results.about.unit.rpartition(" ")[2], measured(cell("peak_matrices", "{:.2f}".format))),
         ("error", measured(cell("error", "{:.0e}".format))),
     ]
-    return _plain(
-        [{**row, "label": label} for row, label in zip(rows, labels, strict=True)], columns, texts=2
-    )
+    rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
+    spare = ("error", columns[-2][0], "of peak", "peak", "TFLOP/s", "finds", "graph")
+    return _table(rows, columns, texts=2, spare=spare)
 
 
 def _decisions(results: BenchResults) -> list[str]:
@@ -185,7 +189,7 @@ def _decisions(results: BenchResults) -> list[str]:
         ("without launches", of_graph),
         ("auto picks", lambda row: picked_words(results, row["configuration"])),
     ]
-    return _plain(results.decided().to_dict("records"), columns, texts=5)
+    return _plain(_table(results.decided().to_dict("records"), columns, texts=5))
 
 
 # ---- the difference of two runs
@@ -208,10 +212,9 @@ def regression_lines(diff: BenchDiff, max_regress: float) -> list[str]:
 
 def _runs(diff: BenchDiff) -> Iterator[str]:
     for name, samples in (("before", diff.before), ("after", diff.after)):
-        yield f"{name:6}  {one_line(samples.name, 40)}  {one_line(str(samples.path), WIDTH - 50)}"
+        yield f"{name:6}  {one_line(samples.name, 40)}  {one_line(str(samples.path), screen_width() - 50)}"
     if diff.differences:
-        unlike = f"unlike: {'; '.join(diff.differences)}"
-        yield from wrap(unlike, WIDTH, subsequent_indent="  ", break_long_words=False)
+        yield from _wrapped([f"unlike: {'; '.join(diff.differences)}"])
 
 
 def _labels(diff: BenchDiff) -> dict[str, str]:
@@ -238,7 +241,8 @@ def _differences(diff: BenchDiff) -> list[str]:
         ("effect", _effect),
         ("verdict", cell("verdict")),
     ]
-    return _plain(rows, columns, texts=3)
+    spare = ("effect", "finds", "intervals", "change")
+    return _plain(_table(rows, columns, texts=3, spare=spare))
 
 
 def _value(row: Any, name: str) -> str:
@@ -259,7 +263,8 @@ def _change(row: Any) -> str:
     if row["metric"] == "peak memory" or few:
         return _percent(row["change"])
     half = (row["change_high"] - row["change_low"]) / 2
-    return f"{_percent(row['change'])[:-2]} ± {half * 100:.{0 if half >= 0.0995 else 1}f} %"
+    reach = ">100" if half > 1 else f"{half * 100:.{0 if half >= 0.0995 else 1}f}"
+    return f"{_percent(row['change'])[:-2]} ± {reach} %"
 
 
 def _overlap(row: Any) -> str:

@@ -14,9 +14,11 @@ from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_calls, refused_rates
 from nsysprof.bench.scaling import LEVEL, UNSURE, BenchSweep, is_named
 from nsysprof.bench.words import (
+    aa_words,
     about_run,
     clock_words,
     configurations_of,
+    ends_words,
     fastest_words,
     largest,
     of_main_dtype,
@@ -25,7 +27,7 @@ from nsysprof.bench.words import (
 )
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
+from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 
 _NOTHING, _NONE = "Nothing was measured", "none"
 
@@ -66,6 +68,8 @@ def memory_title(results: BenchResults) -> str:
     if most["backend"] == least["backend"]:
         return f"{most['backend']} needs {format_bytes(most['peak_bytes'])} at {at}"
     times = format_ratio(most["peak_bytes"] / least["peak_bytes"])
+    if times == format_ratio(1):
+        return f"All backends need about {format_bytes(most['peak_bytes'])} at {at}"
     growth = _growths(results, first, most, least)
     return f"{most['backend']} needs {times} the memory of {_who(results, least)} at {at}{growth}"
 
@@ -103,7 +107,7 @@ def speedup_title(results: BenchResults) -> str:
     last = best[f"last_{about.size}"]
     if best[f"first_{about.size}"] == last:
         return f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {about.short}={last}"
-    return f"{who} over {base}: {', '.join(_end(results, best, end) for end in ('first', 'last'))}"
+    return f"{who} over {base}: {ends_words(results, best)}"
 
 
 def _speedup_without_crossover(results: BenchResults) -> str:
@@ -150,10 +154,7 @@ def violin_title(results: BenchResults) -> str:
     if known.empty:
         return _NOTHING
     spread = f"Samples of one backend spread by {format_share(float(known.median()))} (median CV)"
-    if not results.aa_compared:
-        return spread
-    none = "none of" if results.aa_different == 0 else f"{results.aa_different} of"
-    return f"{spread}; compared with itself, {none} {results.aa_compared} differs"
+    return f"{spread}; {aa_words(results)}" if results.aa_compared else spread
 
 
 def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
@@ -174,17 +175,6 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
 
 
 # ---- words
-
-
-def _end(results: BenchResults, row: Mapping[str, Any], end: str) -> str:
-    """`30x at S=4096`: the speed-up at an end of a row of the crossovers, as far as its verdict goes."""
-    inside = configurations_of(results, row["sweep"], row["dtype"])
-    frame, about = results.results, results.about
-    size = row[f"{end}_{about.size}"]
-    there = frame.loc[frame["configuration"].isin(inside) & (frame[about.size] == size), "configuration"]
-    pair = results.speedup(str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
-    clear = f"{format_ratio(row[f'{end}_speedup'])} at {about.short}={size}"
-    return word_by_verdict(clear, f"no clear difference at {about.short}={size}", pair["verdict"])
 
 
 def _where(results: BenchResults, row: Any) -> str:
@@ -262,7 +252,7 @@ def _growths(
     words = f"; its temporaries grow as {ends[0]}"
     if ends[1] == _NONE:
         return f"{words}, {least['backend']} has none"
-    return f"{words}, not {ends[1]}" if ends[1] else words
+    return f"{words}, not {ends[1]}" if ends[1] not in ("", ends[0]) else words
 
 
 def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str) -> str:

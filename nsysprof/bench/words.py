@@ -72,7 +72,8 @@ def plus_minus(row: Any, *, graph: bool = False) -> str:
     median, low, high = _median_and_ends(row, graph=graph)
     if (not graph and row["interval"] == RANGE) or math.isnan(low):
         return ""
-    return f"± {format_share((high - low) / 2 / median)}"
+    half = (high - low) / 2 / median
+    return "± >100 %" if half > 1 else f"± {format_share(half)}"
 
 
 def _median_and_ends(row: Any, *, graph: bool) -> list[float]:
@@ -201,6 +202,24 @@ def speed_words(pair: Any, base: str, where: str) -> str:
     """`24.2x as fast as math at S=4096`, of a row of the comparisons, and no more than its verdict allows."""
     clear = f"{format_ratio(pair['speedup'])} as fast as {base}{where}"
     return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
+
+
+def ends_words(results: BenchResults, row: Any) -> str:
+    """`1.1x at S=128, 30x at S=4096`: the speed-ups of a row of the crossovers, as far as their verdicts go."""
+    frame, about, words = results.results, results.about, []
+    inside = frame["configuration"].isin(configurations_of(results, row["sweep"], row["dtype"]))
+    for end in ("first", "last"):
+        size = row[f"{end}_{about.size}"]
+        there = frame.loc[inside & (frame[about.size] == size), "configuration"]
+        pair = results.speedup(str(there.iloc[0]), row["loser"], row["winner"]) or {"verdict": ""}
+        clear, where = format_ratio(row[f"{end}_speedup"]), f" at {about.short}={size}"
+        words.append(word_by_verdict(clear + where, f"no clear difference{where}", pair["verdict"]))
+    return ", ".join(words)
+
+
+def aa_words(results: BenchResults, which: str = "") -> str:
+    """How many backends differ from themselves, and ``which``."""
+    return f"compared with themselves, {results.aa_different} of {results.aa_compared} differ{which}"
 
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:

@@ -25,7 +25,7 @@ from nsysprof.statistics.confidence import (
 )
 from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
 from nsysprof.statistics.distributions import Floats, rank_test, split_p, t_quantile
-from nsysprof.statistics.runs import RUNS, OverRuns, over_runs, run_medians
+from nsysprof.statistics.runs import LEAST_PER_RUN, RUNS, OverRuns, enough_per_run, over_runs, run_medians
 from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, check_sample, sample_warnings
 
 FASTER, SLOWER = "faster", "slower"
@@ -35,6 +35,9 @@ _MIN_STEPS = 1.5  # of a clock, by which medians must differ: its own rounding a
 # By how many times the range of both sides they must be apart for dependence not to matter. Two runs of 10 samples of
 # one source are that far apart in 2 of 100 simulated pairs at phi = 0.98, and in none at phi = 0.9.
 _MIN_GAP = 2
+# Fewer samples than this do not show how they depend on each other: the sides must lie apart by a part of both ranges.
+# At phi = 0.9 sides of 10 samples of one source do in 3 of 100 simulated pairs, of 15 samples in none.
+_FEW, _FEW_GAP = 15, 0.25
 _Pair: TypeAlias = tuple[Mapping[int, Floats], Mapping[int, Floats]]  # the samples of both sides, by run
 _NORMAL = 1e9  # degrees of freedom of Student's t that is the normal distribution
 _POWER = 0.8
@@ -84,7 +87,8 @@ class Contrast:
     samples that those of either side count as; ``drift``: that of the side that drifts most, as a share, 0 for none.
 
     ``runs``: the runs (processes) that the comparison is over; of one, all of it speaks of that run alone. ``freedom``:
-    of Student's t behind the interval of the ratio. ``sure``: whether that interval holds what it says. ``detectable``:
+    of Student's t behind the interval of the ratio. ``gap``: how far apart the samples of the sides lie, over the sum
+    of their ranges; below 0 where they overlap. ``sure``: whether that interval holds what it says. ``detectable``:
     the smallest change, as a share, that such samples would have shown in 80 of 100 cases in this family, the least
     effect at the least; NaN where the interval is not sure.
     """
@@ -111,6 +115,7 @@ class Contrast:
     drift: float
     runs: int = 1
     freedom: float = _NORMAL
+    gap: float = math.inf
     sure: bool = True
     detectable: float = math.nan
 
@@ -152,6 +157,7 @@ def contrast(
     shift, shift_interval = shift_of(sides, orders, level)
     delta, delta_interval = delta_of(sides, orders, level)
     trends = drift(sides[0]), drift(sides[1])
+    gap = _gap(sides)
     result = Contrast(
         base_n=len(sides[0]),
         new_n=len(sides[1]),
@@ -175,7 +181,8 @@ def contrast(
             for name, order, trend in zip(names, orders, trends, strict=True)
             for line in sample_warnings(name, order, trend)
         ),
-        worth=_worth(sides, orders),
+        worth=_worth(gap, orders),
+        gap=gap,
         drift=max(noise_of(1 + (trend.change or 0)) if trend.significant else 0.0 for trend in trends),
         sure=all(order.sure for order in orders) and not any(trend.significant for trend in trends),
     )
@@ -269,6 +276,7 @@ def _over_runs(pair: _Pair, ratio: OverRuns) -> Contrast:
         warnings=(),
         worth=(counts[0], counts[1]),
         drift=0.0,
+        sure=enough_per_run(*pair),
         runs=ratio.runs,
         freedom=ratio.freedom,
     )
@@ -294,9 +302,8 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     sides are so far apart that dependence does not matter (`_worth`). A difference of about one step of the clock, or
     smaller than the drift of a side within the run, is "no clear change".
 
-    Simulated pairs of samples of one source, with any effect counting, are declared different in about 5 of 100 at most
-    but for ten samples that depend strongly (docs/statistics.md has the table), over runs as within one.
-    Within one run this speaks of that run alone: sides
+    Simulated pairs of samples of one source, with any effect counting, are declared different in 5 of 100 at most
+    (docs/statistics.md has the table), over runs as within one. Within one run this speaks of that run alone: sides
     that are not sampled in turn can differ by what the machine did meanwhile.
     """
     adjusted = holm([one.p for one in contrasts])
@@ -337,13 +344,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
-    fewest = min(one.base_n, one.new_n)
-    if fewest < rules.least_samples:
-        return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {rules.least_samples} on either side"
-    if one.runs == 1 and split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
-        return TOO_FEW_SAMPLES, f"n = {fewest} can show nothing among {one.family:,} comparisons"
+    if few := _too_few(one, rules):
+        return TOO_FEW_SAMPLES, few
     if unclear := _unclear(one, rules):
         return NO_CLEAR_CHANGE, unclear
+    if one.runs == 1 and (fewest := min(one.base_n, one.new_n)) < _FEW and one.gap < _FEW_GAP:
+        return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {_FEW} where the two sides do not lie well apart"
     reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval leaves 1 out"
     if min(one.worth) < SURE_FROM:
         p = min(1.0, split_p(*one.worth) * one.family) if abs(one.delta) == 1 else 1.0
@@ -352,6 +358,18 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
         if p > one.adjusted_p:
             reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {_worth_words(one)}"
     return FASTER if one.ratio < 1 else SLOWER, reason
+
+
+def _too_few(one: Contrast, rules: Rules) -> str:
+    """Say why no samples of so small a number could show anything; empty where they could."""
+    fewest = min(one.base_n, one.new_n)
+    if fewest < rules.least_samples:
+        return f"n = {fewest}, and it takes {rules.least_samples} on either side"
+    if one.runs > 1 and not one.sure:
+        return f"a run has fewer than {LEAST_PER_RUN} samples"
+    if one.runs == 1 and split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
+        return f"n = {fewest} can show nothing among {one.family:,} comparisons"
+    return ""
 
 
 def _worth_words(one: Contrast) -> str:
@@ -376,14 +394,20 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     return ""
 
 
-def _worth(sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence]) -> tuple[float, float]:
+def _gap(sides: tuple[Floats, Floats]) -> float:
+    """How far apart the samples of the two sides lie, over the sum of their ranges."""
+    (base_low, base_high), (new_low, new_high) = ((side.min(), side.max()) for side in sides)
+    apart = float(max(new_low - base_high, base_low - new_high))
+    ranges = float(base_high - base_low + new_high - new_low)
+    return min(apart / (ranges or 1e-9), 1e9)
+
+
+def _worth(gap: float, orders: tuple[Dependence, Dependence]) -> tuple[float, float]:
     """Count the independent samples that each side is worth: fewer than it has where a warning says so.
 
     Where the sides are much farther apart than either wanders, it does not matter how slowly they wander.
     """
-    (base_low, base_high), (new_low, new_high) = ((side.min(), side.max()) for side in sides)
-    apart = max(new_low - base_high, base_low - new_high)
-    if apart > _MIN_GAP * (base_high - base_low + new_high - new_low):
+    if gap > _MIN_GAP:
         return orders[0].n, orders[1].n
     base, new = (order.effective if order.p < SIGNIFICANT else order.n for order in orders)
     return base, new

@@ -45,11 +45,11 @@ class Dependence:
     def sure(self) -> bool:
         """Whether an interval of the median holds what it says; see docs/statistics.md for the simulations.
 
-        That takes `_SURE_N` samples that are worth `_SURE_WORTH` independent ones, and a fifth of their number, by the
+        That takes `_SURE_N` samples that are worth `_SURE_WORTH` independent ones, and a third of their number, by the
         autoregression alone, which tells mild dependence from strong one better than ``effective`` does.
         """
         worth = self.n * (1 - self.phi) / (1 + self.phi)
-        return self.n >= _SURE_N and worth >= max(_SURE_WORTH, self.n / 5)
+        return self.n >= _SURE_N and worth >= max(_SURE_WORTH, self.n / 3)
 
     @property
     def blocks(self) -> float:

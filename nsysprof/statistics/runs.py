@@ -21,7 +21,10 @@ RUNS = "runs"  # the method of intervals
 WITHIN = "within this run"
 # By how much few variances may seem more alike than they are, in variances of their logarithms by chance; and the
 # share of the usual variance that none is taken to be below. Chosen by simulation (docs/statistics.md).
-_CAUTION, _LEAST_SHARE = 0.5, 0.25
+_CAUTION, _LEAST_SHARE = 0.5, 0.5
+# Samples of a run whose median is one of those that runs may be compared by: fewer samples in two modes agree on one
+# of them in most runs, and in the other in a few, which three runs do not show.
+LEAST_PER_RUN = 14
 # The share of a step of the clock within which 95 of 100 rounded values are of what they stand for.
 _ROUNDED = 0.475
 _LEAST_VARIANCE, _LEAST_TICK = 1e-12, 0.05  # of logarithms; in steps of the clock
@@ -33,6 +36,7 @@ class OverRuns:
 
     ``freedom``: of Student's t that the mean less the truth follows, over the error. ``rounding``: the error, on the
     logarithm, that all runs share because the clock advances in steps: half the width of its own 95 % interval.
+    ``sure``: whether the interval holds what it says, which takes `LEAST_PER_RUN` samples in each run.
     """
 
     mean: float
@@ -40,6 +44,7 @@ class OverRuns:
     freedom: float
     runs: int
     rounding: float = 0.0
+    sure: bool = True
 
     @property
     def value(self) -> float:
@@ -99,6 +104,11 @@ def rounding_of(step: float, value: float) -> float:
     return float(np.log1p(_ROUNDED * step / value))
 
 
+def enough_per_run(*sides: Mapping[int, Floats]) -> bool:
+    """Whether each run of all sides has `LEAST_PER_RUN` samples."""
+    return min(len(values) for side in sides for values in side.values()) >= LEAST_PER_RUN
+
+
 def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
     """The logarithm of the median of each run that has samples above 0."""
     medians = {run: float(np.median(values)) for run, values in samples.items() if len(values)}
@@ -132,7 +142,7 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
     experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2: if true variances
     follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from mean and variance of
     the logarithms, and t with the degrees of both is exact. Never more of them than all variances have together. None
-    is taken to be below a quarter of the usual one: where runs are in one of two states, medians of few runs can agree
+    is taken to be below half of the usual one: where runs are in one of two states, medians of few runs can agree
     by chance, which no such distribution knows.
     """
     count, all_freedom = len(variances), float(freedoms.sum())

@@ -16,7 +16,7 @@ WORKLOADS = Path(__file__).parents[2] / "workloads"
 KNOWN = (
     *("math", "math_reduced", "flash", "efficient", "cudnn", "auto", "naive", "flex"),
     *("flash_attn", "flash_attn_4"),
-    *(f"tiled_o{stage}" for stage in range(6)),
+    *(f"tiled_o{stage}" for stage in range(7)),
 )
 
 

@@ -20,7 +20,7 @@ from nsysprof.bench.titles import (
     throughput_title,
     violin_title,
 )
-from nsysprof.bench.words import tflops_text
+from nsysprof.bench.words import plus_minus, tflops_text
 from tests.kit.bench_samples import made_up, merged, point_of, results_of
 from tests.kit.figures import texts
 
@@ -196,6 +196,14 @@ def test_an_end_of_a_sweep_without_a_clear_difference_is_none(tmp_path: Path) ->
     title = speedup_title(results_of(tmp_path, data))
     assert title.startswith("flash over math: no clear difference at S=1024, ")
     assert title.endswith("x at S=4096")
+
+
+def test_an_interval_wider_than_the_median_shows_no_digits() -> None:
+    """Three runs that disagree reach anywhere: how far, by the digit, is no information."""
+    row = {"n": 100, "interval": "runs", "median_ns": 100.0, "low_ns": 40.0, "high_ns": 241.0}
+    assert plus_minus(row) == "± >100 %"
+    assert plus_minus({**row, "high_ns": 240.0}) == "± 100 %"
+    assert plus_minus({**row, "high_ns": 140.0}) == "± 50 %"
 
 
 def test_few_samples_show_how_far_they_reach(tmp_path: Path) -> None:

@@ -91,6 +91,17 @@ def test_samples_worth_one_make_no_verdict() -> None:
     assert judge([replace(clear, worth=(10, 30))])[0].verdict == SLOWER
 
 
+@pytest.mark.parametrize(
+    ("n", "apart", "said"), [(14, 3, TOO_FEW_SAMPLES), (14, 15, FASTER), (15, 3, FASTER)]
+)
+def test_few_samples_show_a_difference_where_the_sides_lie_apart(n: int, apart: int, said: str) -> None:
+    """Of fewer than 15 nobody can tell how they depend on each other: a quarter of both ranges has to lie between."""
+    rng = np.random.default_rng(8)
+    base = 1000 + rng.permutation(np.linspace(0, 20, n))
+    one = contrast(base, 980 - apart + rng.permutation(np.linspace(0, 20, n)))
+    assert one.verdict == said
+
+
 def test_a_drift_outweighs_a_smaller_difference() -> None:
     """Both sides get 10 % slower in the course of the run: a difference of 5 % says nothing."""
     base = noisy(11, 200, spread=0.005) * np.linspace(0.9, 1.1, 200)

@@ -11,10 +11,10 @@ from nsysprof.statistics.runs import WITHIN, moderated_variances, over_runs, rou
 from tests.kit.coverage import SOURCES, three_runs
 
 
-@pytest.mark.parametrize("source", [0, 3, 7])
+@pytest.mark.parametrize("source", [0, 3, 4, 7])
 def test_intervals_over_runs_hold_in_95_of_100(source: int) -> None:
-    """Independent samples, an autoregression of 0.9, and steps of a clock: 30 samples in three runs, seeds fixed."""
-    cell = three_runs(SOURCES[source], 30, 40)
+    """Independent samples, an autoregression, regimes and clock steps: 45 samples in three runs, seeds fixed."""
+    cell = three_runs(SOURCES[source], 45, 40)
     assert 0.92 <= cell.held <= 0.98
     assert cell.different <= 0.07
 
@@ -29,6 +29,19 @@ def test_runs_that_differ_make_no_verdict() -> None:
     assert over.verdict not in (FASTER, TOO_FEW_SAMPLES)
     [one] = contrasts_over_runs([({0: base[0]}, {0: new[0]})], names=[("a", "b")], roundings=[(0.0, 0.0)])
     assert (one.runs, one.verdict, scope_of(one.runs)) == (1, FASTER, WITHIN)
+
+
+@pytest.mark.parametrize(("each", "said"), [(13, TOO_FEW_SAMPLES), (14, FASTER)])
+def test_few_samples_in_a_run_make_no_verdict(each: int, said: str) -> None:
+    """However far apart: of so few the medians of three runs can agree by chance, and show nothing."""
+    rng = np.random.default_rng(5)
+    base, new = (
+        {run: level * rng.lognormal(0, 0.01, each if run else 40) for run in range(3)}
+        for level in (1000, 500)
+    )
+    [one] = contrasts_over_runs([(base, new)], names=[("a", "b")], roundings=[(0.0, 0.0)])
+    assert (one.verdict, one.sure) == (said, said == FASTER)
+    assert np.isnan(one.detectable) == (said == TOO_FEW_SAMPLES)
 
 
 def test_samples_worth_too_few_show_no_lack_of_change_either() -> None:
@@ -63,4 +76,4 @@ def test_variances_that_are_alike_share_their_degrees_of_freedom() -> None:
     wide = chance * np.exp(4 * rng.normal(size=200))
     own, freedom = moderated_variances(wide, np.full(200, 2.0))
     assert freedom.max() < 3
-    assert np.corrcoef(np.log(own), np.log(wide))[0, 1] > 0.9
+    assert np.corrcoef(np.log(own), np.log(wide))[0, 1] > 0.85  # half of the usual one is the least

@@ -1,0 +1,129 @@
+"""Trains GPT-2 of the transformers package from random weights, with one attention backend after the other.
+
+    python analysis/training/gpt2.py -o gpt2.json --backend math flash cudnn
+    python analysis/training/gpt2.py -o seeds.json --backend math --seed 0 0 1 2
+
+The text is the documentation of this project, a token for each byte. Weights in float32, products in bf16 (autocast),
+AdamW, no dropout. Per run the file has the loss of every step, the time of every step between CUDA events, and the
+peak of memory. Ranges: RUN::<backend>, in it step<i>, in these forward, backward and optimizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import nvtx
+import torch
+import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BACKENDS = {
+    "math": [SDPBackend.MATH],
+    "flash": [SDPBackend.FLASH_ATTENTION],
+    "efficient": [SDPBackend.EFFICIENT_ATTENTION],
+    "cudnn": [SDPBackend.CUDNN_ATTENTION],
+}
+WARM_STEPS = 10  # not counted in times: allocation, autotuning of cuBLAS, and the first of everything
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def text() -> torch.Tensor:
+    """The pages of the documentation as bytes."""
+    pages = b"".join(page.read_bytes() for page in sorted(DOCS.glob("*.md")))
+    return torch.frombuffer(bytearray(pages), dtype=torch.uint8).long()
+
+
+def train(backend: str, seed: int, at: argparse.Namespace) -> dict[str, Any]:
+    """One training run from the first weights of a seed, which also says which pieces of the text come when."""
+    torch.manual_seed(seed)
+    config = transformers.GPT2Config(
+        n_layer=at.layers,
+        n_positions=at.seq,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        attn_implementation="sdpa",
+    )
+    model = transformers.GPT2LMHeadModel(config).to(at.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=at.device == "cuda")
+    pages = text()
+    starts = torch.randint(
+        len(pages) - at.seq, (at.steps, at.batch), generator=torch.Generator().manual_seed(seed)
+    )
+    pieces = pages[starts[:, :, None] + torch.arange(at.seq)].to(at.device)
+    losses, times = [], []
+    if at.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with nvtx.annotate(f"RUN::{backend}"), sdpa_kernel(BACKENDS[backend]):
+        for number, tokens in enumerate(pieces):
+            before = _mark(at.device)
+            with nvtx.annotate(f"step{number}"):
+                with nvtx.annotate("forward"), torch.autocast(at.device, torch.bfloat16):
+                    loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+                with nvtx.annotate("backward"):
+                    loss.backward()
+                with nvtx.annotate("optimizer"):
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.detach())
+            times.append((before, _mark(at.device)))
+        if at.device == "cuda":
+            torch.cuda.synchronize()
+    step_ns = [round(_between(*pair)) for pair in times][min(WARM_STEPS, at.steps // 2) :]
+    tokens = at.batch * at.seq
+    return {
+        "backend": backend,
+        "seed": seed,
+        "losses": [round(float(loss), 6) for loss in losses],
+        "step_ns": step_ns,
+        "tokens_per_s": round(tokens / statistics.median(step_ns) * 1e9),
+        "peak_bytes": torch.cuda.max_memory_allocated() if at.device == "cuda" else None,
+    }
+
+
+def _mark(device: str) -> Any:
+    if device != "cuda":
+        return time.perf_counter_ns()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between(before: Any, after: Any) -> float:
+    return after - before if isinstance(before, int) else before.elapsed_time(after) * 1e6
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=["math", "flash", "cudnn"])
+    parser.add_argument("--seed", nargs="+", type=int, default=[0], help="a run of each backend for each")
+    for name, default in {"layers": 12, "batch": 8, "seq": 1024, "steps": 200}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("-o", "--output", type=Path)
+    at = parser.parse_args()
+    runs = []
+    for seed in at.seed:
+        for backend in at.backend:
+            runs.append(train(backend, seed, at))
+            step, losses = statistics.median(runs[-1]["step_ns"]) / 1e6, runs[-1]["losses"]
+            print(f"{backend} seed {seed}: {step:.2f} ms a step, loss {losses[0]:.4f} to {losses[-1]:.4f}")
+            if at.device == "cuda":
+                torch.cuda.empty_cache()
+    about = {name: getattr(at, name) for name in ("layers", "batch", "seq", "steps")}
+    gpu = torch.cuda.get_device_name() if at.device == "cuda" else "cpu"
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "device": gpu}
+    if at.output:
+        at.output.write_text(json.dumps({**about, **versions, "runs": runs}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
