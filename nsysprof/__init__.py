@@ -19,8 +19,8 @@ TYPE_CHECKING = False  # typing takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any
 
-    from nsysprof.analyze.analyze import analyze
-    from nsysprof.analyze.breakdown import Breakdown, break_down
+    from nsysprof.analyze.analyze import analyze, break_down
+    from nsysprof.analyze.breakdown import Breakdown
     from nsysprof.attribution.attribute import Attribution, attribute
     from nsysprof.attribution.paths import merged_paths, range_paths
     from nsysprof.check.check import check
@@ -52,7 +52,7 @@ _HOMES = {
     "Why": "why.why",
     "analyze": "analyze.analyze",
     "attribute": "attribution.attribute",
-    "break_down": "analyze.breakdown",
+    "break_down": "analyze.analyze",
     "check": "check.check",
     "compare": "compare.comparison",
     "export": "export.export",

@@ -131,7 +131,7 @@ _command(
 )  # fmt: skip
 _command(
     COMPARE, bench_app, "Which backend is faster, without the profiler?",
-    "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096 --samples 200",
+    "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096",
     "bench diff BEFORE AFTER", "bench report DIR", name="bench",
 )  # fmt: skip
 _command(

@@ -1,21 +1,42 @@
-"""Where the time of a report went, in one call; and what is to be seen of the answer."""
+"""Where the time of a report went: opens it, chooses its ranges, and breaks it down by range path and by kernel."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
-from nsysprof.analyze.charts import analysis_charts
-from nsysprof.analyze.text import ledger_table, work_line
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.ledger import warnings
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.globs import no_match
+from nsysprof.attribution.graph_work import graph_work
+from nsysprof.attribution.paths import (
+    DEFAULT_MERGE,
+    Instances,
+    Paths,
+    instance_numbers,
+    instances_text,
+    merged_paths,
+    range_paths,
+    warm_up,
+)
+from nsysprof.attribution.split import BY, Part, parts
 from nsysprof.charts.notebook import Overview
-from nsysprof.kernels.classify import Rules, load_rules
+from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.core.text import quote_path
+from nsysprof.errors import NsysprofError
+from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
+from nsysprof.trace.details import CALL_KINDS
 from nsysprof.trace.report import Report
-from nsysprof.trace.trace import Trace
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
 
 
 def analyze(
@@ -42,6 +63,9 @@ def analyze(
 
 def overview(breakdown: Breakdown) -> Overview:
     """What is to be seen of an answer: how much work there is, where the time of a step goes, and what to mend."""
+    from nsysprof.analyze.charts import analysis_charts  # noqa: PLC0415 (for those who want to see something)
+    from nsysprof.analyze.text import ledger_table, work_line  # noqa: PLC0415
+
     name = breakdown.attribution.trace.report.path.name
 
     def details() -> Iterator[str | TextTable]:
@@ -53,3 +77,145 @@ def overview(breakdown: Breakdown) -> Overview:
         yield ledger_table(breakdown, empty=False)
 
     return Overview(f"{name}: {work_line(breakdown)}", analysis_charts(breakdown=breakdown), details)
+
+
+def break_down(
+    attribution: Attribution,
+    *,
+    merge: Sequence[str] | None = DEFAULT_MERGE,
+    select: str | None = None,
+    skip: int = 0,
+    instances: Instances | None = None,
+    by: str | None = None,
+    rules: Rules | None = None,
+    calls: Sequence[str] = CALL_KINDS,
+    since: str | None = None,
+    until: str | None = None,
+) -> Breakdown:
+    """Break an attributed report down by range path and by kernel.
+
+    ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
+    path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
+    what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
+    by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges that lie in between.
+    Ledger and totals are always those of the whole report.
+
+    Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
+    """
+    if by is not None and by not in BY:
+        raise NsysprofError(f"cannot split rows by {by!r}", f"choose one of {', '.join(BY)}")
+    trace = attribution.trace
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, merge)
+    merged_of = merged.of[paths.of]
+    selected = _selected(paths, merged, select, trace)[paths.of]
+    left_out = warm_up(attribution, merged_of, skip)
+    keep = selected & ~left_out
+    graphs = graph_work(attribution)
+    notes = [*warnings(attribution, paths, left_out, skip, select, int(selected.sum()))]
+    options: dict[str, Any] = {
+        "select": select,
+        "skip": skip,
+        "merge": list(merge) if merge is not None else None,
+        "calls": list(calls),
+    }
+    if since is not None or until is not None:
+        low, high = _within(trace, since, until)
+        keep &= (trace.ranges.start >= low) & (trace.ranges.end <= high)
+        options |= {"from": since, "to": until}
+        if not keep.any():
+            raise NsysprofError(
+                f"{trace.report.path}: no range lies within --from {since or 0} --to {until or 'the end'}",
+                f"nsysprof ranges {quote_path(trace.report.path)}",
+            )
+    if instances is not None:
+        numbers = instance_numbers(merged_of, trace.ranges.start)
+        keep &= (numbers >= instances[0]) & (numbers <= instances[1])
+        options["instances"] = list(instances)
+        notes.append(f"left out of each range: all but {instances_text(instances)} (--instance)")
+    return Breakdown(
+        attribution=attribution,
+        paths=paths,
+        options=options,
+        by=by,
+        merged_paths=merged,
+        kinds=_with_memory_ops(classify(rules or load_rules(), trace.op_names), trace),
+        kept=keep,
+        graphs=graphs,
+        parts=tuple(_with_rows(parts(attribution, keep, by, graphs), merged_of, len(merged))),
+        notes=tuple(notes),
+    )
+
+
+def _with_rows(
+    slices: list[Part], merged_of: NDArray[np.int32], count: int
+) -> Iterator[tuple[Part, NDArray[np.int64]]]:
+    """Number the rows of merged paths, which stand part by part in their table: each part with the row of each path.
+
+    The row is -1 for a merged path without instances, and for none, which is one entry more.
+    """
+    before = 0
+    for part in slices:
+        some = np.bincount(merged_of[part.keep], minlength=count) > 0
+        yield part, np.append(np.where(some, np.cumsum(some) - 1 + before, -1), -1)
+        before += int(some.sum())
+
+
+def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> NDArray[np.bool_]:
+    """Select paths by a glob, which matches the path, its merged path or its name, or those of an ancestor."""
+    if select is None:
+        return np.ones(len(paths), bool)
+
+    def matches(texts: Sequence[str]) -> NDArray[np.bool_]:
+        return np.array([fnmatchcase(text, select) for text in texts], bool)
+
+    texts, merged_texts = paths.texts(), merged.texts()
+    hit = matches(texts)
+    if len(paths):
+        hit |= matches(paths.names)[paths.name] | matches(merged_texts)[merged.of]
+    hit = ancestors_or_self(paths.parent, hit)
+    if not hit.any():
+        raise no_match([*merged_texts, *merged.names], select, str(trace.report.path))
+    return hit
+
+
+def _within(trace: Trace, since: str | None, until: str | None) -> tuple[int, int]:
+    """The ns from ``since`` to ``until``: seconds of the recording, or a glob of range names.
+
+    Of ranges it is the start of the first that matches, and the end of the last.
+    """
+    limits = np.iinfo(np.int64)
+    low, high = limits.min, limits.max
+    names = [name.text for name in trace.range_names]
+    for option, text in (("--from", since), ("--to", until)):
+        if text is None:
+            continue
+        try:
+            ns = round(float(text) * 1e9)
+        except (ValueError, OverflowError):
+            fits = np.array([fnmatchcase(name, text) for name in names], bool)[trace.ranges.name]
+            if not fits.any():
+                raise no_match(names, text, str(trace.report.path)) from None
+            ns = int(trace.ranges.start[fits].min() if option == "--from" else trace.ranges.end[fits].max())
+        low, high = (ns, high) if option == "--from" else (low, ns)
+    if low >= high:
+        raise NsysprofError(
+            f"nothing lies between --from {since} and --to {until}", "give --from the earlier time"
+        )
+    return low, high
+
+
+def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
+    """Make GPU ops that are no kernels families of their own, whatever the rules make of their names."""
+    family, cause = list(kinds.family), list(kinds.cause)
+    kind_of_name = np.zeros(len(family), np.uint8)
+    for part in op_slices(trace):
+        kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
+    names = {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}
+    for kind, name in names.items():
+        for code in np.flatnonzero(kind_of_name == kind).tolist():
+            family[code] = cause[code] = name
+    return replace(kinds, family=family, cause=cause)
+
+
+# ---- tables, made part by part

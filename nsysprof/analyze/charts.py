@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.bar_charts import plan_kernel_breakdown, plan_kernel_counts
+from nsysprof.analyze.bar_charts import (
+    plan_cpu_medians,
+    plan_cpu_totals,
+    plan_kernel_breakdown,
+    plan_kernel_counts,
+)
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, by_range, chart_rows
-from nsysprof.analyze.cpu_charts import plan_cpu_medians, plan_cpu_totals
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
@@ -192,9 +196,9 @@ def _legend(answer: Timeline) -> list[tuple[str, str]]:
     shown = {kind for lane in answer.hosts for kind in np.unique(lane.longest).tolist()}
     entries += [(name, colour) for kind, (name, colour) in enumerate(KINDS) if kind in shown]
     if answer.zoom and len(answer.zoom.gaps[0]):
-        entries.append(("gap: none of its ops runs", IDLE))
+        entries.append(("gap: none of its GPU ops runs", IDLE))
     if answer.zoom and not answer.zoom.ops["own"].all():
-        entries.append(("ops of others", OTHERS))
+        entries.append(("GPU ops of others", OTHERS))
     return entries
 
 
@@ -209,7 +213,7 @@ def _notes(answer: Timeline) -> list[str]:
     if answer.hosts:
         notes = ["calls: of threads on the host; white is code between them", *notes]
     if answer.zoom and answer.zoom.left_out:
-        notes.append(f"{answer.zoom.left_out:,} more ops of others are not drawn in the zoom")
+        notes.append(f"{answer.zoom.left_out:,} more GPU ops of others are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
     if streams > _MAX_ZOOMED:
         notes.append(f"{streams - _MAX_ZOOMED} more streams are not drawn in the zoom")
@@ -296,7 +300,7 @@ def timeline_title(answer: Timeline) -> str:
         return "All GPU work of this report takes no time"
     share = format_share(answer.breakdown.busy_share)
     who, average = ("The GPU is", "") if gpus == 1 else (f"{gpus} GPUs are", ", on average")
-    text = f"{who} busy for {share} of the {format_ns(span)} from the first op to the last{average}"
+    text = f"{who} busy for {share} of the {format_ns(span)} from the first GPU op to the last{average}"
     unified = answer.breakdown.unified
     if unified and unified.covered >= FAULT_BOUND:
         return f"{text}; for {format_share(unified.covered)} of the time of kernels unified memory migrates"

@@ -35,9 +35,8 @@ MIN_ONCE_NS = 5_000_000
 # Siblings: so many alike, of which one takes so many times the median of the others. Two could be forward and backward,
 # and twice as long may be twice the work.
 MIN_SIBLINGS, UNUSUAL = 3, 3.0
-_DEEPER = (
-    0.8  # of what a range takes more than its siblings: an inner one with so much of it is the one to name
-)
+# of what a range takes more than its siblings: an inner one with so much of it is the one to name
+_DEEPER = 0.8
 _PATH = 60
 _PARTS = ("compute", "communication", "copies", "idle")
 _STEPS = (
@@ -96,10 +95,8 @@ def find(breakdown: Breakdown) -> tuple[Finding, ...]:
     found: dict[tuple[str, str], Finding] = {}
     for kind in KINDS:
         for each in kind(breakdown):
-            key = (
-                each.kind,
-                "pageable" if "pageable" in each.culprit else each.culprit,
-            )  # which waits see too
+            # which waits see too
+            key = (each.kind, "pageable" if "pageable" in each.culprit else each.culprit)
             found[key] = replace(each, gain_ns=max(each.gain_ns, found.get(key, each).gain_ns))
     some = [each for each in found.values() if each.gain_ns > 0]
     return tuple(sorted(some, key=lambda each: (-each.gain_ns, each.path, each.text))[:MOST])
@@ -336,9 +333,8 @@ def _copies(breakdown: Breakdown) -> Iterator[Finding]:
         if total - beside < max(MIN_SHARE * _whole_ns(breakdown), MIN_ONCE_NS):
             continue
         path = max(some, key=lambda row: int(row["sum_ns"]))["merged_path"]
-        best = (
-            sum(row["link_share"] * row["sum_ns"] for row in some) / total
-        )  # the time that the link would take
+        # the time that the link would take
+        best = sum(row["link_share"] * row["sum_ns"] for row in some) / total
         of_link = f", {format_share(best)} of what the link carries" if best > 0 else ""
         where = f", most in {one_line(path, _PATH)}" if path else ""
         text = (
@@ -369,9 +365,8 @@ def _products(breakdown: Breakdown) -> Iterator[Finding]:
             if at < 0
             else (merged["busy_ns"][at] < LAUNCH_BOUND_IDLE * time[at])
         )
-        if not waits and not (
-            at >= 0 and paths[at] in left_out
-        ):  # where the GPU waits, faster kernels win nothing
+        # where the GPU waits, faster kernels win nothing
+        if not waits and not (at >= 0 and paths[at] in left_out):
             total[at] = total.get(at, 0) + ns
     ns, gain = sum(total.values()), round(sum(total.values()) * (1 - 1 / speedup))
     if gain < MIN_SHARE * _whole_ns(breakdown):

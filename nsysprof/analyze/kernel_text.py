@@ -9,7 +9,7 @@ import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import annotated, kernels_inside
-from nsysprof.analyze.range_text import cpu_only, row_objects
+from nsysprof.analyze.range_text import TABLE_WIDTH, cpu_only, row_objects
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
@@ -20,7 +20,7 @@ from nsysprof.trace.trace import START_END
 _TOP_RANGES, _TOP_KERNELS = 4, 5
 # The kernels that no range owns are shown when they take at least this share of the time.
 _UNOWNED_SHARE = 0.1
-_FAMILY_WIDTH, TABLE_WIDTH, _NO_LIMIT = 24, 125, 10_000
+_FAMILY_WIDTH, _LEAST_NAME, _NO_LIMIT = 24, 36, 10_000
 
 
 def _known_ns(ns: int) -> str:
@@ -39,9 +39,7 @@ _WHOLE = (
     Column("api_median_ns", "of the calls that launched them", "launch", _known_ns),
     Column("queue_median_ns", "from the return of these to the start", "queue", _known_ns),
 )
-_LAUNCHES = (
-    "launch, queue: medians of the host call that launched it, and of the time from its return to the start."
-)
+_LAUNCHES = "launch: median of the host call that launched it; queue: median of the time from its return to the start."
 
 
 def kernels_text(breakdown: Breakdown, top: int, width: int | None = None) -> Iterator[list[str]]:
@@ -67,12 +65,11 @@ def _of_report(breakdown: Breakdown, top: int, width: int) -> Iterator[list[str]
         part = _part(breakdown, label) if breakdown.by else ""
         known_calls = bool((rows["api_median_ns"] >= 0).any())
         cells = [_cells(row, total, 100) for row in rows.take(slice(top)).records()]
-        text = show_columns(
-            _WHOLE if known_calls else _WHOLE[:-2], cells, note=_LAUNCHES if known_calls else ""
-        )
+        columns, note = (_WHOLE, _LAUNCHES) if known_calls else (_WHOLE[:-2], "")
+        text = show_columns(columns, cells, note=note, spare=("min", "max", "queue", "launch"))
         more = [f"{len(rows) - top:,} more: --top {len(rows)}, or see kernels.csv"] if len(rows) > top else []
         head = f"{title}{part}: {format_ns(total)} under {plural(len(rows), 'name')}"
-        yield [head, *text.lines(width=width), *more]
+        yield [head, *text.lines(width=width, least=_LEAST_NAME), *more]
         kinds = rows.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
         kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
         known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]
@@ -133,4 +130,7 @@ def _top_kernels(title: str, kernels: ColumnTable, width: int) -> list[str]:
     ]
     head = ["GPU op", "family", "cause", "count", "sum", "share"]
     table = TextTable(head, rows, "lllrrr", spare=("cause", "count"))
-    return [f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}", *table.lines(width=width)]
+    return [
+        f"{title}: {format_ns(total)} under {plural(len(kernels), 'name')}",
+        *table.lines(width=width, least=_LEAST_NAME),
+    ]

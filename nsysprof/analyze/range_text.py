@@ -10,18 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.highlights import (
-    LAUNCH_BOUND_IDLE,
-    idle_shares,
-    launch_bound,
-    top_rows,
-)
+from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, launch_bound, top_rows
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.results.table import TextTable, spread_text, text_table, wrap
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
+TABLE_WIDTH = 125  # where no width is given
 _NAME_WIDTH, _LEAST_NAME = 48, 28
 # Columns to leave out where there is no room, the first one first: what a step takes, and how much of it, stays.
 _SPARE = ("busy each", "kernels", "CPU", "launches", "captured", "busy", "instances", "span")
@@ -64,7 +60,7 @@ def ranges_text(
         more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
         yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
     if on_host:
-        yield from _longest_themselves(breakdown, top)
+        yield from _longest_themselves(breakdown, top, width)
 
 
 def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells], width: int | None) -> Iterator[str]:
@@ -133,7 +129,7 @@ def cpu_notes(shown: ColumnTable) -> Iterator[str]:
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
 
 
-def _longest_themselves(breakdown: Breakdown, most: int) -> Iterator[str]:
+def _longest_themselves(breakdown: Breakdown, most: int, width: int | None) -> Iterator[str]:
     """List the ranges with most CPU time without inner ranges, where there are inner ranges."""
     merged = breakdown.columns("merged")
     total, own = outermost_cpu(merged), merged["exclusive_cpu_ns"]
@@ -150,7 +146,8 @@ def _longest_themselves(breakdown: Breakdown, most: int) -> Iterator[str]:
         for row in row_objects(merged.take(order[own[order] > 0]))
     ]
     yield ""
-    yield text_table(["CPU time itself, without inner ranges", "instances", "itself", "share"], rows, "lrrr")
+    table = TextTable(["CPU time itself, without inner ranges", "instances", "itself", "share"], rows, "lrrr")
+    yield from table.lines(width=width or TABLE_WIDTH)
 
 
 # ---- by GPU work

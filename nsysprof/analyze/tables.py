@@ -209,10 +209,7 @@ _SUMS: Columns[PathRows] = {
     "devices": ("GPUs that ran ops of instances", PathRows.devices),
     "cpu_median_ns": ("median of the instances' cpu_ns", _of_instances("median", "cpu_ns")),
     "cpu_iqr_ns": ("interquartile range of the instances' cpu_ns", _of_instances("iqr", "cpu_ns")),
-    "unclosed": (
-        "instances that the program never closed: they end with the session",
-        _total("unclosed"),
-    ),
+    "unclosed": ("instances that the program never closed: they end with the session", _total("unclosed")),
     "span_min_ns": ("least of the instances' span_ns", _of_instances("low", "span_ns")),
     "span_max_ns": ("most of the instances' span_ns", _of_instances("high", "span_ns")),
     "busy_min_ns": ("least of the instances' busy_ns", _of_instances("low", "busy_ns")),
@@ -339,8 +336,7 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "forward_path": (
         f"{_FORWARD}; empty where it does for none",
         lambda each: Texts(
-            np.where(each.forward < 0, len(each.path_texts), each.forward),
-            [*each.path_texts, ""],
+            np.where(each.forward < 0, len(each.path_texts), each.forward), [*each.path_texts, ""]
         ),
     ),
 }

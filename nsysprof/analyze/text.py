@@ -12,8 +12,8 @@ import numpy as np
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.findings import next_command
 from nsysprof.analyze.highlights import WORTH_ASKING_WHY, annotated
-from nsysprof.analyze.kernel_text import TABLE_WIDTH, kernels_text
-from nsysprof.analyze.range_text import ranges_text
+from nsysprof.analyze.kernel_text import kernels_text
+from nsysprof.analyze.range_text import TABLE_WIDTH, ranges_text
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible

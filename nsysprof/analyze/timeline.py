@@ -68,15 +68,14 @@ class MemoryLane:
 class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
-    ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges; ``on_gpu`` marks projected ranges. ``start``,
-    ``end`` int64 ns; ``path`` int32 into ``breakdown.paths``, of the first range in the mark; ``count`` int32, the
-    ranges in the mark: more than 1 where neighbours shorter than a column are drawn as one.
+    ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges. ``start``, ``end`` int64 ns; ``path`` int32
+    into ``breakdown.paths``, of the first range in the mark; ``count`` int32, the ranges in the mark: more than 1 where
+    neighbours shorter than a column are drawn as one.
     """
 
     label: str
     process: int
     level: int
-    on_gpu: bool
     start: Ints
     end: Ints
     path: NDArray[np.int32]
@@ -317,7 +316,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
                 marks = _marks(breakdown, at_level, edges, on_gpu)
                 label = f"{who} · {called} · {'on the GPU' if on_gpu else 'host'}"
                 if len(marks[0]):
-                    lanes.append(RangeLane(label, int(trace.thread_process[thread]), each, on_gpu, *marks))
+                    lanes.append(RangeLane(label, int(trace.thread_process[thread]), each, *marks))
     if hidden:
         notes.append(f"{hidden:,} start/end ranges are not drawn")
     return lanes, notes

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from nsysprof.charts.bars import draw_bars
+from nsysprof.charts.bars import draw_bars, draw_waterfalls
 from nsysprof.charts.lanes import draw_calls, draw_lanes
 from nsysprof.charts.marks import (
     DPI,
@@ -28,11 +28,9 @@ from nsysprof.charts.marks import (
     Violins,
     Waterfalls,
 )
-from nsysprof.charts.panels import draw_lines, draw_violins
+from nsysprof.charts.panels import draw_lines, draw_series, draw_violins
 from nsysprof.charts.roofs import draw_roofs
-from nsysprof.charts.series import draw_series
 from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, shown, style
-from nsysprof.charts.waterfall import draw_waterfalls
 
 _P = TypeVar("_P")
 

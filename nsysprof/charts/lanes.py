@@ -12,7 +12,6 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from nsysprof.charts.axis import draw_time_axis
 from nsysprof.charts.marks import (
     DPI,
     PLOT,
@@ -37,6 +36,7 @@ from nsysprof.charts.style import (
     WIDTH,
     Edges,
     boxes,
+    draw_time_axis,
     fitting,
     panel_column,
     shown_rows,

@@ -11,12 +11,11 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.axis import draw_axis, draw_plane
 from nsysprof.charts.marks import Axis, Bubble, Line, Roofs
 from nsysprof.charts.palette import INK, readable
 from nsysprof.charts.panels import DASHES, along, write_beside
 from nsysprof.charts.places import Box, Places, around, meet
-from nsysprof.charts.style import TEXT, WIDTH, inches, panel_column, text_width, write
+from nsysprof.charts.style import TEXT, WIDTH, draw_axis, draw_plane, inches, panel_column, text_width, write
 
 _LEFT, _RIGHT = 0.85, 0.35  # inches
 _HIGH, _ROW, _AXIS, _TITLE = 5.2, 0.85, 0.62, 0.3

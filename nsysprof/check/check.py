@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +22,8 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.paths import WHOLE_TRACE, instances_text
@@ -136,6 +137,7 @@ def check(
 def draft(
     report: File,
     *,
+    baseline: Sequence[File] = (),
     threads: str = "follow",
     graphs: str = "launched",
     ranges: str = "auto",
@@ -144,11 +146,18 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """The TOML text of a budget that a report keeps to, see `draft_budget`; the arguments are those of `check`."""
+    """The TOML text of a budget that a report keeps to, and each ``baseline``, in counts and times.
+
+    See `draft_budget`; the arguments are those of `check`.
+    """
     known = load_rules(Path(rules) if rules is not None else None)
-    with open_report(report, nsys=nsys) as opened:
-        attribution = attribute(opened, threads, progress, memory_limit, graphs, ranges)
-        return draft_budget(break_down(attribution, rules=known), known)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(open_report(each, nsys=nsys)) for each in (report, *baseline)]
+        first, *others = (
+            break_down(attribute(each, threads, progress, memory_limit, graphs, ranges), rules=known)
+            for each in opened
+        )
+        return draft_budget(first, known, others)
 
 
 def _baseline(

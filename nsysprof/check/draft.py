@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -66,8 +66,8 @@ stat = "median"
 """
 
 
-def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
-    """The TOML text of a budget that the report keeps to, its ranges sorted by path.
+def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
+    """The TOML text of a budget that the report keeps to, and ``others`` in counts and times; ranges sorted by path.
 
     It has the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, as far
     as they have GPU work and a name. Where an outermost range has none it is limited itself, if it has several calls or
@@ -86,7 +86,8 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
     busy = breakdown.merged["busy_ns"].to_numpy()[rows]
     kept = rows[np.argsort(-busy, kind="stable")[:_MAX_RANGES]]
     gpus = _writable_text(" and ".join(sorted(gpu_names(breakdown))), "?")
-    of = f"from a report of {gpus}" if gpus else "from a report"
+    reports = f"{1 + len(others)} reports" if others else "a report"
+    of = f"from {reports} of {gpus}" if gpus else f"from {reports}"
     parts = [_HEAD.format(of=of, least=LEAST_SAMPLES)]
     if len(kept) < len(rows):
         parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
@@ -95,7 +96,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules) -> str:
         parts.append(f"# Left out: {plural(nameless, 'range')} with an empty name: no path finds one.\n")
     finder = RangeFinder(breakdown)
     globs = {_glob(finder, row): None for row in kept.tolist()}
-    return "\n".join([*parts, *_tables(breakdown, rules, finder, [*whole, *sorted(globs)])])
+    return "\n".join([*parts, *_tables([breakdown, *others], rules, finder, [*whole, *sorted(globs)])])
 
 
 def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
@@ -149,8 +150,21 @@ def _writable_text(text: str, other: str) -> str:
     return "".join(char if char.isprintable() else other for char in text)
 
 
-def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
-    """The ``[[range]]`` tables of globs."""
+def _largest(breakdown: Breakdown) -> Callable[[str, str, str], float]:
+    """What tells the largest of a statistic of a measure among the ranges of a glob; 0 where there are none."""
+    finder, spreads = RangeFinder(breakdown), with_whole_trace(call_samples(breakdown), breakdown).spreads()
+
+    def largest(glob: str, name: str, stat: str) -> float:
+        return float(spreads[name][stat][finder.find(glob)].max(initial=0))
+
+    return largest
+
+
+def _tables(
+    breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, globs: list[str]
+) -> Iterator[str]:
+    """The ``[[range]]`` tables of globs in the first report, with counts and times that all of the reports keep to."""
+    breakdown, others = breakdowns[0], [_largest(other) for other in breakdowns[1:]]
     rows_of = {glob: finder.find(glob) for glob in globs}
     samples = with_whole_trace(call_samples(breakdown), breakdown)
     spreads = samples.spreads()
@@ -169,11 +183,16 @@ def _tables(breakdown: Breakdown, rules: Rules, finder: RangeFinder, globs: list
         # what nearly every call keeps to; of few calls, what all do
         stat = "p95" if calls >= LEAST_SAMPLES else "max"
         for name in COUNTS:
-            most = int(np.ceil(spreads[name][stat][rows].max()))
+            found = [spreads[name][stat][rows].max(), *(largest(glob, name, stat) for largest in others)]
+            most = int(np.ceil(max(found)))
             if most or name in ("kernels", "launches"):
                 lines.append(f"max_{name} = {most}")
         for name in ("span", "busy") if calls >= LEAST_SAMPLES else ():
-            median = round(float(spreads[name]["median"][rows].max()))
+            medians = [
+                spreads[name]["median"][rows].max(),
+                *(largest(glob, name, "median") for largest in others),
+            ]
+            median = round(float(max(medians)))
             if name == "span" and spreads["idle"]["median"][rows].max() > 1 - HOST_PACED:
                 lines.append("# no max_span: the GPU waits for the host, and spans differ from run to run")
             elif median > 0:

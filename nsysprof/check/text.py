@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from nsysprof.check.check import BudgetCheck
-from nsysprof.core.text import cut, drop_repeats, one_line, plural, visible
+from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import WIDTH, Column, TextTable, escape_markdown, show_columns, text_table, wrap
+from nsysprof.results.table import Column, TextTable, escape_markdown, show_columns, warning_lines, wrap
 
 _SCHEMA = "nsysprof-check/1"
-_MAX_RANGE, _MAX_RULE, _MAX_VALUE, _MIN_WHY = 40, 34, 16, 20  # characters of a cell
-_MAX_ROWS, _MAX_UNTESTED, _MAX_WARNINGS, _MAX_UNMATCHED = 50, 10, 10, 5
+_MAX_RANGE, _MAX_RULE, _MAX_VALUE = 40, 34, 16  # characters of a cell
+_MAX_ROWS, _MAX_UNTESTED, _MAX_UNMATCHED = 50, 10, 5
 _MAX_LINE = 500
 _MD_RANGE, _MD_WHY = 120, 200
 _COLUMNS = (
@@ -29,28 +29,25 @@ _COLUMNS = (
 
 
 def check_summary(answer: BudgetCheck) -> str:
-    """What broke as a table, then what was not tested, what holds, and the warnings, in at most 110 columns.
-
-    The text ends with a newline.
-    """
+    """What broke as a table, then what was not tested, what holds, and the warnings; it ends with a newline."""
     broken, untested = answer.broken, answer.untested
-    lines = [_verdict(answer)]
+    lines = [_folded(_verdict(answer))]
     if len(broken):
-        lines += [
-            "",
-            *_fitted(_table(broken, _MAX_RANGE, 400)),
-            *_more(broken, _MAX_ROWS),
-            *_unmatched(broken),
-        ]
+        without_names = broken.assign(evidence=broken["evidence"].str.split("; there is ").str[0])
+        table = _table(without_names, _MAX_RANGE, 400).lines()
+        lines += ["", *table, *_more(broken, _MAX_ROWS), *map(_folded, _unmatched(broken))]
     if len(untested):
         lines += ["", "not tested:"]
         for row in _rows(untested.head(_MAX_UNTESTED)):
             rule = one_line(_rule(row), _MAX_RULE)
-            lines.append(f"  {one_line(row.range, _MAX_RANGE)}  {rule}: {row.evidence}")
+            lines.append(_folded(f"{one_line(row.range, _MAX_RANGE)}, {rule}: {row.evidence}", "  "))
         lines += _more(untested, _MAX_UNTESTED)
-    lines += ["", _held(answer), *(f"  warning  {text}" for text in _warnings(answer))]
-    # What has no blank to break at stays whole.
-    return "".join(f"{wrap(visible(line[:_MAX_LINE]), '', ' ' * 11)}\n" for line in lines)
+    lines += ["", _folded(_held(answer)), *warning_lines(answer.warnings, "--json")]
+    return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
+
+
+def _folded(text: str, first: str = "") -> str:
+    return wrap(one_line(text, _MAX_LINE), first, f"{first}  ")
 
 
 def check_markdown(answer: BudgetCheck) -> str:
@@ -65,7 +62,7 @@ def check_markdown(answer: BudgetCheck) -> str:
         lines.append(f"- not tested: {escape_markdown(row.range)}, {escape_markdown(_rule(row))}: {why}")
     lines += [f"- {text.strip()}" for text in _more(untested, _MAX_UNTESTED)]
     lines += [f"- {escape_markdown(_held(answer))}"]
-    lines += [f"- warning: {escape_markdown(one_line(text, 400))}" for text in _warnings(answer)]
+    lines += warning_lines(answer.warnings, "--json", markdown=True)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -123,7 +120,7 @@ def _unmatched(broken: pd.DataFrame) -> Iterator[str]:
     """The near names of the first few globs that match nothing, for which the table has no room."""
     lacking = broken[(broken["rule"] == "must exist") & (broken["instances"] == 0)]
     for row in _rows(lacking.head(_MAX_UNMATCHED)):
-        yield f"  {one_line(row.range, _MAX_RANGE)}: {row.evidence}"
+        yield f"{one_line(row.range, _MAX_RANGE)}: {row.evidence}"
 
 
 def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:
@@ -133,21 +130,7 @@ def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:
         texts = [one_line(_rule(row), _MAX_RULE), *(one_line(text, _MAX_VALUE) for text in _values(row))]
         texts = [one_line(row.range, path), *texts, row.instances, one_line(row.evidence, why)]
         cells.append(dict(zip([column.name for column in _COLUMNS], texts, strict=True)))
-    return show_columns(_COLUMNS, cells)
-
-
-def _fitted(table: TextTable) -> list[str]:
-    """The table in lines of `WIDTH`: the reason gets what the others leave, and long paths are cut for it."""
-    # Between columns there are two blanks, and as many are the least after a heading.
-    columns = zip([f"{name}  " for name in table.head], *table.rows, strict=True)
-    path, *others, _ = [max(map(len, column)) + 2 for column in columns]
-    path = min(path, WIDTH - sum(others) - _MIN_WHY)
-    left = WIDTH - sum(others) - path
-    rows = [
-        [one_line(row[0], path - 2), *row[1:-1], cut(row[-1].split("; there is ")[0], left)]
-        for row in table.rows
-    ]
-    return text_table(table.head, rows, table.align).splitlines()
+    return show_columns(_COLUMNS, cells, spare=("calls",), last_cut=True)
 
 
 def _rule(row: Any) -> str:
@@ -178,9 +161,3 @@ def _value(value: Any, row: Any) -> str:
 
 def _exact(value: Any, unit: str) -> str:
     return f"{value:,} ns" if unit == "ns" else f"{100 * value:.10g} %" if unit == "share" else f"{value:,}"
-
-
-def _warnings(answer: BudgetCheck) -> Sequence[str]:
-    warnings = drop_repeats(answer.warnings)
-    more = len(warnings) - _MAX_WARNINGS
-    return [*warnings[:_MAX_WARNINGS], *([f"and {more:,} more: --json has all"] if more > 0 else [])]

@@ -19,7 +19,7 @@ from nsysprof.commands.report_options import (
     ResultOptions,
     SkipOption,
     folder_option,
-    near_ranges,
+    glob_option,
     options_unfolded,
 )
 
@@ -55,13 +55,7 @@ def analyze(
     report: ReportArgument,
     output: Annotated[Path | None, folder_option("REPORT.analysis in the current folder")] = None,
     select: Annotated[
-        str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="Only ranges that match, and what lies in them.",
-            autocompletion=near_ranges,
-        ),
+        str | None, glob_option("--range", "Only ranges that match, and what lies in them.")
     ] = None,
     since: Annotated[
         str | None,
@@ -117,7 +111,7 @@ def analyze(
     if verify and reading.ranges != "auto" and "nvtx" not in reading.ranges:
         raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave --ranges out")
     with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib meanwhile
-        from nsysprof.analyze.breakdown import break_down
+        from nsysprof.analyze.analyze import break_down
         from nsysprof.analyze.charts import analysis_charts
         from nsysprof.analyze.files import write_tables
         from nsysprof.analyze.text import summary

@@ -74,7 +74,7 @@ def bench(
         typer.Option(
             metavar="NAME",
             help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head, backward, train, short-block,"
-            " selection, score-scale, gpt, gpt-train.",
+            " selection, score-scale, best-kernels, gpt, gpt-train.",
         ),
     ] = None,
     full: Annotated[

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nsysprof.capture.injection import Injection
     from nsysprof.capture.outputs import Outputs
     from nsysprof.kernels.backends import BackendVerdict
+    from nsysprof.kernels.rules import Rules
 
 _TRACE = "cuda,nvtx,osrt"
 
@@ -191,7 +192,7 @@ def capture(
         )
     if recording.with_torch:
         how = {"dry_run": dry_run, "scrubbed": not keep_environment, "as_json": as_json}
-        _capture_with_torch(chosen, recording, **how)
+        _capture_with_torch(chosen, recording, load_rules(rules), **how)
         return
     command, loaded = chosen.command(), load_rules(rules)
     if resume:
@@ -221,11 +222,17 @@ def capture(
 
 
 def _capture_with_torch(
-    chosen: ProgramOptions, recording: RecordingOptions, *, dry_run: bool, scrubbed: bool, as_json: bool
+    chosen: ProgramOptions,
+    recording: RecordingOptions,
+    rules: Rules,
+    *,
+    dry_run: bool,
+    scrubbed: bool,
+    as_json: bool,
 ) -> None:
     """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
-    from nsysprof.capture.text import not_run_lines, overhead_lines
+    from nsysprof.capture.text import backend_table, not_run_lines, overhead_lines
     from nsysprof.capture.torch_session import TorchRequest, capture_with_torch, captured_line, next_command
     from nsysprof.commands.screen import print_json, show
 
@@ -241,19 +248,34 @@ def _capture_with_torch(
     with making(outputs, force=chosen.force, endings=TORCH_ENDINGS) as folder:
         command = ["nsysprof", *sys.argv[1:]]
         done = capture_with_torch(
-            request, folder, outputs, command, echo, scrubbed=scrubbed, force=chosen.force
+            request, folder, outputs, command, echo, rules=rules, scrubbed=scrubbed, force=chosen.force
         )
-    record = done.record
+    record, verdict = done.record, done.verdict
     ran = [*overhead_lines(record["overhead"], "PyTorch's profiler"), *not_run_lines(record["workload"])]
     if as_json:
         print_json(outputs.path(".json"))
     else:
-        show("".join(f"{line}\n" for line in [captured_line(record), *ran]))
+        lines = "".join(f"{line}\n" for line in [captured_line(record), *ran])
+        table = backend_table(verdict) if verdict else ""
+        show("\n".join(filter(None, [lines, table])))
+    differ = _say_differences(verdict) if verdict else False
     if not as_json:
         print_message("next:")
         print(next_command(done), flush=True)
     if done.failure:
         raise done.failure
+    if differ:
+        raise typer.Exit(3)
+
+
+def _say_differences(verdict: BackendVerdict) -> bool:
+    """Print each range that ran another backend than was asked for; whether there is one."""
+    from nsysprof.capture.text import difference_lines
+
+    differ = difference_lines(verdict)
+    for line in differ:
+        print_message(f"nsysprof: {line}")
+    return bool(differ)
 
 
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
@@ -282,7 +304,7 @@ def _report(
 
     Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
     """
-    from nsysprof.capture.text import backend_table, captured_summary, difference_lines
+    from nsysprof.capture.text import backend_table, captured_summary
     from nsysprof.commands.screen import print_json, show
     from nsysprof.core.text import quote_path, visible
 
@@ -300,9 +322,7 @@ def _report(
         print_message(
             f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}"
         )
-    differ = difference_lines(verdict)
-    for line in differ:
-        print_message(f"nsysprof: {line}")
+    differ = _say_differences(verdict)
     if no_ranges:
         print_message(f"nsysprof: no ranges: {no_ranges[0]}\n  hint: {no_ranges[1]}")
     if not as_json:

@@ -30,7 +30,8 @@ def check(
         list[Path] | None,
         typer.Option(
             metavar="BASE",
-            help="For limits on growth: an earlier report, or the folder of its analysis; once per run of several.",
+            help="For limits on growth: an earlier report, or the folder of its analysis; once per run of several."
+            " With --init: a report that keeps to it, too.",
         ),
     ] = None,
     init: Annotated[bool, typer.Option("--init", help="Write a budget that this report keeps to.")] = False,
@@ -51,9 +52,11 @@ def check(
 ) -> None:
     """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not."""
     if init:
-        if budget or baseline or as_json or as_md or skip is not None or instance or no_merge:
-            raise typer.BadParameter("--init takes a report, -o, --force and the options of reading")
-        _draft(report, output or _DRAFT, reading.values, force=force)
+        if budget or as_json or as_md or skip is not None or instance or no_merge:
+            raise typer.BadParameter(
+                "--init takes a report, --baseline, -o, --force and the options of reading"
+            )
+        _draft(report, baseline or [], output or _DRAFT, reading.values, force=force)
         return
     if budget is None:
         raise typer.BadParameter("a budget is missing: nsysprof check REPORT BUDGET")
@@ -88,7 +91,7 @@ def check(
         raise typer.Exit(3)
 
 
-def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> None:
+def _draft(report: Path, baseline: list[Path], out: Path, reading: dict[str, Any], *, force: bool) -> None:
     from shlex import quote
 
     from nsysprof.check.check import draft
@@ -96,9 +99,9 @@ def _draft(report: Path, out: Path, reading: dict[str, Any], *, force: bool) -> 
     from nsysprof.core.text import plural, visible
     from nsysprof.results.folder import new_files
 
-    with new_files(out, force=force, inputs=(report,)) as folder:
+    with new_files(out, force=force, inputs=(report, *baseline)) as folder:
         with progress_bar() as progress:
-            text = draft(report, **reading, progress=progress)
+            text = draft(report, baseline=baseline, **reading, progress=progress)
         (folder / out.name).write_text(text, encoding="utf-8")
     tables = text.count("\n[[range]]")
     print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)

@@ -19,7 +19,7 @@ from nsysprof.commands.report_options import (
     SkipOption,
     SlowestOption,
     folder_option,
-    near_ranges,
+    glob_option,
     options_unfolded,
 )
 
@@ -34,28 +34,14 @@ def compare(
         ),
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GLOB",
-            help="Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.",
-            autocompletion=near_ranges,
-        ),
+        str | None, glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.")
     ] = None,
     new: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GLOB",
-            help="Ranges to compare them with, paired by what the stars stand for.",
-            autocompletion=near_ranges,
-        ),
+        str | None, glob_option("--new", "Ranges to compare them with, paired by what the stars stand for.")
     ] = None,
     select: Annotated[
         str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="Equal paths that match, of two reports [default: outermost], or instances of one.",
-        ),
+        glob_option("--range", "Paths of both reports that match [default: outermost], or instances of one."),
     ] = None,
     per: PerOption = None,
     skip: SkipOption = None,

@@ -81,7 +81,7 @@ class CountingOptions:
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
         """Return the request to count that command, which may be a workload's."""
         from nsysprof.counters.ncu_run import CountRequest
-        from nsysprof.tools.ncu import find_ncu
+        from nsysprof.tools.nsight import find_ncu
 
         return CountRequest(
             command,

@@ -31,6 +31,7 @@ def doctor(
     from nsysprof.catalog import list_workloads
     from nsysprof.commands.screen import print_json, show
     from nsysprof.commands.workload_options import WORKLOAD
+    from nsysprof.results.table import wrap
     from nsysprof.tools.interrupts import ending_on_interrupts
 
     checks = []
@@ -45,7 +46,7 @@ def doctor(
         document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
         print_json(document)
     else:
-        show(f"\n{_verdict(checks, works)}\n")
+        show(f"\n{wrap(_verdict(checks, works), '', '  ')}\n")
     if not works:
         raise typer.Exit(3)
 

@@ -16,7 +16,7 @@ from nsysprof.commands.report_options import (
     ReportArgument,
     ResultOptions,
     folder_option,
-    near_ranges,
+    glob_option,
     options_unfolded,
 )
 
@@ -69,15 +69,7 @@ class ChangeOptions:
 @options_unfolded
 def forecast(
     report: ReportArgument,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="The steps [default: ranges that repeat].",
-            autocompletion=near_ranges,
-        ),
-    ] = None,
+    select: Annotated[str | None, glob_option("--range", "The steps [default: ranges that repeat].")] = None,
     record: Annotated[
         Path | None,
         typer.Option(

@@ -33,7 +33,7 @@ def ranges(
     reading: ReadingOptions,
 ) -> None:
     """List the ranges of REPORT as other commands take them with --range: their paths, how many, and how long."""
-    from nsysprof.analyze.breakdown import break_down
+    from nsysprof.analyze.analyze import break_down
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.commands.progress import progress_bar
     from nsysprof.commands.screen import print_json, show

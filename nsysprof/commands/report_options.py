@@ -269,6 +269,11 @@ def folder_option(default: str) -> Any:
     return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
 
 
+def glob_option(name: str, about: str) -> Any:
+    """Declare an option that takes a glob of ranges, which a shell completes from the report."""
+    return typer.Option(name, metavar="GLOB", help=about, autocompletion=near_ranges)
+
+
 def bytes_of(memory_limit: str | None) -> int:
     """Read the bytes that `MemoryLimitOption` names, or its default; `NsysprofError` for what is no size."""
     from nsysprof.core.arena import default_limit, parse_size

@@ -15,7 +15,7 @@ from nsysprof.commands.report_options import (
     ReportArgument,
     ResultOptions,
     folder_option,
-    near_ranges,
+    glob_option,
     options_unfolded,
 )
 
@@ -24,12 +24,7 @@ from nsysprof.commands.report_options import (
 def steps(
     report: ReportArgument,
     per: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GLOB",
-            help="Ranges that are steps [default: those that repeat].",
-            autocompletion=near_ranges,
-        ),
+        str | None, glob_option("--per", "Ranges that are steps [default: those that repeat].")
     ] = None,
     output: Annotated[Path | None, folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows to print of a table.")] = 8,

@@ -17,7 +17,7 @@ from nsysprof.commands.report_options import (
     SkipOption,
     SlowestOption,
     folder_option,
-    near_ranges,
+    glob_option,
     options_unfolded,
 )
 
@@ -26,13 +26,7 @@ from nsysprof.commands.report_options import (
 def why(
     report: ReportArgument,
     select: Annotated[
-        str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="Ranges to account for [default: those that repeat].",
-            autocompletion=near_ranges,
-        ),
+        str | None, glob_option("--range", "Ranges to account for [default: those that repeat].")
     ] = None,
     per: Annotated[
         str | None,
@@ -72,9 +66,9 @@ def why(
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import report_stem
         from nsysprof.trace.report import open_report
+        from nsysprof.why.ceilings import verification
         from nsysprof.why.charts import CHARTS
         from nsysprof.why.files import FILES, SCHEMA, write_why
-        from nsysprof.why.residuals import verification
         from nsysprof.why.text import why_text
         from nsysprof.why.why import why as account
 

@@ -224,8 +224,6 @@ def _in_words(cause: str) -> str:
 def _panel_title(row: Mapping[str, Any], totals: Sequence[str]) -> str:
     place = row["place"] or f"{row['base_name']} → {row['new_name']}"
     text = compared(row, shorten_both(row["base_name"], row["new_name"], 24), "")
-    if row["verdict"] == NO_CLEAR_CHANGE:
-        text = "no clear change"
     return f"{shorten(place, 80)}: {text}; means {totals[0]} → {totals[1]}"
 
 

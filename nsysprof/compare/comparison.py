@@ -31,7 +31,7 @@ from nsysprof.compare.attention_model import (
     shape_warnings,
     traffic_rows,
 )
-from nsysprof.compare.clocks import BUSY, SPAN, clock_rows
+from nsysprof.compare.clocks import BUSY, SPAN, clock_rows, compare_totals
 from nsysprof.compare.findings import Difference, row_dicts
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
 from nsysprof.compare.pairs import (
@@ -46,10 +46,9 @@ from nsysprof.compare.pairs import (
     without_whole,
 )
 from nsysprof.compare.selection import LoadedReport, Selection, load_report
-from nsysprof.compare.totals import compare_totals
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
 from nsysprof.core.files import unusable_warning
-from nsysprof.core.text import printable, shorten
+from nsysprof.core.text import plural, printable, shorten
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside, record_name
@@ -206,15 +205,7 @@ def compare(
     matched, beyond = largest_pairs(matched, reports)
     pairs, without_work = select_pairs(reports, matched, per, wanted)
     if not pairs:
-        for each in reports:
-            if each.trace.no_work:
-                raise NsysprofError(
-                    f"{each.path}: nothing to compare: {each.trace.no_work}",
-                    f"record GPU work: {each.report.reader.recording}",
-                )
-        raise NsysprofError(
-            without_work[0], f"nsysprof analyze {reports[0].path} --no-charts shows what launched GPU work"
-        )
+        raise _nothing(reports, without_work)
     models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}
     measured, unmeasured = measure_pairs(pairs, files, models, merge, named=any(counters))
     clocks, doubts = clock_rows(
@@ -225,14 +216,16 @@ def compare(
     by_pair = {pair.name: gaps[gaps["pair"] == pair.name] for pair in pairs}
     traffic = [traffic_rows(*models[name], rows).assign(pair=name) for name, rows in by_pair.items()]
     options: dict[str, Any] = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
-    left_out = [f"left out: the first {skip:,} of what repeats (--skip {skip})"] if skip else []
+    left_out = []
+    if skip and any(each.left_out is not None and each.left_out.any() for each in reports):
+        left_out = [f"left out: the first {skip:,} of what repeats (--skip {skip})"]
+    elif skip:
+        left_out = [f"nothing is left out: no range repeats more than {plural(skip, 'time')} (--skip {skip})"]
     if wanted[0] and wanted[0] == wanted[1]:
-        left_out.append(
-            f"left out of each range: all but {instances_text(wanted[0])} (--{'slowest' if slowest else 'instance'})"
-        )
-    options |= {"skip": skip} if skip else {}
-    options |= {"instances": list(instances)} if instances else {}
-    options |= {"slowest": True} if slowest else {}
+        option = "slowest" if slowest else "instance"
+        left_out.append(f"left out of each range: all but {instances_text(wanted[0])} (--{option})")
+    asked = {"skip": skip, "instances": list(instances), "slowest": slowest}
+    options |= {name: value for name, value in asked.items() if value}
     options |= {"merge": list(merge) if merge is not None else None} if merge != DEFAULT_MERGE else {}
     return Comparison(
         pairs=_pair_rows(pairs, clocks),
@@ -259,6 +252,16 @@ def compare(
         records=tuple(records),
         totals=compare_totals(reports[0], reports[-1]) if any(pair.base.is_whole for pair in pairs) else {},
     )
+
+
+def _nothing(reports: Sequence[LoadedReport], without_work: Sequence[str]) -> NsysprofError:
+    """Why there is nothing to compare: a report without GPU work, or ranges without."""
+    for each in reports:
+        if each.trace.no_work:
+            message = f"{each.path}: nothing to compare: {each.trace.no_work}"
+            return NsysprofError(message, f"record GPU work: {each.report.reader.recording}")
+    hint = f"nsysprof analyze {reports[0].path} --no-charts shows what launched GPU work"
+    return NsysprofError(without_work[0], hint)
 
 
 def _expected(side: Selection, given: RecordedRun | None) -> Expected | None:

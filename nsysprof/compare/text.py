@@ -7,15 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nsysprof.compare.attention_model import Expected
+from nsysprof.compare.clocks import totals_table
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import Difference, calls_text, row_dicts
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
-from nsysprof.compare.totals import totals_table
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
-from nsysprof.results.table import TextTable, code_block, escape_markdown, spread_text, without_empty, wrap
+from nsysprof.results.table import (
+    TextTable,
+    code_block,
+    escape_markdown,
+    screen_width,
+    spread_text,
+    without_empty,
+    wrap,
+)
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import Report
 
@@ -187,7 +195,7 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
     """The evidence of each cause, beside it."""
     gaps, head = difference.gaps.head(top), f"Evidence, {difference.each}"
     texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
-    width = min(max(map(len, texts), default=0), _NAME_WIDTH) + 2
+    width = min(max(map(len, texts), default=0), _NAME_WIDTH, screen_width() // 4) + 2
     lines = [
         wrap(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
         for cause, text in texts.items()

@@ -17,9 +17,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _CODER_BITS = 16
 _WORDS_BITS = 18
 _MAX_BYTES = 128  # longer texts go through a dict: hashing them word by word no longer pays
-_MAX_KNOWN = (
-    1 << 16
-)  # texts in the vectorised lookup; later ones go through the dict, so that memory stays bounded
+# texts in the vectorised lookup; later ones go through the dict, so that memory stays bounded
+_MAX_KNOWN = 1 << 16
 _TAIL = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # keeps the first n bytes of a word
 # One odd multiplier per 8-byte word of a text, so that equal words at other places count otherwise.
 _FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k in range(_MAX_BYTES // 8 + 1)]
@@ -129,9 +128,8 @@ class RowCoder:
 
     def __init__(self, columns: int) -> None:
         self._values = [Coder() for _ in range(columns)]
-        self._rows = [
-            Coder() for _ in range(columns)
-        ]  # code of the row without its last value, code of that value
+        # code of the row without its last value, code of that value
+        self._rows = [Coder() for _ in range(columns)]
 
     def encode(self, *columns: np.ndarray) -> np.ndarray:
         """Return the int32 code of each row; new rows get the next codes."""

@@ -73,22 +73,36 @@ def _ends(text: str, most: int, tail: int) -> tuple[str, str]:
 
 
 def shorten_all(texts: Sequence[str], most: int, shortened: Callable[[str, int], str] = shorten) -> list[str]:
-    """Shorten the names of one list so that they stay distinct: those that would be equal begin where they differ."""
+    """Shorten the names of one list so that they stay distinct: those that would be equal show where they differ."""
     short = [shortened(text, most) for text in texts]
     alike: dict[str, list[int]] = {}
     for at, text in enumerate(short):
         if len(texts[at]) > most:
             alike.setdefault(text, []).append(at)
+    begin, end = list(short), list(short)
     for rows in alike.values():
         names = [texts[at] for at in rows]
         if len(set(names)) > 1:
-            first, last = min(names), max(names)  # what these two share, all do
-            pairs = enumerate(zip(first, last, strict=False))
-            same = next((at for at, (one, other) in pairs if one != other), len(first))
-            since = max(same - most // 4, 0)
-            for at, name in zip(rows, names, strict=True):
-                short[at] = shortened(f"…{name[since:][: most - 2]}", most)
-    return short
+            same, after = _shared(names)
+            longest = max(map(len, names))
+            at_begin, at_end = longest - most + 1, longest - after - most + 2
+            for tried, since in ((begin, min(same - most // 4, at_begin)), (end, min(same, at_end))):
+                for at, name in zip(rows, names, strict=True):
+                    piece = name[max(since, 0) :]
+                    piece = piece if len(piece) < most else f"{piece[: most - 2]}…"
+                    tried[at] = shortened(f"…{piece}" if since > 0 else piece, most)
+    return max(begin, end, key=lambda names: len(set(names)))
+
+
+def _shared(names: Sequence[str]) -> tuple[int, int]:
+    """Count the characters that all names, which are not all equal, begin and end with."""
+
+    def count(each: Sequence[str]) -> int:
+        first, last = min(each), max(each)  # what these two share, all do
+        pairs = enumerate(zip(first, last, strict=False))
+        return next((at for at, (one, other) in pairs if one != other), min(len(first), len(last)))
+
+    return count(names), count([name[::-1] for name in names])
 
 
 def shorten_both(

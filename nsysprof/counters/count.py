@@ -1,9 +1,13 @@
-"""One count: runs the program under ncu once for its traffic and once for its work, and makes one table of both."""
+"""One count: runs the program under ncu once for its traffic and once for its work, and makes one table of both, whose
+columns are an interface.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from shlex import join
 from typing import Any, TypeAlias
@@ -12,7 +16,7 @@ from nsysprof import __version__
 from nsysprof.capture.outputs import LOG, Outputs
 from nsysprof.capture.program import check_input, check_program, input_kept, workload_results
 from nsysprof.core.files import make_spreadsheet_safe
-from nsysprof.core.text import visible
+from nsysprof.core.text import path_part, visible
 from nsysprof.counters.metrics import TRAFFIC, CountingRun, plan_runs
 from nsysprof.counters.ncu_csv import NcuRow, read_ncu_csv
 from nsysprof.counters.ncu_run import (
@@ -25,16 +29,99 @@ from nsysprof.counters.ncu_run import (
     ncu_messages,
     profiled_kernels,
 )
-from nsysprof.counters.tables import counter_rows, in_ranges, without_secrets
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.counters import COUNTER_SCHEMA, CounterRow, write_counter_csv
+from nsysprof.formats.counters import COUNTER_SCHEMA, METRICS, CounterRow, write_counter_csv
 from nsysprof.formats.run_record import file_facts, without_arguments, write_record
-from nsysprof.scrub.secrets import machine_secrets, redacted
+from nsysprof.results.table import table
+from nsysprof.scrub.secrets import Secrets, machine_secrets, redacted
 from nsysprof.tools.child import Echo, run_child
-from nsysprof.tools.driver import PERMISSION_FIX, ask_driver, counters_kept_from_us, gpu_states
-from nsysprof.tools.fingerprint import environment_hash, fingerprint
-from nsysprof.tools.ncu import chip_metrics, ncu_options
-from nsysprof.tools.nsight import run_tool
+from nsysprof.tools.driver import (
+    PERMISSION_FIX,
+    ask_driver,
+    counters_kept_from_us,
+    environment_hash,
+    fingerprint,
+    gpu_states,
+)
+from nsysprof.tools.nsight import chip_metrics, ncu_options, run_tool
+
+COUNTERS = table(
+    "NAME.counters.csv",
+    "a row per launch of a kernel, in the order of the launches; empty where the chip cannot count it",
+    {
+        "range": "path of the range that it belongs to",
+        "order": "how many of its range and process were launched before it",
+        "pid": "process",
+        "kernel": "full name of the kernel",
+        "grid block": "blocks, and threads of a block",
+        "duration_ns": "time of the kernel, run alone under ncu; `compare` takes times from the report",
+        "dram_read_bytes dram_write_bytes l2_bytes": "traffic with DRAM while the kernel ran, and requests to L2;"
+        " what it wrote may reach DRAM under a later kernel",
+        "tensor_instructions tensor_flops": "what tensor cores executed; a multiply-add is two FLOPs",
+        "fp32_flops fp16_flops fp64_flops": "the same on the other units; a packed pair of float16 counts as one,"
+        " as the hardware counts it",
+        "occupancy_percent dram_percent sm_percent l2_percent": "of the warps an SM can hold, and of what DRAM, SMs"
+        " and L2 can do at most",
+    },
+)
+
+
+def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
+    """Select the rows in ranges whose path or name a glob matches, and in ranges inside those; all for None.
+
+    Those whose ranges are not clear stay: one of them may match.
+    """
+    return [row for row in rows if select is None or not row.clear or _matches(row.ranges, select)]
+
+
+def _matches(names: Sequence[str], select: str) -> bool:
+    parts = [path_part(name) for name in names]
+    paths = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+    return any(fnmatchcase(each, select) for each in (*paths, *names))
+
+
+def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[list[CounterRow], int]:
+    """Join the rows of the first run with their partners in the second; returns also how many have none there.
+
+    A partner has the same process (by order of appearance), range, kernel, grid and block, and comes after as many of
+    the same: two runs of a program need not launch in the same order, as threads go their own ways.
+    """
+    partners = dict(zip(_keys(second), (row.values for row in second), strict=True))
+    rows: list[CounterRow] = []
+    seen: dict[tuple[int, str], int] = {}
+    lost = 0
+    for row, key in zip(first, _keys(first), strict=True):
+        more = partners.get(key)
+        lost += more is None and bool(second)
+        path = row.path
+        order = seen.get((row.pid, path), 0)
+        seen[row.pid, path] = order + 1
+        values = {**dict.fromkeys(METRICS), **row.values, **(more or {})}
+        rows.append(CounterRow(path, order, row.pid, row.kernel, row.grid, row.block, values))
+    return rows, lost
+
+
+def without_secrets(rows: Sequence[CounterRow], secrets: Secrets) -> list[CounterRow]:
+    """Cut every sure secret out of the names of ranges and kernels."""
+    names = {name for row in rows for name in (row.path, row.kernel)}
+    redactor = secrets.redactor([name.encode("utf-8", "surrogatepass") for name in names], sure=True)
+    cut = {
+        name: redactor(name.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+        for name in names
+    }
+    return [replace(row, path=cut[row.path], kernel=cut[row.kernel]) for row in rows]
+
+
+def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:
+    """Yield for each row the key that its partner in another run has too."""
+    processes: dict[int, int] = {}
+    times: dict[tuple[object, ...], int] = {}
+    for row in rows:
+        process = processes.setdefault(row.pid, len(processes))
+        key = (process, row.path, row.kernel, row.grid, row.block)
+        times[key] = times.get(key, -1) + 1
+        yield (*key, times[key])
+
 
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600

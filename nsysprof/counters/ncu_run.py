@@ -13,8 +13,7 @@ from nsysprof.capture.program import failed_program, with_results
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
 from nsysprof.tools.driver import PERMISSION_FIX
-from nsysprof.tools.ncu import GET_NCU, Ncu
-from nsysprof.tools.nsight import last_line
+from nsysprof.tools.nsight import GET_NCU, Ncu, last_line
 
 PROCESS_SCOPE = "--nvtx-push-pop-scope"
 # What decides where the results go and how they are read.

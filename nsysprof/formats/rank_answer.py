@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nsysprof.core.files import open_regular, whole_file
 from nsysprof.core.intervals import Ints
 
-FORMAT = 5
+FORMAT = 6
 # The path that stands for everything that a rank did.
 WHOLE = "(whole report)"
 # The parts that add up to the time of a window on a GPU; all communication, and what of the exposed the next compute
@@ -40,7 +40,8 @@ class RankPart:
     its totals.
 
     ``iteration_path`` is the path of the iterations. Collectives in the order of their starts: ``collective`` int32
-    into ``collective_names``, ``collective_start``, ``collective_end``; ``blocking_start``,
+    into ``collective_names``, ``communicator`` int32 into
+    ``communicators``, ``collective_start``, ``collective_end``; ``blocking_start``,
     ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) that the next compute depended on. Where the
     trace ``lacks`` what that takes, there are none. ``timeline_ns`` (start, end) in equal bins,
     each with the time that ``compute_bins`` and ``exposed_bins`` say, the latter communication without compute.
@@ -60,6 +61,8 @@ class RankPart:
     columns: Mapping[str, Ints]
     collective_names: tuple[str, ...]
     collective: NDArray[np.int32]
+    communicators: tuple[str, ...]
+    communicator: NDArray[np.int32]
     collective_start: Ints
     collective_end: Ints
     blocking_of: NDArray[np.int32]

@@ -218,9 +218,8 @@ class BenchSamples:
     @cached_property
     def clock_step(self) -> int:
         """The step of the clock that took the latencies, in ns; 0 where they show none."""
-        whole = [
-            point.samples(kind) * point.calls_of(kind) for point in self.measured for kind in KINDS
-        ]  # what the clock read
+        # what the clock read
+        whole = [point.samples(kind) * point.calls_of(kind) for point in self.measured for kind in KINDS]
         return clock_step(np.rint(np.concatenate(whole)).astype(np.int64)) if whole else 0
 
 

@@ -257,9 +257,8 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
         raw = None
     if ended.returncode or not isinstance(raw, dict):
         lines = (ended.stderr or ended.stdout).decode(errors="replace").splitlines()
-        if (
-            grids and len(lines) == 2 and lines[1].startswith("  hint: ")
-        ):  # sizes that do not go together, in its own words
+        # sizes that do not go together, in its own words
+        if grids and len(lines) == 2 and lines[1].startswith("  hint: "):
             raise NsysprofError(f"{program.stem}: {lines[0]}", lines[1].removeprefix("  hint: "))
         last = (
             last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))

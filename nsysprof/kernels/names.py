@@ -59,9 +59,8 @@ _ORIGINS = [
         (r"(?P<function>[a-z\d_]+?)_?(?:[A-Z]\w*)?6A6A\w*", "Mojo"),  # codes of its types, and a hash
     )
 ]
-_FORTRAN = re.compile(
-    r"_Q(?:Q|(?:M[a-z\d_]+)?(?:F[a-z\d_]+)*P)([a-z\d_]+)"
-)  # a procedure in the names of LLVM's flang
+# a procedure in the names of LLVM's flang
+_FORTRAN = re.compile(r"_Q(?:Q|(?:M[a-z\d_]+)?(?:F[a-z\d_]+)*P)([a-z\d_]+)")
 # The beginnings of functions of libraries whose names can be taken at their word.
 _LIBRARY = re.compile(
     r"(?:at|at_cuda_detail|c10|caffe2?|torch\w*|vision|vllm|sgl\w*|flashinfer|tensorrt_llm|fastertransformer|turbomind"

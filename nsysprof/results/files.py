@@ -37,10 +37,7 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
             return csv_field(cell)
         return csv_field(plain(int(cell) if isinstance(cell, bool) else cell, "", digits))
 
-    with (
-        whole_file(path) as part,
-        part.open("w", newline="", encoding="utf-8", errors="replace") as file,
-    ):
+    with whole_file(path) as part, part.open("w", newline="", encoding="utf-8", errors="replace") as file:
         for number, table in enumerate(_parts(tables)):
             if number == 0:
                 file.write(",".join(map(csv_field, table.columns)) + "\n")

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from nsysprof.core.files import PART, give_final_name, make_spreadsheet_safe, op
 from nsysprof.core.text import quote_path, visible
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import OTHER_FOLDER, writing
+from nsysprof.results.table import wrap
 from nsysprof.tools.interrupts import interrupts_ignored
 from nsysprof.trace.report import Progress, Report
 
@@ -132,10 +134,12 @@ class ResultFolder:
 
     def message(self, names: Sequence[str]) -> str:
         """Report the files that were written, and the earlier ones that were removed."""
-        lines = [f"\nWritten to {visible(str(self.place))}/: {', '.join(names)}"]
+        lines = [f"Written to {visible(str(self.place))}/: {', '.join(names)}"]
         if self.stale:
             lines.append(f"removed from an earlier {self.earlier}: {', '.join(self.stale)}")
-        return "\n".join(lines)
+        if sys.stderr is not None and sys.stderr.isatty():
+            lines = [wrap(line, "", "  ") for line in lines]
+        return "\n".join(["", *lines])
 
     def _publish(self, made: Path) -> None:
         ours = self.check()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import one_line, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, shorten_all, visible
 from nsysprof.core.units import (
     format_bandwidth,
     format_bytes,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 WIDTH = 110  # of text that goes into a pipe or a file, so that it is always the same
 _NARROWEST, _WIDEST = 60, 200  # terminals: in wider ones lines are hard to read
-_MIN_NAME_WIDTH, _MAX_INDENT = 16, 24
+_MIN_NAME_WIDTH, _MIN_LAST_WIDTH, _MAX_INDENT = 16, 24, 24
+MAX_WARNINGS, _WARNING_WIDTH = 12, 400
 _AFTER_HEAD = 2  # blanks, so that heads of narrow columns stand apart
 _LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line of Markdown
 
@@ -113,6 +114,7 @@ def show_columns(
     last_apart: bool = False,
     missing: str = "",
     spare: Sequence[str] = (),
+    last_cut: bool = False,
 ) -> TextTable:
     """Columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and pages.
 
@@ -133,6 +135,7 @@ def show_columns(
         last_apart,
         [[value if isinstance(value, int | float) else None for value in row] for row in values],
         spare,
+        last_cut,
     )
 
 
@@ -174,7 +177,9 @@ class TextTable:
 
     ``last_apart``: the last row is a total; ``note`` stands below the table. ``values`` are the numbers behind the
     cells, where they are known. Where there is no room for all columns, those called ``spare`` go first, in that order,
-    then the last ones.
+    then the last ones. Texts of the last one are cut (``last_cut``) to what the others leave; rather than names in
+    the first, it goes.
+    ``after_head`` is how much wider than its head a column is at least.
     """
 
     head: Sequence[str]
@@ -184,18 +189,28 @@ class TextTable:
     last_apart: bool = False
     values: Sequence[Sequence[float | None]] | None = None
     spare: Sequence[str] = ()
+    last_cut: bool = False
+    after_head: int = _AFTER_HEAD
 
-    def lines(self, markdown: bool = False, *, even: bool = True, width: int | None = None) -> list[str]:
+    def lines(
+        self,
+        markdown: bool = False,
+        *,
+        even: bool = True,
+        width: int | None = None,
+        least: int = _MIN_NAME_WIDTH,
+    ) -> list[str]:
         """The table as lines of text of some ``width``, its note below it, which Markdown would take for another row.
 
-        Without a ``width`` it is the `screen_width`. In Markdown, where not ``even``, columns are as narrow as can be.
+        Without a ``width`` it is the `screen_width`; ``least`` is that of `fit`. In Markdown, where not ``even``,
+        columns are as narrow as can be.
         """
         if markdown:
             note = ["", escape_markdown(self.note)] if self.note else []
             return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
-        head, rows, align = self.fit(width or screen_width())
+        head, rows, align = self.fit(width or screen_width(), least)
         left = _note_without(self.note, [name for name in self.head if name not in head])
-        table = text_table(head, rows, align, last_apart=self.last_apart)
+        table = text_table(head, rows, align, last_apart=self.last_apart, after_head=self.after_head)
         return [table, *([wrap(left, "", "", width)] if left else [])]
 
     def fit(self, width: int, least: int = _MIN_NAME_WIDTH) -> tuple[list[str], list[list[str]], str]:
@@ -203,19 +218,26 @@ class TextTable:
 
         Names keep ``least`` characters where they have as many; two columns always stay.
         """
-        widths = _widths(self.head, self.rows, _AFTER_HEAD)
-        shown, names = list(range(len(self.head))), max(map(len, (row[0] for row in self.rows)), default=0)
-        spare = [self.head.index(name) for name in self.spare if name in self.head]
+        widths = _widths(self.head, self.rows, self.after_head)
+        shown, last = list(range(len(self.head))), len(self.head) - 1
+        spare = [self.head.index(name) for name in self.spare if name in self.head] + [last] * self.last_cut
         spare += [place for place in reversed(shown[1:]) if place not in spare]
+        if self.last_cut:
+            widths[last] = min(widths[last], max(_MIN_LAST_WIDTH, len(self.head[last]) + self.after_head))
+        narrowest = min(widths[0], max(least, len(self.head[0]) + self.after_head))
 
         def left() -> int:
             return width - sum(widths[place] + 2 for place in shown[1:])
 
-        while len(shown) > 2 and left() < min(least, names):
+        while len(shown) > 2 and left() < (widths[0] if self.last_cut and last in shown else narrowest):
             shown.remove(spare.pop(0))
-        head, *rows = ([row[place] for place in shown] for row in (self.head, *self.rows))
         most = max(left(), least)
-        short = [[_stripped(first, most), *map(str.strip, others)] for first, *others in rows]
+        widths[last] += max(most - widths[0], 0)
+        head, *rows = ([row[place] for place in shown] for row in (self.head, *self.rows))
+        names = _shortened([row[0] for row in rows], most)
+        short = [[name, *map(str.strip, row[1:])] for name, row in zip(names, rows, strict=True)]
+        if self.last_cut and last in shown:
+            short = [[*row[:-1], one_line(row[-1], widths[last])] for row in short]
         return head, short, "".join(self.align[place] for place in shown)
 
     def html(self) -> dict[str, Any]:
@@ -281,6 +303,19 @@ def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
         subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
+    )
+
+
+def warning_lines(warnings: Sequence[str], file: str, markdown: bool = False) -> list[str]:
+    """Warnings below a head, alike ones as one; of more than `MAX_WARNINGS` the ``file`` has the rest."""
+    alike = drop_repeats(warnings)
+    shown, more = [one_line(text, _WARNING_WIDTH) for text in alike[:MAX_WARNINGS]], len(alike) - MAX_WARNINGS
+    if markdown:
+        lines = [f"- warning: {escape_markdown(text)}" for text in shown]
+    else:
+        lines = [line for text in shown for line in wrap(text, "  warning  ", " " * 11).split("\n")]
+    return (
+        [*lines, f"{'-' * markdown or ' '} {plural(more, 'more warning')}: see {file}"] if more > 0 else lines
     )
 
 
@@ -355,10 +390,18 @@ def _note_without(note: str, left_out: Iterable[str]) -> str:
     return note.rstrip()
 
 
-def _stripped(name: str, most: int) -> str:
-    """A name on one line, with the blanks before it that indent it."""
-    lead = name[: len(name) - len(name.lstrip(" "))][:_MAX_INDENT]
-    return lead + one_line(name, max(most - len(lead), _MIN_NAME_WIDTH // 2))
+def _shortened(names: Sequence[str], most: int) -> list[str]:
+    """Names on one line, with the blanks before them that indent them, so that those of one level stay distinct."""
+    levels: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        levels.setdefault(name[: len(name) - len(name.lstrip(" "))][:_MAX_INDENT], []).append(at)
+    short = list(names)
+    for lead, rows in levels.items():
+        room = max(most - len(lead), _MIN_NAME_WIDTH // 2)
+        level = [" ".join(names[at].split()) for at in rows]
+        for at, name in zip(rows, shorten_all(level, room, one_line), strict=True):
+            short[at] = lead + name
+    return short
 
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int) -> list[int]:

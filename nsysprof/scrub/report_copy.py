@@ -5,10 +5,12 @@ Text passes through here as bytes in UTF-8, whatever the encoding of the file an
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysprof.core.files import open_regular
+from nsysprof.scrub.secrets import machine_secrets
 
 Key = tuple[Any, ...]  # the bytes of a text, then the columns beside it
 # Tables that only processes under the profiler fill; samples and context switches may be everybody's.
@@ -314,3 +317,43 @@ def _last_word(column: str) -> str:
     """Return the last word of a column's name: `name` of `endNameId` and of `name_id`, `context` of `contextId`."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", column)]
     return next((word for word in reversed(words) if word not in ("id", "ids")), "")
+
+
+_PIECE = 8 << 20
+_COUNTED = {"ops": b"cpu_op", "ranges": b"user_annotation", "kernels": b"kernel"}
+_QUOTED = re.compile(rb'^([ \t]*"name": ")([^"\n]*"[^\n]*)("[ \t]*,?[ \t]*)$', re.M)
+_ESCAPED = re.compile(rb"%u([0-9a-f]{4})")
+_HOST = re.compile(rb'^[ \t]*"host_name": "[^\n]*",?[ \t]*\n', re.M)
+_NAME = re.compile(rb'"traceName": "[^\n]*"')
+
+
+def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool) -> dict[str, int]:
+    """Write a copy of a trace to ``out``, whose end is .gz; count its CPU ``ops``, ``ranges`` and ``kernels``.
+
+    ``source`` is as Kineto wrote it, a value a line, and ``name`` becomes its ``traceName``. Raises `OSError`.
+    """
+    counts: Counter[str] = Counter(dict.fromkeys((*_COUNTED, "whole"), 0))
+    secrets = machine_secrets()
+    cut = secrets.redactor(list(secrets.known), sure=True) if scrubbed else bytes
+    with out.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        for piece in _pieces(source):
+            for what, category in _COUNTED.items():
+                counts[what] += piece.count(b'"cat": "%s"' % category)
+            mended = _ESCAPED.sub(rb"\\u\1", _QUOTED.sub(_mended, piece))
+            if scrubbed:
+                mended = cut(_HOST.sub(b"", mended))
+            mended, ends = _NAME.subn(b'"traceName": "%s"' % name.encode("ascii", "replace"), mended)
+            counts["whole"] |= ends
+            packed.write(mended)
+    return dict(counts)
+
+
+def _mended(match: re.Match[bytes]) -> bytes:
+    return match[1] + match[2].replace(b'\\"', b'"').replace(b'"', b'\\"') + match[3]
+
+
+def _pieces(source: Path) -> Iterator[bytes]:
+    """Read a file in pieces that end with a line."""
+    with source.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece + file.readline()

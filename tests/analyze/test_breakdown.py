@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.tables import INSTANCES, KERNELS, RANGES
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError

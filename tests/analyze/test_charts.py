@@ -447,7 +447,7 @@ def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measure
         "RUN::math::S4096 takes 24 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask"
     )
     assert title_of(TIMELINE.figure(run)) == (
-        "The GPU is busy for 22 % of the 2.13 s from the first op to the last; the longest wait is 77.4 ms"
+        "The GPU is busy for 22 % of the 2.13 s from the first GPU op to the last; the longest wait is 77.4 ms"
     )
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from nsysprof import __version__
 from nsysprof.analyze import files as analysis_files
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.files import write_json, write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError

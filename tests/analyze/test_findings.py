@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from nsysprof.analyze import findings
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.findings import next_command
 from nsysprof.analyze.page import analysis_page

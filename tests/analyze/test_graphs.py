@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.files import write_tables
 from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.tables import CAPTURED

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import attribute
 from nsysprof.tools.nsys import Nsys, stats
 from nsysprof.trace.report import open_report

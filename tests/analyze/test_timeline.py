@@ -165,7 +165,11 @@ def test_ranges_are_shown_on_the_host_and_on_the_gpu(trace: MakeTrace) -> None:
         )
     )
     found = {
-        (lane.level, lane.on_gpu): (lane.start.tolist(), lane.end.tolist(), lane.count.tolist())
+        (lane.level, lane.label.endswith("on the GPU")): (
+            lane.start.tolist(),
+            lane.end.tolist(),
+            lane.count.tolist(),
+        )
         for lane in answer.ranges
     }
     assert found == {
@@ -181,7 +185,7 @@ def test_short_neighbours_are_one_mark(trace: MakeTrace) -> None:
     """Ten thousand short ranges in a row become at most one mark per column, and none is lost."""
     ranges = [Range("tick", 10 * n, 10 * n + 5) for n in range(10_000)]
     answer = shown(trace(*ranges, launch_kernel(GEMM, (1, 2), (3, 100_000), id=1)), columns=200)
-    (host,) = [lane for lane in answer.ranges if not lane.on_gpu]
+    (host,) = [lane for lane in answer.ranges if lane.label.endswith("host")]
     assert len(host.start) <= 200
     assert host.count.sum() == 10_000
     assert host.start[0] == 0
@@ -191,7 +195,7 @@ def test_short_neighbours_are_one_mark(trace: MakeTrace) -> None:
 def test_start_end_ranges_have_a_lane(trace: MakeTrace) -> None:
     """A start/end range stands in a lane of its own, apart from push/pop ranges."""
     answer = shown(trace(Range("w", 0, 90, kind="start_end"), launch_kernel(GEMM, (1, 2), (3, 100), id=1)))
-    assert [(lane.level, lane.on_gpu) for lane in answer.ranges] == [
+    assert [(lane.level, lane.label.endswith("on the GPU")) for lane in answer.ranges] == [
         (START_END_LANE, False),
         (START_END_LANE, True),
     ]
@@ -210,7 +214,7 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
                 )
             )
     answer = shown(trace(*items))
-    assert {lane.label for lane in answer.ranges if not lane.on_gpu} == {
+    assert {lane.label for lane in answer.ranges if lane.label.endswith("host")} == {
         f"pid {process} · level 1 · host" for process in range(1, MAX_THREADS + 1)
     }
     assert f"ranges of {MAX_THREADS} more threads are not drawn" in answer.notes

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import timeline_title
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.text import summary

@@ -12,24 +12,34 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.charts import analysis_charts
+from nsysprof.analyze.text import summary
 from nsysprof.attribution.attribute import attribute
 from nsysprof.bench.charts import BENCH_CHARTS, SELECTION
+from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import read_bench_results
+from nsysprof.bench.text import bench_summary
 from nsysprof.charts.chart import Chart, files_of, save_charts
 from nsysprof.charts.drawing import draw, picture
 from nsysprof.charts.marks import Heading, Message
 from nsysprof.compare.charts import CHARTS
 from nsysprof.compare.comparison import compare
+from nsysprof.compare.text import comparison_text
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.answer import fleet_answer
 from nsysprof.fleet.charts import FLEET_CHARTS
+from nsysprof.fleet.text import fleet_text
+from nsysprof.forecast.charts import CHARTS as FORECAST_CHARTS
+from nsysprof.forecast.forecast import forecast
+from nsysprof.forecast.text import forecast_text
 from nsysprof.page.template import figures
 from nsysprof.steps.charts import CHARTS as STEPS_CHARTS
 from nsysprof.steps.steps import steps as judge_steps
+from nsysprof.steps.text import steps_text
 from nsysprof.trace.report import open_report
 from nsysprof.why.charts import CHARTS as WHY_CHARTS
+from nsysprof.why.text import why_text
 from nsysprof.why.why import why
 from tests.compare.conftest import ASKED
 from tests.fleet.test_parts import examined, ranked, steps
@@ -115,6 +125,10 @@ def judged(path: Path, per: str | None = None) -> Make:
     return lambda _: judge_steps(attribution(path), per)
 
 
+def forecast_of(**changes: Any) -> Make:
+    return lambda _: forecast(attribution(TRACES / "block.sqlite"), "RUN::math::S1024/iter*", **changes)
+
+
 def nothing_ran(folder: Path) -> Any:
     with open_report(write(folder / "host.sqlite", [Range("step", 0, 100)])) as report:
         return why(attribute(report))
@@ -194,6 +208,14 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
             "few": judged(ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"),
         },
     ),
+    "forecast": (
+        FORECAST_CHARTS,
+        {
+            "graph": forecast_of(graph=["backward"]),
+            "scale": forecast_of(scale=["*gemm*=0.5"]),
+            "unclear": forecast_of(scale=["*gemm*=0.99"]),
+        },
+    ),
     "fleet": (FLEET_CHARTS, {"two": two_ranks, "one": fleet(1), "six": fleet(6), "seventy": fleet(70, 2)}),
 }
 FILES = {
@@ -203,6 +225,7 @@ FILES = {
     "selection": "selection.png",
     "why": "why.png",
     "steps": "steps.png",
+    "forecast": "forecast.png",
     "fleet": "fleet_heatmap.png fleet_timeline.png",
 }
 EVERY = [
@@ -244,6 +267,55 @@ def test_every_chart_keeps_the_rules(
         r"\d|as fast as|straggler|Nothing|is not known|of each rank", title
     ), title
     check_texts(figure)
+
+
+# What each room prints of an answer, all of it.
+TEXTS: dict[str, Callable[[Any], str]] = {
+    "analyze": lambda answer: summary(answer, 1000),
+    "compare": lambda answer: comparison_text(answer, top=100, every=True),
+    "bench": lambda answer: bench_summary(answer) + bench_report(answer),
+    "selection": lambda answer: bench_summary(answer) + bench_report(answer),
+    "why": why_text,
+    "steps": steps_text,
+    "fleet": fleet_text,
+    "forecast": forecast_text,
+}
+VERDICTS = [
+    "no clear change",
+    "no clear difference",
+    "too few samples",
+    "nothing to gain",
+    "is slow",
+    "is a straggler",
+    "may be a straggler",
+    "no rank is shown",
+    "take turns",
+    "hardly wait",
+    "compared with themselves",
+]
+# Figures of these titles are of the picture alone: its longest wait, parts of its largest row, sums and spreads.
+OF_THEIR_OWN = (
+    "timeline.png",
+    "kernel_breakdown.png",
+    "gap.png",
+    "throughput.png",
+    "roofline.png",
+    "samples.png",
+)
+
+
+@pytest.mark.parametrize(("place", "chart", "name"), EVERY)
+def test_every_title_agrees_with_what_is_printed(
+    place: str, chart: Chart[Any], name: str, answer_of: Callable[[str, str], Any]
+) -> None:
+    """Ratios and verdicts of a title stand in the text and its tables too, and so do other figures that both have."""
+    room = place.split("/", maxsplit=1)[0]
+    answer = answer_of(room, name)
+    title = chart.plan(answer).heading.title.replace("\u00a0", " ")
+    text = " ".join(TEXTS[room](answer).replace("\u00a0", " ").split())
+    unit = "x" if chart.file in OF_THEIR_OWN else "(?:x| %| [nµm]?s| [KMG]iB)"
+    assert [figure for figure in re.findall(rf"\d[\d,.]*{unit}(?!\w)", title) if figure not in text] == []
+    assert [words for words in VERDICTS if words in title.lower() and words not in text.lower()] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)

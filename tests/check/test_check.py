@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nsysprof
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.check.baseline import Baseline, growths, refuse_repeats
 from nsysprof.check.budget import read_budget

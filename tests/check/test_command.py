@@ -58,14 +58,14 @@ run.sqlite breaks 5 of 16 limits of budget.toml
 range                    limit                          allowed    found    calls  why
 -----------------------  ---------------------------  ---------  -------  -------  ---------------------------
 RUN::math::S4096/iter*   max_kernels, median                 19       20       40  all 20
-RUN::math::S4096/iter*   forbid softmax                       0       40       40  cunn_SoftMaxForwardReg Sof…
-RUN::math::S4096/iter*   math_unit gemm: tensor core     ≥ 95 %      0 %       40  FP32 FMA: sm80_xmma_gemm_f…
+RUN::math::S4096/iter*   forbid softmax                       0       40       40  cunn_SoftMaxForwar…g 4 x 40
+RUN::math::S4096/iter*   math_unit gemm: tensor core     ≥ 95 %      0 %       40  FP32 FMA: sm80_xmm…fma x 40
 RUN::flash::S4096/iter*  max_busy, max                   114 µs   115 µs       40  113 µs to 115 µs
 RUN::flex::*             must exist                         ≥ 1        0        0  no range matches
-  RUN::flex::*: no range matches; there is RUN::flash::S4096, RUN::flash::S2048, RUN::flash::S1024
+RUN::flex::*: no range matches; there is RUN::flash::S4096, RUN::flash::S2048, RUN::flash::S1024
 
 not tested:
-  RUN::naive::*  must exist: no range matches; there is RUN::math::S4096, RUN::math::S2048, RUN::math::S1024
+  RUN::naive::*, must exist: no range matches; there is RUN::math::S4096, RUN::math::S2048, RUN::math::S1024
 
 10 limits hold, on 4 ranges. Limits are per call, that is per instance of a range.
 """
@@ -221,6 +221,22 @@ def test_a_draft_holds_and_breaks(kernel: str, backends: tuple[str, ...], run: R
     assert {row["range"] for row in rows} == {
         f"RUN::{backend}::S{size}/iter*" for backend in backends for size in (1024, 2048, 4096)
     }
+
+
+def test_a_draft_of_several_reports_is_kept_by_all(run: Run, tmp_path: Path) -> None:
+    """Counts and times are the largest of all of them, and the file says of how many; nothing is looser otherwise."""
+    slower = doctored(tmp_path, LONGER.format("fmha_cutlassF"))
+    assert run("--init", SHIPPED, "-o", "one.toml").code == 0
+    assert run("--init", SHIPPED, "--baseline", slower, "-o", "all.toml").code == 0
+    assert run(slower, "one.toml").code == 3
+    for report in (slower, SHIPPED):
+        assert run(report, "all.toml").code == 0
+    one, both = ((tmp_path / name).read_text(encoding="utf-8") for name in ("one.toml", "all.toml"))
+    assert "# Drafted from 2 reports of NVIDIA H200: counts" in both
+    tables = zip(one.split("\n\n")[1:], both.split("\n\n")[1:], strict=True)
+    changed = [table for table, other in tables if table != other]
+    assert len(changed) == 3
+    assert all("RUN::efficient::" in table for table in changed)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +411,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(
+    assert "step, max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(
         done.out
     )
     assert "instances.csv is not used: it is of another analysis" in joined(done.out)

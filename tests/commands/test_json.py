@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 import typer
 
 from nsysprof import cli
+from tests.kit import fake_ncu, fake_nsys
 from tests.kit.command_line import runner
+from tests.kit.trace import Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -29,10 +32,13 @@ COMMANDS = {
     "doctor": "doctor --nsys /nowhere",
     "export": "export two.sqlite --to csv",
     "scrub": "scrub two.sqlite",
+    "capture": "capture -o run --json -- echo done",
+    "counters": "counters -o run --json -- echo done",
+    "bench": "bench --device cpu --seq 16 --heads 2 --head-dim 8 --dtype fp32 --samples 8 --runs 1 --no-charts -o out",
     "bench diff": f"bench diff {shlex.quote(str(SAMPLES))} {shlex.quote(str(SAMPLES))}",
     "bench report": f"bench report {shlex.quote(str(SAMPLES))} -o out --no-charts",
 }
-WRITES = ("export", "scrub", "bench report")
+WRITES = ("export", "scrub", "capture", "counters", "bench", "bench report")
 BUDGET = '[[range]]\npath = "RUN::math::*/iter*"\nmax_kernels = 30\n'
 
 
@@ -46,13 +52,28 @@ def listed(command: str) -> tuple[str, list[str]]:
     return schema.strip("`"), re.findall(r"(\w+)`?(?=,|$)", keys.replace("`", ""))
 
 
+def _install_recorders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An nsys and an ncu that only play their part."""
+    folder.mkdir()
+    exported = write(
+        folder / "export.sqlite", [Range("step", 0, 100), launch_kernel("gemm", (1, 2), (3, 4), id=1)]
+    )
+    made = fake_nsys.install(folder / "nsys", exported)
+    made |= fake_ncu.install(folder / "ncu", [fake_ncu.row("gemm", "step", gpu__time_duration__sum="1,000")])
+    made["PATH"] = f"{folder / 'nsys' / 'target-linux-x64'}{os.pathsep}{made['PATH']}"
+    for name in ("NSYSPROF_NSYS", "NSYSPROF_NCU"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in made.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_stdout_is_the_document_of_the_manual(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Schema and keys are as listed, in that order; without `-o` no folder of results is left."""
-    if command == "fleet":
-        pytest.importorskip("distributed")
+    for module in {"fleet": ("distributed",), "bench": ("torch", "nvtx")}.get(command, ()):
+        pytest.importorskip(module)
     (tmp_path / "two.sqlite").symlink_to(ROOT / "traces" / "two-processes.sqlite")
     (tmp_path / "block.sqlite").symlink_to(ROOT / "traces" / "block.sqlite")
     (tmp_path / "ranks").symlink_to(ROOT / "docs" / "gallery" / "late-rank")
@@ -60,7 +81,10 @@ def test_stdout_is_the_document_of_the_manual(
     before = sorted(tmp_path.iterdir())
     if command == "doctor":
         monkeypatch.setattr("nsysprof.catalog.list_workloads", dict)
-    done = runner(tmp_path, capsys, monkeypatch)(*shlex.split(COMMANDS[command]), "--json")
+    if command in ("capture", "counters"):
+        _install_recorders(tmp_path / "tools", monkeypatch)
+    typed = shlex.split(COMMANDS[command])
+    done = runner(tmp_path, capsys, monkeypatch)(*typed, *(["--json"] * ("--json" not in typed)))
     document: dict[str, Any] = json.loads(done.out)
     assert done.code == (3 if command == "doctor" else 0), done.err
     schema, keys = listed(command)

@@ -346,6 +346,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
     ("options", "code", "message"),
     [
         (("--skip", "1"), 0, "left out: the first 1 of what repeats (--skip 1)"),
+        (("--skip", "30"), 0, "nothing is left out: no range repeats more than 30 times (--skip 30)"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
         (("--instance", "0"), 0, "left out of each range: all but instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),

@@ -16,7 +16,7 @@ import pytest
 
 from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE

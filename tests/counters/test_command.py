@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.tools import driver, ncu
+from nsysprof.tools import driver, nsight
 from nsysprof.tools.driver import PERMISSION_FIX
 from tests.kit import fake_ncu
 from tests.kit.command_line import Done, runner
@@ -52,7 +52,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     for name, value in made.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NSYSPROF_NCU", raising=False)
-    monkeypatch.setattr(ncu, "NCU", replace(ncu.NCU, linux=()))
+    monkeypatch.setattr(nsight, "NCU", replace(nsight.NCU, linux=()))
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nsysprof.counters.ncu_run import CountRequest, kernels_counted, ncu_command, ncu_import
 from nsysprof.errors import NsysprofError
-from nsysprof.tools.ncu import Ncu
+from nsysprof.tools.nsight import Ncu
 from tests.kit import fake_ncu
 
 ALL = frozenset(fake_ncu.OPTIONS.split())

@@ -7,8 +7,8 @@ import io
 from pathlib import Path
 
 from nsysprof.core.text import path_part
+from nsysprof.counters.count import counter_rows, in_ranges, without_secrets
 from nsysprof.counters.ncu_csv import NcuRow
-from nsysprof.counters.tables import counter_rows, in_ranges, without_secrets
 from nsysprof.formats.counters import METRICS, write_counter_csv
 from nsysprof.scrub.secrets import Secret, Secrets
 

@@ -1,10 +1,8 @@
-"""The track record of forecasts: its programs run without a GPU, its tables follow, and forecasts come first."""
+"""The track record of forecasts: its programs run without a GPU, its tables follow, and the package publishes them."""
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -12,14 +10,19 @@ from types import ModuleType
 
 import pytest
 
+from nsysprof.forecast.questions import PUBLISHED
+from tests.conftest import MakeTrace
+from tests.kit.trace import Range, launch_kernel
+
 FOLDER = Path(__file__).parents[2] / "analysis" / "forecasts"
+pytest.importorskip("torch")
 
 
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module with the cases."""
     monkeypatch.syspath_prepend(FOLDER)
-    for name in ("cases", "judge", "programs"):
+    for name in ("cases", "judge", "programs", "run", "foretell", "two"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return import_module("cases")
 
@@ -30,93 +33,78 @@ def test_there_are_enough_forecasts(study: ModuleType) -> None:
     assert len({case.name for case in every}) == len(every)
     assert sum(not case.refused for case in every) >= 40
     assert any(case.refused for case in every)
+    assert not {case.name for case in study.cases(pilot=True)} & {case.name for case in every}
 
 
 @pytest.mark.parametrize(
-    "words", ["mlp --mode forward", "block --item --host-us 50 --copy --prefetch --fused"]
-)
-def test_programs_run_without_a_gpu(study: ModuleType, tmp_path: Path, words: str) -> None:
-    """And write what each of their steps took."""
-    pytest.importorskip("torch")
+    "change",
+    [{"mode": "forward"}, {"item": True, "host_us": 50.0, "copy": True, "prefetch": True, "fused": True},
+     {"model": "gpt", "mode": "decode"}, {"model": "gpt", "without": "attention", "slack": True, "spin_us": 9.0},
+     {"load_us": 100.0, "threaded": True}],
+)  # fmt: skip
+def test_programs_run_without_a_gpu(study: ModuleType, change: dict[str, object]) -> None:
+    """And say what each of their steps took."""
     programs = import_module("programs")
-    small = [
-        "--device",
-        "cpu",
-        "--steps",
-        "3",
-        "--layers",
-        "4",
-        "--width",
-        "32",
-        "--length",
-        "8",
-        "--batch",
-        "2",
-    ]
-    programs.main([*words.split(), *small, "--results", str(tmp_path / "r.json")])
-    name, times = study.steps_of(tmp_path / "r.json")
-    assert (name, len(times)) == ("step", 3)
+    if programs.GPU:
+        pytest.skip("there is a GPU")
+    program = programs.Program(programs.Variant(**{"model": "block", "mode": "train", "batch": 2, **change}))
+    times = program.run(3, 1)
+    program.stopped.set()
+    assert len(times) == 3
     assert min(times) > 0
 
 
-def test_forecasts_come_before_outcomes(
-    study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_program_is_asked_as_a_report_of_its_own(
+    study: ModuleType, trace: MakeTrace, tmp_path: Path
 ) -> None:
-    """An outcome without a forecast is refused, and so is a second forecast; a question that must be refused is."""
-    monkeypatch.setattr(study, "run", lambda case, words, results, dry: ("step", [1_000, 1_100, 1_200]))
-    monkeypatch.setattr(study, "gpu", lambda: "")
-    cases = {case.name: case for case in study.cases()}
-    options = argparse.Namespace(work=tmp_path, dry=True, rounds=2)
-    with pytest.raises(SystemExit, match="has no forecast"):
-        study.measure(cases["item-8"], options)
-    for name in ("item-8", "batch"):
-        study.forecast(cases[name], options)
-    with pytest.raises(SystemExit, match="nothing is written twice"):
-        study.forecast(cases["item-8"], options)
-    study.measure(cases["item-8"], options)
-    rows = {row["case"]: row for row in study.rows(tmp_path / "forecasts.csv")}
-    assert rows["item-8"]["exit_code"] == "0"
-    assert len(rows["item-8"]["question_sha256"]) == 64
-    assert rows["batch"]["exit_code"] == "3"
-    assert "batch size is not modelled" in rows["batch"]["reason"]
-    assert study.rows(tmp_path / "outcomes.csv")[0]["outcome_ns"] == "1100.0"
+    """The part of a report with the steps of one program, and the untimed ones before them."""
+    foretell = import_module("foretell")
+    whole = trace(
+        *(
+            Range(name, at, at + 90)
+            for name, at in (("warm-up", 0), ("one", 100), ("warm-up", 200), ("two", 300))
+        ),
+        *(launch_kernel("k", (at, at + 1), (at + 2, at + 9), id=at) for at in (10, 110, 210, 310)),
+    )
+    import nsysprof
+
+    with nsysprof.open_report(foretell.cut(whole, "two")) as report:
+        part = nsysprof.attribute(report).trace
+        assert part.ops.start.tolist() == [212, 312]
 
 
 def test_errors_and_intervals_are_judged(study: ModuleType, tmp_path: Path) -> None:
     """Of four forecasts one held, one missed by 10 %, one is open, and one was refused as it must be."""
     judge = import_module("judge")
-
-    def write(name: str, columns: tuple[str, ...], *rows: dict[str, object]) -> None:
-        with (tmp_path / name).open("w", newline="") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(rows)
-
-    told = {"kind": "graph", "exit_code": 0, "forecast_ns": 110, "low_ns": 100, "high_ns": 120}
-    write(
-        "forecasts.csv",
-        study.FORECASTS,
-        {"case": "graph-mlp-train-1", **told},
-        {"case": "graph-mlp-train-8", **told, "low_ns": 105},
-        {"case": "graph-mlp-train-32", **told},
-        {"case": "batch", "kind": "none", "exit_code": 3},
-    )
-    write(
-        "outcomes.csv",
-        study.OUTCOMES,
-        {"case": "graph-mlp-train-1", "outcome_ns": 110},
-        {"case": "graph-mlp-train-8", "outcome_ns": 100},
-    )
-    found = judge.judged(tmp_path)
+    names = [case.name for case in study.cases() if case.kind == "graph"]
+    [refused, *_] = [case.name for case in study.cases() if case.refused]
+    told = {
+        "kind": "graph",
+        "exit_code": 0,
+        "base_ns": 200,
+        "forecast_ns": 110,
+        "low_ns": 100,
+        "high_ns": 120,
+    }
+    forecasts = [{"case": names[0], **told}, {"case": names[1], **told, "low_ns": 105}, {"case": names[2], **told},
+                 {"case": refused, "kind": "none", "exit_code": 3}]  # fmt: skip
+    outcomes = [
+        {"case": names[0], "base_ns": 200, "outcome_ns": 110},
+        {"case": names[1], "base_ns": 190, "outcome_ns": 100},
+    ]
+    study.write_rows(tmp_path / "forecasts.csv", ("case", *told), forecasts)
+    study.write_rows(tmp_path / "outcomes.csv", ("case", "base_ns", "outcome_ns"), outcomes)
+    found = judge.judged([tmp_path / "forecasts.csv"], [tmp_path / "outcomes.csv"])
     assert [row["verdict"] for row in found] == ["held", "missed", "open", "refused as it must be"]
     assert found[1]["error"] == pytest.approx(0.1)
-    assert "| graph | 2 | 5.0% | 10.0% | 1 | 0 |" in judge.table(found)
+    assert found[1]["ratio_error"] == pytest.approx(110 / 200 * 190 / 100 - 1)
+    assert "| graph | 2 | 5.0% | 10.0% | 2.2% | 1 | 0 |" in judge.table(found)
+    assert judge.published(found) == {"graph": (0.05, 0.1, 0.1535, 2)}
+    assert judge.rank_correlation([1, 2, 3], [10, 30, 20]) == pytest.approx(0.5)
 
 
-def test_nothing_is_claimed_that_was_not_measured() -> None:
-    """The package publishes no error as long as the study has no outcomes."""
-    from nsysprof.forecast.questions import PUBLISHED
-
-    if not (FOLDER / "outcomes.csv").exists():
-        assert json.dumps(PUBLISHED) == "{}"
-        assert "**Nothing is measured yet.**" in (FOLDER / "README.md").read_text(encoding="utf-8")
+def test_the_package_publishes_what_was_measured(study: ModuleType) -> None:
+    """Every answer of `forecast` quotes errors that results.csv has."""
+    judge = import_module("judge")
+    with (FOLDER / "results.csv").open(encoding="utf-8", newline="") as file:
+        assert judge.published(list(csv.DictReader(file))) == PUBLISHED

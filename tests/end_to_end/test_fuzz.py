@@ -1,4 +1,4 @@
-"""A few spoiled reports of the fuzzer; `python -m tests.fuzz --count 10000` reads many."""
+"""A few spoiled reports of the fuzzer; `python -m tests.kit.fuzz --count 10000` reads many."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ def test_spoiled_reports_are_answered_or_refused(first: int) -> None:
     pytest.importorskip("pyarrow")
     failed = [(seed, end, story) for seed, end, story in fuzz(range(first, first + 20)) if end not in GOOD]
     assert not failed
+
+
+@pytest.mark.parametrize("first", range(0, 90, 30))
+def test_spoiled_traces_of_pytorch_are_answered_or_refused(first: int) -> None:
+    """No traceback, no hang, and one line where nothing can be said."""
+    ended = list(fuzz(range(first, first + 30), kineto=True))
+    assert [(seed, end, story) for seed, end, story in ended if end not in GOOD] == []
+    assert {end for _, end, _ in ended} == GOOD
 
 
 def test_seeds_that_broke_the_reader_are_answered() -> None:

@@ -153,6 +153,32 @@ def test_every_study_is_in_the_index() -> None:
     assert named == {path.parent.name for path in ANALYSIS.glob("*/README.md")}
 
 
+def test_the_selection_is_that_of_the_calls() -> None:
+    """Row by row what is picked and what can, and the counts: as the table of all calls has them."""
+    calls = pd.read_csv(ANALYSIS / "selection" / "selection.csv", keep_default_na=False)
+    text = readme_of("selection")
+    rows = re.findall(r"\| `(\S+)` \| ([a-z ,]+) \| (\w+) \|((?: (?:yes|no)? ?\|){5})", text)
+    assert len(rows) == 15
+    for configuration, call, picked, cells in rows:
+        what, _, how = call.partition(", ")
+        at = calls[(calls["configuration"] == configuration) & (calls["call"] == what)]
+        at = at[at["deterministic"] == bool(how)].set_index("backend")
+        assert at["picked"]["auto"] == picked
+        words = {"computed": "yes", "unsupported": "no"}
+        backends = ("flash", "efficient", "cudnn", "flex", "flash_attn_4")
+        assert [cell.strip() for cell in cells.split("|")[:-1]] == [
+            words.get(at["status"].get(name, ""), "") for name in backends
+        ]
+    refused = (calls["status"] == "unsupported").sum()
+    assert f"{refused} of {len(calls)} calls were refused" in text
+    computed = calls[calls["status"] == "computed"]
+    worst = (computed["error"].astype(float) / computed["tolerance"].astype(float)).max()
+    assert f"at most {worst:.0%} of what is allowed, in all {len(computed)} calls".replace("%", " %") in text
+    autos = computed[computed["backend"] == "auto"]
+    assert set(autos[~autos["deterministic"]]["picked"]) == {"cudnn"}
+    assert set(autos[autos["deterministic"]]["picked"]) == {"flash"}
+
+
 # ---- what the READMEs say
 
 
@@ -540,3 +566,27 @@ def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
         frame = pd.read_csv(ANALYSIS / study / "results.csv")
         [rate] = frame.loc[(frame["backend"] == backend) & (frame["seq"] == seq), "graph_tflops"]
         assert said.format(round(rate)) in text
+
+
+def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
+    """Each problem of the table "Outcome" and each cell of it, from the run and the build that it says."""
+    folder = ANALYSIS / "tiled-attention" / "o5-o6"
+    times = pd.read_csv(folder / "times.csv")
+    median = times.set_index(["run", "problem", "build"])["median_us"]
+    table = (
+        (folder / "README.md").read_text(encoding="utf-8").partition("## Outcome")[2].partition("## What")[0]
+    )
+    lines = [line.split("|")[1:] for line in table.splitlines() if line.startswith(("| B", "| the same"))]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    problems = times.loc[times["run"] == "landed", "problem"].unique()
+    assert len(rows) == len(problems)
+    for problem, (_, cudnn, before, four, now, *_) in zip(problems, rows, strict=True):
+        quoted = [cudnn, before, *four.split(", "), now]
+        builds = [
+            ("landed", "cudnn"),
+            *([("landed", "tiled_o5")] if before else []),
+            *(("builds", "flash_attn_4"), ("others", "flash_attn_4"), ("landed", "tiled_o6")),
+        ]
+        assert [each for each in quoted if each] == [
+            f"{median[run, problem, build]:.1f}" for run, build in builds
+        ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError

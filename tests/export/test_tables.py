@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 
 from nsysprof import __version__
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.analyze.records import OPS, TABLES, record_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.export import table_files
+from nsysprof.export import export as table_files
 from nsysprof.export.export import write_export
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace

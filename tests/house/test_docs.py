@@ -262,7 +262,7 @@ SECTIONS = {
     "check": ("check", "", ""),
     "bench": ("bench", "", "## bench diff"),
     "bench diff": ("bench", "## bench diff", "## bench report"),
-    "bench report": ("bench", "## bench report", ""),
+    "bench report": ("bench", "## bench report", "## What it cannot"),
     "fleet": ("fleet", "", ""),
     "export": ("export", "", ""),
 }

@@ -510,20 +510,20 @@ def mixed(trace: MakeTrace) -> BackendVerdict:
 
 
 def test_the_table_as_printed(trace: MakeTrace) -> None:
-    """Range, request, what ran and the first kernel that says so, in 100 columns, with the warnings below."""
+    """Range, request, what ran and the first kernel that says so, with the warnings below."""
     assert backend_table(mixed(trace)) == (
         """\
 range                           requested    ran                         evidence
-------------------------------  -----------  --------------------------  ---------------------------
-RUN::math::S1024                math         math                        sm80_xmma_g… x 2 and 1 more
-RUN::flash::S1024               flash        cudnn (differs)             cudnn_generated_fort_… x 20
-RUN::efficient::S1024 (1 of 2)  efficient    efficient                   fmha_cutlassF_f16_alig… x 1
-RUN::efficient::S1024 (1 of 2)  efficient    efficient + math (differs)  fmha_cutlas… x 2 and 1 more
-RUN::auto::S1024                auto         flash                       flash_fwd_s… x 1 and 1 more
+------------------------------  -----------  --------------------------  ------------------------------------
+RUN::math::S1024                math         math                        sm80_xmma_gemm_f32f3… x 2 and 1 more
+RUN::flash::S1024               flash        cudnn (differs)             cudnn_generated_fort_native_sd… x 20
+RUN::efficient::S1024 (1 of 2)  efficient    efficient                   fmha_cutlassF_f16_aligned_64x64… x 1
+RUN::efficient::S1024 (1 of 2)  efficient    efficient + math (differs)  fmha_cutlassF_f16_al… x 2 and 1 more
+RUN::auto::S1024                auto         flash                       flash_fwd_splitkv 64… x 1 and 1 more
 RUN::mine::S1024                mine         unknown                     qwxyz 64 x 1
 RUN::flex::S1024                flex         none
-  warning  the backend of RUN::mine::S1024 is unknown: no rule knows the attention in qwxyz 64; \
-name it in a rule file: --rules FILE
+  warning  the backend of RUN::mine::S1024 is unknown: no rule knows the attention in qwxyz 64; name it in a
+           rule file: --rules FILE
 """
     )
 
@@ -643,8 +643,12 @@ def test_each_backend_is_distinguished_from_the_others(
     assert verdict.differences.index.tolist() == renamed_ones.index.tolist() != []
 
 
-def test_the_table_fits_a_hundred_columns() -> None:
-    """A line per range, none longer than a narrow terminal."""
-    lines = backend_table(judge_backends(attributed(RUN))).splitlines()
-    assert len(lines) == 2 + len(judge_backends(attributed(RUN)).ranges)
-    assert max(map(len, lines)) <= 100
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line per range, none longer than the terminal; in a narrow one there is less evidence."""
+    monkeypatch.setattr("nsysprof.results.table.screen_width", lambda: width)
+    verdict = judge_backends(attributed(RUN))
+    lines = backend_table(verdict).splitlines()
+    assert len(lines) == 2 + len(verdict.ranges)
+    assert max(map(len, lines)) <= width
+    assert (" x 40 and 2 more" in lines[2]) == (width == 120)

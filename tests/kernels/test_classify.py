@@ -215,6 +215,7 @@ KNOWN = [
     ("_fwd_kernel_stage2", "attention", UNKNOWN),
     ("tiled_o3", "attention", FMA),
     ("tiled_o5", "attention", TENSOR),
+    ("tiled_o6", "attention", TENSOR),
     ("void vllm::merge_attn_states_kernel<c10::BFloat16, 128u>(c10::BFloat16*)", "attention", UNKNOWN),
     ("void flash_attn_ext_f16<128, 128, 16, 2, 4, false>(char const*)", "attention", TENSOR),
     ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)", "copy", UNKNOWN),

@@ -2,7 +2,7 @@
 
     python -m tests.kit.coverage
 
-simulates every cell, with two processes and fixed seeds, and writes the table into the page; that takes some three
+simulates every cell, with two processes and fixed seeds, and writes the table into the page; that takes some four
 minutes. A cell is a source of samples and their number n.
 
 One run: n samples; the truth is the median of what the run was drawn from, given the regimes that it went through,
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.statistics.contrast import FASTER, SLOWER, Rules, contrast
-from nsysprof.statistics.runs import over_runs, rounding_of
+from nsysprof.statistics.runs import LEAST_PER_RUN, over_runs, rounding_of
 from nsysprof.statistics.summary import summarize
 
 Floats = NDArray[np.float64]
@@ -132,6 +132,8 @@ def three_runs(source: Source, n: int, times: int, seed: int = 2) -> Cell:
     """The cell of `RUNS` runs of a sweep."""
     rng = np.random.default_rng([seed, n, *source.name.encode()])
     each = -(-n // RUNS)
+    if each < LEAST_PER_RUN:  # neither an interval nor a verdict
+        return Cell(0.0, np.nan, 0.0)
 
     def median(own: Floats, machine: Floats, level: float) -> float:
         return float(np.log(np.median(_read(source, level + machine + own)) / LEVEL))
@@ -158,7 +160,7 @@ def three_runs(source: Source, n: int, times: int, seed: int = 2) -> Cell:
 
 def _cell(asked: tuple[int, int]) -> tuple[Cell, Cell]:
     source, n = SOURCES[asked[0]], asked[1]
-    return one_run(source, n, 1000, 300), three_runs(source, n, 120)
+    return one_run(source, n, 1000, 300), three_runs(source, n, 240)
 
 
 def table_lines(cells: dict[tuple[int, int], tuple[Cell, Cell]]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Reads spoiled reports and compares the answer with plain SQL: no traceback, no hang, no silent difference.
 
-    python -m tests.fuzz --count 10000            # by hand; prints what failed and the seed of each
-    python -m tests.fuzz --seed 4711 --keep DIR   # one of them again, its files left in DIR
+    python -m tests.kit.fuzz --count 10000            # by hand; prints what failed and the seed of each
+    python -m tests.kit.fuzz --seed 4711 --keep DIR   # one of them again, its files left in DIR
+    python -m tests.kit.fuzz --kineto --count 10000   # traces of the PyTorch profiler, with which SQL has nothing to do
 
 An answer may be refused: exit code 1, one line and perhaps a hint. If there is one, its ops, their sum, the kernels by
 name, the ops without a launch and the ranges are those of the file, but for rows that it counts as missing itself.
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple
 from typer.main import get_command
 
 from nsysprof import cli
-from tests.kit.mutations import spoiled
+from tests.kit.mutations import spoiled, spoiled_trace
 
 PATIENCE_S = 60
 GOOD = {"answered", "refused"}
@@ -219,8 +220,8 @@ def _text(cell: Any) -> str | None:
 # ---- what nsysprof says
 
 
-def commands(rng: random.Random, path: Path, out: Path) -> list[str]:
-    """The arguments of one command that reads the report; most are analyses."""
+def commands(rng: random.Random, path: Path, out: Path, ranges: str = "nvtx") -> list[str]:
+    """The arguments of one command that reads the report; most are analyses, by those ``ranges``."""
     way = rng.random()
     if way < 0.12:
         form = rng.choice(["csv", "csv", "parquet", "perfetto"])
@@ -248,7 +249,7 @@ def commands(rng: random.Random, path: Path, out: Path) -> list[str]:
     charts = [] if way > 0.995 else ["--no-charts"]
     page = ["--html"] if rng.random() < 0.02 else []
     # the slow account knows the ranges of NVTX alone
-    return ["analyze", str(path), "-o", str(out), "--ranges", "nvtx", *charts, *options, *page]
+    return ["analyze", str(path), "-o", str(out), "--ranges", ranges, *charts, *options, *page]
 
 
 def run(arguments: Sequence[str]) -> tuple[int, str]:
@@ -299,11 +300,14 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
                 yield f"kernel {name!r}: {kernels[name]} != {[count, ns]}"
 
 
-def attempt(seed: int, folder: Path) -> tuple[str, str]:
+def attempt(seed: int, folder: Path, *, kineto: bool = False) -> tuple[str, str]:
     """Spoil one report in an empty folder and read it: "answered", "refused" or what is wrong, and what was done."""
     rng = random.Random(seed)
-    path, done = spoiled(rng, folder)
-    arguments = commands(rng, path, folder / "out")
+    path, done = (spoiled_trace if kineto else spoiled)(rng, folder)
+    ranges = rng.choice(["auto", "nvtx", "ops", "ops,modules,found"]) if kineto else "nvtx"
+    arguments = commands(rng, path, folder / "out", ranges)
+    if kineto and rng.random() < 0.2:
+        arguments = ["why", str(path), "-o", str(folder / "out"), "--no-charts"]
     story = f"{'; '.join(done)}; {arguments[0]} {' '.join(arguments[2:])}"
     before = _folder(folder)
     try:
@@ -320,10 +324,10 @@ def attempt(seed: int, folder: Path) -> tuple[str, str]:
         )
         return ("refused" if plain else f"exit code {code}: {said[:3000]}"), story
     try:
-        file = truth(path)
+        file = None if kineto else truth(path)
     except Exception as error:
         return f"answered what SQL cannot read: {error!r}", story
-    wrong = "; ".join(differences(arguments, folder / "out", file))
+    wrong = "; ".join(differences(arguments, folder / "out", file)) if file else ""
     return (f"silent difference: {wrong}" if wrong else "answered"), story
 
 
@@ -339,7 +343,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Hang
 
 
-def fuzz(seeds: Iterable[int], keep: Path | None = None) -> Iterator[tuple[int, str, str]]:
+def fuzz(
+    seeds: Iterable[int], keep: Path | None = None, *, kineto: bool = False
+) -> Iterator[tuple[int, str, str]]:
     """Of each seed how it ended and what was done; see `attempt`."""
     app: Any = cli.app
     vars(cli)["app"] = get_command(app)  # made once: it takes longer than reading a small report
@@ -351,7 +357,7 @@ def fuzz(seeds: Iterable[int], keep: Path | None = None) -> Iterator[tuple[int, 
                 folder.mkdir(parents=True, exist_ok=True)
                 signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
                 try:
-                    end, story = attempt(seed, folder)
+                    end, story = attempt(seed, folder, kineto=kineto)
                 except Hang:
                     end, story = "hang", "while the report was made, or compared"
                 finally:
@@ -370,13 +376,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--keep", type=Path, help="an empty folder for the files of a single seed")
+    parser.add_argument("--kineto", action="store_true", help="traces of the PyTorch profiler")
     options = parser.parse_args()
     warnings.simplefilter("error")
     seeds = range(options.seed, options.seed + options.count)
     ends: Counter[str] = Counter()
     begin = time.monotonic()
     faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)  # where no signal helps
-    for seed, end, story in fuzz(seeds, options.keep):
+    for seed, end, story in fuzz(seeds, options.keep, kineto=options.kineto):
         faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
         ends[end.split(":")[0]] += 1
         if end not in GOOD:

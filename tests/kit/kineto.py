@@ -74,6 +74,28 @@ def launch(
     return [call("cudaLaunchKernel", *host, id, **more), kernel]
 
 
+def collective(
+    kind: str,
+    host: tuple[int, int],
+    gpu: tuple[int, int],
+    id: int,
+    *,
+    group: str = "0",
+    ranks: str = "[0, 1]",
+    elements: Any = 1024,
+    dtype: str = "Float",
+    stream: int = STREAM,
+) -> list[Event]:
+    """A collective of NCCL, whose kernel does not tell which one it is, with the arguments that PyTorch writes."""
+    made = launch("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", host, gpu, id, stream)
+    made[1]["args"] |= {
+        **{"Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements, "dtype": dtype},
+        **{"Process Group Name": group, "Process Group Description": "undefined" if group != "0" else "all"},
+        **{"Process Group Ranks": ranks, "Group size": ranks.count(",") + 1},
+    }
+    return made
+
+
 def wait_event(time: int, id: int, stream: int, record: int, recorded_in: int) -> list[Event]:
     """`cudaStreamWaitEvent`, and what ``enable_cuda_sync_events`` writes of it."""
     its = {

@@ -1,9 +1,12 @@
-"""Ways to spoil a report: by SQL, byte by byte, as a file, as a Parquet export. One seed is always the same file."""
+"""Ways to spoil a report: by SQL, byte by byte, as a file, as a Parquet export; and a trace of the PyTorch profiler, by
+event, token and byte. One seed is always the same file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import random
 import shutil
@@ -13,6 +16,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.kit.kineto import (
+    Event,
+    annotation,
+    call,
+    gpu_op,
+    launch,
+    link,
+    memory,
+    module,
+    operator,
+    trace_text,
+    wait_event,
+)
 from tests.kit.parquet_export import parquet_export
 from tests.kit.random_reports import random_report
 from tests.kit.schema import STYLES
@@ -419,3 +435,87 @@ def _as_parquet(rng: random.Random, path: Path) -> tuple[Path, list[str]]:
             file.mkdir()
         done.append(f"{how} {file.stem}")
     return folder, done
+
+
+# ---- traces of the PyTorch profiler
+
+ODD: tuple[Any, ...] = (
+    *(value for value in VALUES if not isinstance(value, bytes)),
+    *(2**31, 2**63, 10**30, float("nan"), "nan", "Infinity", [], [1], [1, 2, 3], ["a", None, 2**70]),
+    *({}, {"a": [1]}, True, "\ud800", "aten::mm", "ProfilerStep#3", "kernel", "X", "Stream Wait Event"),
+)
+TOKENS = (b'"', b"}", b"[", b"NaN", b"\\", b"\xff", b"},{")
+
+
+def spoiled_trace(rng: random.Random, folder: Path) -> tuple[Path, list[str]]:
+    """A trace of the PyTorch profiler in an empty folder, and what was done to it."""
+    path, events = folder / "t.json", some_trace(rng)
+    done = _by_events(rng, events) if rng.random() < 0.7 else []
+    content = bytearray(trace_text(events).encode("utf-8", "surrogatepass"))
+    if rng.random() < 0.5:
+        done += _by_tokens(rng, content)
+    compressed = rng.random() < 0.3
+    path.write_bytes(gzip.compress(content) if compressed else content)
+    if rng.random() < 0.3 and content:
+        done += _by_bytes(rng, path)
+    return path, [*(["gzip"] if compressed else []), *done]
+
+
+def some_trace(rng: random.Random) -> list[Event]:
+    """A few steps of forward and backward with waits, copies and memory."""
+    out: list[Event] = []
+    for step in range(rng.randint(1, 4)):
+        at = 10_000 * step
+        out.append(annotation(f"ProfilerStep#{step}", at, at + rng.randint(5_000, 10_000)))
+        for number in range(rng.randint(1, 5)):
+            id, now, tid = 100 * step + 10 * number + 1, at + 900 * number, rng.choice((100, 100, 200))
+            back = {"Sequence_number": number + 5 * step, "Fwd_thread_id": int(tid == 200)}
+            out += [module("Linear_0", now, now + 700, **rng.choice(({}, {"pid": 0, "tid": 0})))]
+            out += [operator(rng.choice(("aten::mm", "MmBackward0")), now + 10, now + 500, tid=tid, **back)]
+            out += launch("gemm", (now + 50, now + 90), (now + 100, now + 800), id, tid=tid)
+            out += [memory(now + 20, id, rng.choice((512, -512)), 1 << 20)]
+            out += link(id, (100, now + 10), (200, now + 910)) + wait_event(now + 600, id + 1, 9, id + 2, 7)
+            out += [
+                call("cudaEventRecord", now + 650, now + 660, id + 2),
+                call("cudaMemcpyAsync", now + 670, now + 680, id + 3),
+            ]
+            out += [
+                gpu_op(
+                    "gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", now + 700, now + 710, id + 3, 9, bytes=8
+                )
+            ]
+    return out
+
+
+def _by_events(rng: random.Random, events: list[Event]) -> list[str]:
+    """Change a few events: values, missing fields, order, copies."""
+    done = []
+    for _ in range(rng.randint(1, 6)):
+        event = rng.choice(events)
+        target = event.get("args") if rng.random() < 0.5 else event
+        if not isinstance(target, dict) or not target:
+            continue
+        key, how = rng.choice(list(target)), rng.choice(["drop", "copy", "shuffle", "value", "value"])
+        if how == "drop":
+            del target[key]
+        elif how == "copy":
+            events.insert(rng.randrange(len(events)), json.loads(json.dumps(event)))
+        elif how == "shuffle":
+            rng.shuffle(events)
+        else:
+            target[key] = rng.choice(ODD)
+        done.append(f"{how} {key}")
+    return done
+
+
+def _by_tokens(rng: random.Random, content: bytearray) -> list[str]:
+    """Drop, double or insert some of the text; or end it."""
+    done = []
+    for _ in range(rng.randint(1, 8)):
+        at, size = rng.randrange(len(content) + 1), rng.choice((1, 1, 2, 7, 60, 900))
+        how = rng.choice(["change", "drop", "double", "insert", "end"][: 5 if rng.random() < 0.15 else 4])
+        new = {"change": rng.randbytes(1), "double": content[at : at + size], "insert": rng.choice(TOKENS)}
+        end = {"change": at + 1, "drop": at + size, "end": len(content)}
+        content[at : end.get(how, at)] = new.get(how, b"")
+        done.append(how)
+    return done

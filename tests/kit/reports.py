@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nsysprof.analyze.breakdown import Breakdown, break_down
+from nsysprof.analyze.analyze import break_down
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.reader import NsysReader

@@ -17,6 +17,7 @@ from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
 from tests.kit.html_page import parse
 from tests.kit.kineto import annotation, write_trace
+from tests.kit.reports import BLOCK
 
 COMMANDS = {
     "analyze": ["analyze", "{report}"],
@@ -46,6 +47,23 @@ def test_the_page_is_one_of_the_files(command: list[str], nsysprof: Run, tmp_pat
     page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     assert not list(page.all("img"))
     assert len(list(page.all("figure", class_="timeline"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "section"), [("steps", "paths"), ("forecast --scale *gemm*=0.5", "parts"), ("why", "rows")]
+)
+def test_answers_share_their_page(command: str, section: str, nsysprof: Run, tmp_path: Path) -> None:
+    """Summary, tables and environment; no head of a table is empty, and only `why` carries the timeline's code."""
+    typed = [*command.split(), BLOCK, "--no-charts", "--html", "-o", "out"]
+    assert nsysprof(*typed, *(["--range", "RUN::math::S1024/iter*"] * ("forecast" in command))).code == 0
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    page, name = parse(text), command.split(maxsplit=1)[0]
+    assert f"{name}.json" in page.one("footer").text
+    for part in ("summary", section, "environment"):
+        assert page.one("section", id=part).text.strip()
+    assert len(list(page.one("section", id=section).one("table", class_="plain").all("tr"))) > 1
+    assert [head for head in page.all("th") if not head.text.strip()] == []
+    assert ("uPlot" in text) == (name == "why")
 
 
 def test_an_earlier_page_does_not_stay(command: list[str], nsysprof: Run, tmp_path: Path) -> None:

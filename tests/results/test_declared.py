@@ -8,13 +8,13 @@ import pytest
 
 from nsysprof.analyze import records as export
 from nsysprof.analyze import tables as analyze
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.files import write_tables
 from nsysprof.attribution.attribute import attribute
 from nsysprof.bench import tables as bench
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import GAPS, MEASURED, write_gaps
-from nsysprof.counters.tables import COUNTERS
+from nsysprof.counters.count import COUNTERS
 from nsysprof.fleet import tables as fleet
 from nsysprof.formats.counters import CounterCells
 from nsysprof.results.table import Table, table

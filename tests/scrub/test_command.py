@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.breakdown import break_down
+from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.tools.driver import Driver
-from nsysprof.tools.fingerprint import environment_hash, fingerprint, rank_in_job
+from nsysprof.tools.driver import Driver, environment_hash, fingerprint, rank_in_job
 from nsysprof.tools.nsys import Nsys
 
 NSYS = Nsys(Path("/n/nsys"), (2025, 3, 2), "2025.3.2.474-v0")

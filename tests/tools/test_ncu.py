@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nsysprof.errors import NsysprofError
-from nsysprof.tools import ncu as module
-from nsysprof.tools.ncu import NCU_ENVIRONMENT, Ncu, chip_metrics, find_ncu, ncu_options
+from nsysprof.tools import nsight as module
+from nsysprof.tools.nsight import NCU_ENVIRONMENT, Ncu, chip_metrics, find_ncu, ncu_options
 from tests.kit import fake_ncu
 
 ALL = frozenset(fake_ncu.OPTIONS.split())
