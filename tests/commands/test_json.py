@@ -55,14 +55,14 @@ def listed(command: str) -> tuple[str, list[str]]:
 def _install_recorders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An nsys and an ncu that only play their part."""
     folder.mkdir()
+    for name in ("NSYSPROF_NSYS", "NSYSPROF_NCU"):
+        monkeypatch.delenv(name, raising=False)
     exported = write(
         folder / "export.sqlite", [Range("step", 0, 100), launch_kernel("gemm", (1, 2), (3, 4), id=1)]
     )
     made = fake_nsys.install(folder / "nsys", exported)
     made |= fake_ncu.install(folder / "ncu", [fake_ncu.row("gemm", "step", gpu__time_duration__sum="1,000")])
     made["PATH"] = f"{folder / 'nsys' / 'target-linux-x64'}{os.pathsep}{made['PATH']}"
-    for name in ("NSYSPROF_NSYS", "NSYSPROF_NCU"):
-        monkeypatch.delenv(name, raising=False)
     for name, value in made.items():
         monkeypatch.setenv(name, value)
 
