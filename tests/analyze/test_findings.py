@@ -49,7 +49,7 @@ def sleepy(steps: int, slept: int = 900_000, name: str = "step") -> list[Items]:
 
 
 def test_waits_are_those_of_why() -> None:
-    """Of a shipped report: each finding about waits is of `nsysprof why`, whose replays never win more than the wait."""
+    """Of a shipped report: each finding about waits is of `nsysprof why`, whose replays win no more."""
     with open_report(RUN) as report:
         attribution = attribute(report)
         answer, account = break_down(attribution), why(attribution)
