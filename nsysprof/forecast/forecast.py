@@ -17,7 +17,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_ns, format_share
+from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.forecast.change import Program, Step, steps_of
 from nsysprof.forecast.path import PathParts, path_parts
@@ -39,6 +39,7 @@ from nsysprof.why.why import account_for
 LEVEL = 0.9  # of the interval
 # of the steps: kernels that would run side by side, and share the GPU, for longer than recorded
 MAX_OVERLAP = 0.02
+_BYTES = 600  # of memory that a GPU op takes in a replay
 MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GPU to the others
 
 
@@ -49,7 +50,8 @@ class Forecast:
     ``steps`` are the rows of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
     ``base_ns`` and ``forecast_ns`` their medians, ``low_ns`` and ``high_ns`` the interval of the latter. Where it is
     ``as_profiled`` all of it is of the program under the profiler; else ``unprofiled`` says how it was scaled.
-    ``residual`` is by which part of a step the replay is off that knows nothing of single GPU ops. ``before`` and
+    ``residual`` is by which part of a step the replay is off that knows nothing of single GPU ops, ``widened`` by which
+    part the interval is longer at each end for what published forecasts were off. ``before`` and
     ``after`` are the critical path of one step, the one nearest to both medians. ``per_call_ns``: what a call of the
     ranges in question gains, None where there are none; ``others`` are path, GPU and both medians of other steps.
     """
@@ -69,6 +71,7 @@ class Forecast:
     unprofiled: Unprofiled | None
     residual: float
     published: str
+    widened: float
     before: PathParts
     after: PathParts
     per_call_ns: float | None
@@ -142,7 +145,9 @@ def forecast(
             "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
         )
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
-    answer = cache(lambda: account_for(attribution, windows, paths, kinds, merge_names=merge_names))
+    answer = cache(
+        lambda: account_for(attribution, windows, paths, kinds, merge_names=merge_names, facts=facts)
+    )
     program = Program(attribution, facts, merge_names, answer)
     steps = steps_of(program, wanted)
     asked = np.concatenate([windows.range[windows.range >= 0], *(step.ranges for step in steps)]).astype(
@@ -150,6 +155,11 @@ def forecast(
     )
     moments = program.set_rows(asked)
     program.set_network(network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers))
+    limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
+    if limit is not None and needed > limit:
+        program.notes.append(
+            f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading"
+        )
     spans = spans_of(attribution, windows, program.rows, program.network)
     if doubt := doubt_of(attribution.trace, program.network, facts.lacks, spans):
         raise AbstainError(*doubt)
@@ -280,6 +290,7 @@ def _measured(
         unprofiled=unprofiled,
         residual=residual,
         published=published,
+        widened=error,
         before=parts[0],
         after=parts[1],
         per_call_ns=gain * len(mine) / len(calls) if len(calls) else None,

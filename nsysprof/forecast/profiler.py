@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_COST_NS = 20_000  # of recording a call
 _USUAL_COST_NS = 2_500  # where the steps do not tell, as those that wait for the GPU
+_CLOSE = 0.0002  # of a step: no cost needs to be nearer
 _EQUAL = 0.005  # of a step: costs that miss it by so little more are as good
 # What nsys 2025.3 adds between two ops of a stream on an H200, and what then is between those of a CUDA graph
 # (analysis/forecasts, the pilot).
@@ -70,7 +73,7 @@ def unprofiled_network(
     if found is None:
         return network, None
     plain_ns, profiled_ns, name = found
-    recorded = _median(spans, network, mine)
+    recorded = float(np.median((spans.windows.end - spans.windows.start)[mine]))
     if max(recorded, profiled_ns) > _OTHER_PROGRAM * min(recorded, profiled_ns):
         raise AbstainError(
             f"steps of {name} took {format_ns(profiled_ns)} under the profiler, as {beside} says, and"
@@ -81,23 +84,13 @@ def unprofiled_network(
     calls = _calls_before(program, network)
     network = _quicker(network)
 
+    @cache
     def missed(cost: int) -> float:
-        return _median(spans, _cheaper(network, calls, cost), mine) / target - 1
+        return float(np.median(spans.lengths(_cheaper(network, calls, cost))[mine])) / target - 1
 
-    low, high = 0, _MAX_COST_NS
-    for _ in range(_TRIES):  # the step never gets longer when calls get shorter
-        if high - low <= 1:
-            break
-        middle = (low + high) // 2
-        low, high = (middle, high) if missed(middle) > 0 else (low, middle)
-    best, cost = min((abs(missed(cost)), cost) for cost in (low, high))
-    for _ in range(_TRIES):  # towards the usual cost, as long as it is as good
-        nearer = cost + round((_USUAL_COST_NS - cost) / 2)
-        if nearer == cost or abs(missed(nearer)) > best + _EQUAL:
-            break
-        cost = nearer
+    cost = _best_cost(missed)
     scaled = _cheaper(network, calls, cost)
-    residual = _median(spans, scaled, mine) / target - 1
+    residual = missed(cost)
     if abs(residual) > MAX_RESIDUAL:
         raise AbstainError(
             f"without a profiler a step of {one_line(path, 60)} takes {format_ns(target)}, which the replay misses by"
@@ -107,8 +100,27 @@ def unprofiled_network(
     return scaled, Unprofiled(target, cost, residual, f"{beside.name} for {name}" if beside else name)
 
 
-def _median(spans: Spans, network: Network, mine: NDArray[np.intp]) -> float:
-    return float(np.median(spans.lengths(network)[mine]))
+def _best_cost(missed: Callable[[int], float]) -> int:
+    """The cost of recording a call with which steps miss their target least, or the one nearest to the usual of those
+    that are as good; few tries, as each is a replay.
+    """
+    low, high, best = 0, _MAX_COST_NS, 0
+    for _ in range(_TRIES):  # the step never gets longer when calls get shorter
+        best = min(best, low, high, key=lambda cost: abs(missed(cost)))
+        if missed(low) <= 0 or missed(high) >= 0 or abs(missed(best)) < _CLOSE or high - low <= 1:
+            break
+        share = missed(low) / (missed(low) - missed(high))  # steps are nearly a straight line over the cost
+        middle = min(max(low + round(share * (high - low)), low + 1), high - 1)
+        low, high = (middle, high) if missed(middle) > 0 else (low, middle)
+    limit = abs(missed(best)) + _EQUAL
+    if abs(missed(_USUAL_COST_NS)) <= limit:
+        return _USUAL_COST_NS
+    for _ in range(_TRIES):
+        nearer = best + round((_USUAL_COST_NS - best) / 2)
+        if nearer == best or abs(missed(nearer)) > limit:
+            break
+        best = nearer
+    return best
 
 
 def _quicker(network: Network) -> Network:
@@ -139,15 +151,14 @@ def _calls_before(program: Program, network: Network) -> NDArray[np.int64]:
 
 def _cheaper(network: Network, calls: NDArray[np.int64], cost: int) -> Network:
     """The network with ``cost`` ns less for each recorded call, never less than a part of what was recorded."""
-    out = network.copy()
-    out.gap[:] = np.minimum(
-        network.gap, np.maximum(network.gap - cost * calls, (_LEAST * network.gap).astype(np.int64))
-    )
+    least = (_LEAST * network.gap).astype(np.int64)
+    gap = np.minimum(network.gap, np.maximum(network.gap - cost * calls, least))
     moment = np.flatnonzero((network.node >= 0) & (calls > 0))
     node = network.node[moment]
-    own = out.edges[0]
-    kept = network.edges[0].moment[node] >= 0
+    own, other = network.edges
+    kept = own.moment[node] >= 0
     node, moment = node[kept], moment[kept]
+    own = replace(own, lag=own.lag.copy())
     least = (_LEAST * own.lag[node]).astype(np.int64)
     own.lag[node] = np.minimum(own.lag[node], np.maximum(own.lag[node] - cost * calls[moment], least))
-    return out
+    return replace(network, gap=gap, edges=(own, other))

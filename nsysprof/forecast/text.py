@@ -76,7 +76,10 @@ def facts_of(answer: Forecast) -> list[str]:
     out = [change_words(answer), f"{steps}{chosen}", basis, known, *answer.notes]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
-        out.append(f"interval {level} of the median step, from the steps of this run alone")
+        wider = f", and {format_share(answer.widened)} at each end for what such forecasts were off"
+        out.append(
+            f"interval {level} of the median step, from the steps of this run{wider if answer.widened else ' alone'}"
+        )
     if answer.per_call_ns is not None:
         out.append(
             f"gain per call of the range: {'−' if answer.per_call_ns < 0 else ''}{format_ns(abs(answer.per_call_ns))}"

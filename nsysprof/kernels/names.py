@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\bunnamed>::")
 _PLAIN = re.compile(r"(?:(?:void|static|const) )*([\w:~$.\-]+)(?=[<(\[]|$)")
@@ -179,6 +180,7 @@ def _mangled_path(name: str) -> tuple[list[str], int]:
     return path, at
 
 
+@lru_cache(1 << 16)  # pieces of waits ask for the same kernels again and again
 def short_name(name: str, width: int = 60) -> str:
     """A name for display, at most `width` characters: the function and what distinguishes its instances.
 

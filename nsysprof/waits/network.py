@@ -19,6 +19,7 @@ from nsysprof.waits.walk import Lanes, barriers, event_calls, lanes_of
 
 QUEUE = 1024  # launches and records of a stream that have not started: the next one blocks
 _EVENTS = 24  # of them that may be records
+_EVERY = 8  # launch that finds room in a full queue's place is looked at: more would be nodes that hardly ever matter
 _BLOCKED = 2  # times the usual duration of a launch into a full queue: it was waiting
 _LOOK_BACK = 16  # ops of a stream that overlap, as nodes of a graph do
 _HOST, _ITEM, _MARK, _LATE = range(4)  # of nodes with equal keys which come first
@@ -541,7 +542,10 @@ def _queues(trace: Trace, host: _Host, lanes: Lanes, items: _Items, lags: Lags) 
         late = (waiting >= depth - _EVENTS) & (end - start > _BLOCKED * lags.launch) if full else place < 0
         late &= begun[np.maximum(place - waiting, 0)] > start
         head = place - np.where(late, waiting, depth if full else QUEUE)
-        some = np.flatnonzero((head >= 0) & (begun[np.maximum(head, 0)] <= end))  # else the queue is longer
+        seen = late | (place % min(_EVERY, QUEUE // 128 + 1) == 0)
+        some = np.flatnonzero(
+            seen & (head >= 0) & (begun[np.maximum(head, 0)] <= end)
+        )  # else the queue is longer
         heads.append(rows[low + head[some]])
         called.append(launch[low + some])
         blocked.append(late[some])
@@ -624,8 +628,10 @@ def _assembled(
     lags: Lags,
 ) -> Network:
     """Number the nodes in the order of their keys, resolve moments, and see what passes beside the edges."""
-    every = np.flatnonzero(np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)])
-    begins = np.setdiff1d(every, joins.at)
+    first_of = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]
+    alone = first_of.copy()
+    alone[joins.at] = False
+    every, begins = np.flatnonzero(first_of), np.flatnonzero(alone)
     moments = np.concatenate([begins, joins.at]).astype(np.int32)
     count = 2 + parts.count
     node = np.full(len(host.time), -1, np.int32)
@@ -644,7 +650,7 @@ def _assembled(
         _no_edges(len(begins)),
     ]
     own = replace(_edges(np.full(len(joins.at), ZERO), lag=joins.own), moment=joins.at - np.int32(1))
-    own.drop(np.flatnonzero(np.isin(joins.at, every)))
+    own.drop(np.flatnonzero(first_of[joins.at]))
     awaited = replace(_edges(joins.to, joins.op, joins.lag), moment=joins.moment)
     edges = [_joined([*first, own]), _joined([*second, awaited])]
     for each in edges:

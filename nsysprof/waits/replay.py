@@ -18,6 +18,7 @@ from nsysprof.core.intervals import Ints
 Rows = NDArray[np.intp]
 ZERO, NEVER = 0, 1  # the nodes of the moment 0, and of one long ago, for what waits for nothing
 LONG_AGO = -(1 << 61)  # to which durations can be added
+_CHUNK = 1 << 16  # nodes at a time where their numbers become numbers of Python
 
 
 @dataclass(frozen=True)
@@ -119,28 +120,25 @@ class Times:
     end: Ints
 
 
-def replay(network: Network, part: slice = slice(None)) -> Times:
-    """When everything would happen; nodes outside ``part``, a slice of them, stay where they were recorded.
+def replay(network: Network) -> Times:
+    """When everything would happen.
 
     One pass over the nodes in order; what waits for its own thread alone takes none.
     """
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)
-    first, stop, _ = part.indices(len(network.extra))
-    first = max(first, NEVER + 1)
-    weights, to = [], []
-    for each in network.edges:
-        rows = slice(first, stop)
-        weight = each.lag[rows] + network.extra[rows] + offset[each.moment[rows]] + length[each.op[rows]]
-        weights.append(weight.tolist())
-        to.append(each.to[rows].tolist())
-    times = network.recorded.tolist()
-    at = first
-    for one, ahead, other, behind in zip(to[0], weights[0], to[1], weights[1], strict=True):
-        here, there = times[one] + ahead, times[other] + behind
-        times[at] = here if here >= there else there
-        at += 1
+    times = network.recorded[: NEVER + 1].tolist()
+    add = times.append
+    for low in range(NEVER + 1, len(network.extra), _CHUNK):  # numbers of Python take four times the memory
+        rows = slice(low, low + _CHUNK)
+        columns = []
+        for each in network.edges:
+            weight = each.lag[rows] + network.extra[rows] + offset[each.moment[rows]] + length[each.op[rows]]
+            columns += [each.to[rows].tolist(), weight.tolist()]
+        for one, ahead, other, behind in zip(*columns, strict=True):
+            here, there = times[one] + ahead, times[other] + behind
+            add(here if here >= there else there)
     node = np.array(times, np.int64)
     start = node[network.start]
     moment = node[network.node[network.anchor]] + offset[:-1]

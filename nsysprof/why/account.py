@@ -47,14 +47,16 @@ def account_of(
     kinds: Kinds,
     merge_names: Sequence[str] | None,
     chosen: NDArray[np.integer] | None = None,
+    facts: Facts | None = None,
 ) -> Account:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
 
-    ``chosen`` are the rows of windows to account for, in ascending order, all where it is None.
+    ``chosen`` are the rows of windows to account for, in ascending order, all where it is None; ``facts`` those of
+    `read_facts`, where they are known already.
     """
     named = attribution.op_owner if attribution.replay is not None else None
     attribution = attribution.launched
-    facts = read_facts(attribution, kinds, merge_names, named)
+    facts = facts or read_facts(attribution, kinds, merge_names, named)
     idle, behind = pauses(windows, attribution.parent)
     if chosen is not None:
         asked = np.flatnonzero(np.isin(behind, chosen))

@@ -204,12 +204,13 @@ def account_for(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     chosen: str = "",
     rows: NDArray[np.integer] | None = None,
+    facts: Facts | None = None,
 ) -> Why:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
 
-    Where ``rows`` are given, only for these windows, in ascending order.
+    Where ``rows`` are given, only for these windows, in ascending order; ``facts`` are read where they are not given.
     """
-    answer = account_of(attribution, windows, paths, kinds, merge_names, rows)
+    answer = account_of(attribution, windows, paths, kinds, merge_names, rows, facts)
     windows = windows if rows is None else windows.take(rows)
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])

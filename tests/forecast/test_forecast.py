@@ -104,7 +104,10 @@ def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) 
     assert after.low_ns == pytest.approx(before.low_ns * 0.94)
     assert after.high_ns == pytest.approx(before.high_ns * 1.06)
     assert after.published == "forecasts of this kind were off by 3.0 % (median), 8.0 % (worst), n = 27"
+    wider = "from the steps of this run, and 6.0 % at each end for what such forecasts were off"
+    assert wider in " ".join(forecast_text(after).split())
     both = ask(BLOCK, STEPS, graph=["backward"], scale=["*gemm*=0.5"])
+    assert "from the steps of this run alone" in forecast_text(both)
     assert both.published == "no published record for this kind of question yet"
 
 
@@ -128,6 +131,13 @@ def test_steps_that_wait_each_time_shrink_without_the_wait(trace: MakeTrace) -> 
     ends = np.array([end for start, end in after.ops if end - start == 900])
     assert answer.forecast[-1] == np.diff(ends)[-1]
     assert answer.forecast_ns < answer.base_ns
+
+
+def test_a_replay_beyond_the_memory_limit_says_so() -> None:
+    """The limit bounds reading; a replay needs what it needs."""
+    with nsysprof.open_report(BLOCK) as report:
+        answer = nsysprof.forecast(nsysprof.attribute(report, memory_limit=1), STEPS, delay=["iter*=5us"])
+    assert "beyond the memory limit of reading" in " ".join(answer.notes)
 
 
 def test_a_removed_culprit_takes_its_time_along(trace: MakeTrace) -> None:
