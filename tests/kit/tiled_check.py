@@ -1,6 +1,6 @@
 """Holds the tiled kernels against float64 on a GPU. Without pytest, so that it runs anywhere, and under sanitizers:
 
-    python tests/kit/tiled_check.py [STAGE …] [--small] [--seeds N]
+    python tests/kit/tiled_check.py [STAGE …] [--small] [--seeds N] [--dtype TYPE] [--head-dim N]
 
 Inputs lie between NaNs, and so does the output, which is itself full of NaN: what is read or written outside shows, and
 what is not written. Every case runs twice and has to give the same bits. The exit code is 1 where a case is wrong.
@@ -165,10 +165,16 @@ def check(name: str, case: Case) -> tuple[float, str]:
     return error, "" if error < LIMITS[case.dtype] else f"more than {LIMITS[case.dtype]}"
 
 
-def check_stage(name: str, *, small: bool, seeds: int = 1) -> tuple[int, list[str]]:
-    """Check all cases of a stage; how many there are, and what is wrong with which. Prints the largest errors."""
+def check_stage(
+    name: str, *, small: bool, seeds: int = 1, dtype: str = "", head_dim: int = 0
+) -> tuple[int, list[str]]:
+    """Check all cases of a stage, or those of a type or head dimension; how many there are, and what is wrong with
+    which. Prints the largest errors.
+    """
     wrong, worst, count = [], dict.fromkeys(LIMITS, 0.0), 0
     for case in cases(name, small=small, seeds=seeds):
+        if dtype not in ("", case.dtype) or head_dim not in (0, case.head_dim):
+            continue
         error, why = check(name, case)
         count += 1
         worst[case.dtype] = max(worst[case.dtype], error)
@@ -189,13 +195,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {' '.join(STAGES)} (all)")
     parser.add_argument("--small", action="store_true", help="few small cases, as for a sanitizer")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of the random tensors (1)")
+    parser.add_argument("--dtype", choices=LIMITS, default="", help="these cases only")
+    parser.add_argument("--head-dim", type=int, default=0, metavar="N", help="these cases only")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.stages if name not in STAGES]:
         parser.error(f"no stage {unknown[0]}: {' '.join(STAGES)}")
     failed = False
     for name in options.stages or STAGES:
         try:
-            _, wrong = check_stage(name, small=options.small, seeds=options.seeds)
+            _, wrong = check_stage(
+                name,
+                small=options.small,
+                seeds=options.seeds,
+                dtype=options.dtype,
+                head_dim=options.head_dim,
+            )
         except TiledError as error:
             wrong = [f"{name}: {error}"]
         failed = failed or bool(wrong)

@@ -1,14 +1,17 @@
-"""How `tiled_o6` deals tiles to blocks: its own code, compiled for the CPU."""
+"""How `tiled_o6` deals tiles to blocks: its own code, compiled for the CPU, and that of its prepared variants."""
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "workloads" / "kernels" / "tiled_o6.cu"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "workloads" / "kernels" / "tiled_o6.cu"
+VARIANTS = runpy.run_path(str(ROOT / "analysis" / "prepared" / "prologue.py"))["VARIANTS"]
 COMPILER = shutil.which("c++") or shutil.which("g++")
 BEFORE = """
 #include <algorithm>
@@ -53,12 +56,17 @@ def part(source: str, first: str, last: str) -> str:
     return source[begin : source.index(f"\n{last}", begin) + 1]
 
 
-@pytest.fixture(scope="module")
-def dealt(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[int, ...]]]:
+@pytest.fixture(scope="module", params=["as it is", "early"])
+def dealt(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[list[tuple[int, ...]]]:
     """What every block gets, for each of the problems."""
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
     source = SOURCE.read_text(encoding="utf-8")
+    for old, new in VARIANTS.get(request.param, ()):
+        assert source.count(old) == 1
+        source = source.replace(old, new)
     parts = [
         part(source, "struct Problem {", "constexpr int WARPGROUP"),
         part(source, "struct Task {", "__device__"),

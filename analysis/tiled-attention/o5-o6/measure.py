@@ -15,7 +15,7 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "workloads"))
@@ -46,12 +46,14 @@ ROWS = [
 Call = Callable[[], torch.Tensor]
 
 
-def changed(old: str, new: str) -> Path:
-    """A folder of kernels in which `tiled_o6` has one text replaced by another."""
+def changed(pairs: Sequence[tuple[str, str]]) -> Path:
+    """A folder of kernels in which `tiled_o6` has texts replaced by others."""
     source = (_tiled.KERNELS / "tiled_o6.cu").read_text(encoding="utf-8")
-    assert old in source, old
+    for old, new in pairs:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
     folder = Path(tempfile.mkdtemp())
-    (folder / "tiled_o6.cu").write_text(source.replace(old, new), encoding="utf-8")
+    (folder / "tiled_o6.cu").write_text(source, encoding="utf-8")
     return folder
 
 
@@ -99,8 +101,8 @@ def captured(call: Call) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
     return graph, out
 
 
-def main() -> None:
-    """Run the command."""
+def main(variants: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    """Run the command, with these variants as well: their texts and what stands in place of each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,7 +111,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", type=Path, default=Path("times.csv"))
     options = parser.parse_args()
-    folders = {name: changed(old, new) for name, old, new in options.variant}
+    asked = {name: [(old, new)] for name, old, new in options.variant}
+    folders = {name: changed(pairs) for name, pairs in {**variants, **asked}.items()}
     replay = call_clock("cuda", warm_cache=False).replay
     assert replay
     with options.output.open("w", newline="", encoding="utf-8") as file:
@@ -148,4 +151,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main({})
