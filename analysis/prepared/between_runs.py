@@ -1,6 +1,6 @@
 """Counts the intervals of two sweeps of one plan that do not even touch, of 1 run each and of 3 runs each.
 
-    python analysis/between-runs/count.py FOLDER
+    python analysis/prepared/between_runs.py FOLDER
 
 FOLDER holds r1a.bench, r1b.bench, r3a.bench and r3b.bench. Writes pairs.csv, a row per quantity, and counts.csv.
 """

@@ -1,16 +1,18 @@
 """Trains GPT-2 of the transformers package from random weights, with one attention backend after the other.
 
-    python analysis/training/gpt2.py -o gpt2.json --backend math flash cudnn
-    python analysis/training/gpt2.py -o seeds.json --backend math --seed 0 0 1 2
+    python analysis/prepared/gpt2.py -o gpt2.json --backend math flash cudnn
+    python analysis/prepared/gpt2.py -o seeds.json --backend math --seed 0 0 1 2
 
 The text is the documentation of this project, a token for each byte. Weights in float32, products in bf16 (autocast),
 AdamW, no dropout. Per run the file has the loss of every step, the time of every step between CUDA events, and the
-peak of memory. Ranges: RUN::<backend>, in it step<i>, in these forward, backward and optimizer.
+peak of memory; it is whole after each run. Ranges: RUN::<backend>, in it step<i>, in these forward, backward and
+optimizer.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -110,19 +112,27 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("-o", "--output", type=Path)
     at = parser.parse_args()
-    runs = []
-    for seed in at.seed:
-        for backend in at.backend:
-            runs.append(train(backend, seed, at))
-            step, losses = statistics.median(runs[-1]["step_ns"]) / 1e6, runs[-1]["losses"]
+    about: dict[str, Any] = {name: getattr(at, name) for name in ("layers", "batch", "seq", "steps")}
+    about |= {"torch": torch.__version__, "transformers": transformers.__version__}
+    about |= {
+        "device": torch.cuda.get_device_name() if at.device == "cuda" else "cpu",
+        "runs": [],
+        "failed": {},
+    }
+    for seed, backend in itertools.product(at.seed, at.backend):
+        try:
+            run = train(backend, seed, at)
+        except RuntimeError as error:  # a backend that cannot do it, memory that does not suffice
+            about["failed"][backend] = str(error).splitlines()[0]
+            print(f"{backend} seed {seed}: {about['failed'][backend]}")
+        else:
+            about["runs"].append(run)
+            step, losses = statistics.median(run["step_ns"]) / 1e6, run["losses"]
             print(f"{backend} seed {seed}: {step:.2f} ms a step, loss {losses[0]:.4f} to {losses[-1]:.4f}")
-            if at.device == "cuda":
-                torch.cuda.empty_cache()
-    about = {name: getattr(at, name) for name in ("layers", "batch", "seq", "steps")}
-    gpu = torch.cuda.get_device_name() if at.device == "cuda" else "cpu"
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "device": gpu}
-    if at.output:
-        at.output.write_text(json.dumps({**about, **versions, "runs": runs}, indent=1) + "\n")
+        if at.output:
+            at.output.write_text(json.dumps(about, indent=1) + "\n")
+        if at.device == "cuda":
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ out=$1 until=$((SECONDS + $2))
 shift 2
 wanted=" $* "
 read -ra nsysprof <<<"${NSYSPROF:-nsysprof}" # such as NSYSPROF="python3 -m nsysprof"
-work=${TMPDIR:-/tmp}/nsysprof-measured       # not in OUT, which may be emptied between two calls
+work=${WORK:-/tmp/nsysprof-measured}         # not in OUT, which may be emptied between two calls
 mkdir -p "$out" "$work"
 for folder in "$out" "${EARLIER:-$out}"; do
   # but for sweeps that were cut off: these go on only on their machine, where they are still in this folder
@@ -97,9 +97,9 @@ small="--axis layers=12 --axis heads=12 --axis kv_heads=3 --axis width=768 --axi
     $(backends math flash efficient cudnn auto flash_attn_4)
   bench short-block 45 --preset short-block $one
   bench full 60 --preset math-vs-flash --full $one $(backends flash cudnn)
-  for dtype in bf16 fp16; do
-    check racecheck bf16 $([ $dtype = bf16 ] && echo 64 || echo 128)
-    check memcheck $dtype 64
-    check memcheck $dtype 128
+  for head_dim in 64 128; do
+    check racecheck bf16 $head_dim
+    check memcheck fp16 $head_dim
+    check memcheck bf16 $head_dim
   done
 }
