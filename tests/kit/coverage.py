@@ -32,7 +32,7 @@ SIZES = (10, 20, 30, 50, 100, 200, 500)
 POINTS, RUNS, BETWEEN = 12, 3, 0.01
 STEP, LEVEL = 32.0, 5_000.0  # of the clock, and of the kernel that it times, in ns
 # Where fewer runs than this get an interval the cell says that there is none.
-LEAST_GIVEN = 0.2
+LEAST_GIVEN = 0.25
 _ANY_SIZE = Rules(least_effect=0)
 _BEGIN, _END = "<!-- made by: python -m tests.kit.coverage -->", "<!-- end -->"
 
