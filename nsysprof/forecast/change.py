@@ -425,7 +425,8 @@ def _delay_gpu(program: Program, rows: Rows, ns: int, network: Network) -> None:
         raise NsysprofError("these ranges launch no GPU op to delay", "--delay delays the host")
     order = np.lexsort((trace.launches.start[trace.ops.launch[ops]], place))
     last = np.append(place[order][1:] != place[order][:-1], True)[: len(order)]
-    edits.delay_gpu(network, ops[order[last]], ns)
+    launched = trace.ranges.end[rows[place[order[last]]]]
+    edits.delay_gpu(network, ops[order[last]], ns, launched)
 
 
 def _remove(program: Program, glob: str, network: Network) -> None:

@@ -44,8 +44,10 @@ def path_parts(
     last = int(ops[np.argmax(times.end[ops])])
     ns, by_op = [0] * len(PARTS), dict[int, int]()
 
-    def ran(op: int, now: int) -> int:
-        begin = _take(ns, _kind(facts, op), now, int(length[op]), start)
+    def ran(op: int, now: int, less: int = 0) -> int:
+        added = max(int(network.behind[op]) - less, 0)
+        begin = _take(ns, COMPUTE, now, added, start)
+        begin = _take(ns, _kind(facts, op), begin, max(int(length[op]) - less - added, 0), start)
         by_op[op] = by_op.get(op, 0) + now - begin
         return begin
 
@@ -67,11 +69,12 @@ def path_parts(
         if best is None or (best.to[node] == ZERO and best.moment[node] < 0):
             break
         rest = LATENCY if network.of_op[node] >= 0 or network.waits[node] else HOST
-        now = _take(ns, rest, now, int(network.extra[node] + best.lag[node]), start)
+        passed = int(network.extra[node] + best.lag[node])
+        now = _take(ns, rest, now, max(passed, 0), start)
         if best.moment[node] >= 0:
             now = _take(ns, HOST, now, int(offset[best.moment[node]]), start)
         if best.op[node] >= 0:
-            now = ran(int(best.op[node]), now)
+            now = ran(int(best.op[node]), now, max(-passed, 0))  # it went on before the op was through
         node = int(best.to[node])
     if now > start:  # what came before is not known
         ns[HOST] += now - start

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
 from nsysprof.trace.trace import Trace
-from nsysprof.waits.replay import Network
+from nsysprof.waits.replay import LONG_AGO, Network
 
 Rows = NDArray[np.integer]
 
@@ -24,9 +24,19 @@ def delay_host(network: Network, moment: Rows, ns: int) -> None:
     network.extra[node[node >= 0]] += ns
 
 
-def delay_gpu(network: Network, op: Rows, ns: int) -> None:
-    """Let a kernel of ``ns`` run in the stream of each op, right behind it."""
-    network.length[op] += ns + network.lags.behind_op
+def delay_gpu(network: Network, op: Rows, ns: int, launched: Ints | None = None) -> None:
+    """Let a kernel of ``ns`` run in the stream of each op, right behind it.
+
+    Calls that returned before the recorded time when it is ``launched`` do not wait for it.
+    """
+    more = ns + network.lags.behind_op
+    network.length[op] += more
+    network.behind[op] += more
+    if launched is not None:
+        other, before = network.edges[1], np.full(len(network.length) + 1, LONG_AGO)
+        before[op] = launched
+        node = np.flatnonzero(network.waits)
+        other.lag[node[network.recorded[node] <= before[other.op[node]]]] -= more
 
 
 def hurry(network: Network, moment: Rows, ns: int) -> None:

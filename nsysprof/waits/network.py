@@ -692,7 +692,7 @@ def _assembled(
     gap[every] = 0
     node = np.where(node >= 0, number[node], -1).astype(np.int32)
     network = Network(
-        host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length,
+        host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length, np.zeros_like(length),
         (ordered[0], ordered[1]), np.zeros(len(order), np.int64), recorded, of_op, waits,
         host.launch, host.sync_call, host.sync, host.asked, lags,
     )  # fmt: skip

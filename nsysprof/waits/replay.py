@@ -52,9 +52,10 @@ class Network:
     Host moments, by thread and time: ``thread`` code of `Trace.threads`, ``time`` as recorded, ``gap`` ns since the
     moment before, ``anchor`` the last moment of the thread that is a node (roots and whatever waits for something
     else), ``node`` of such a moment, -1 for others. GPU ops, by row of `Trace.ops`: ``start``, the node of its start,
-    ``done`` and ``length``: it ends that long after that node. Nodes: ``edges`` two each, ``extra`` what
-    passes besides, ``recorded`` when it was, ``of_op`` the op that starts there, -1 for none, ``waits``: a call that
-    waits for the GPU returns there. ``launch_moment`` are the moments (start, end) of each of `Trace.launches`,
+    ``done`` and ``length``: it ends that long after that node, and the part of that in which kernels run ``behind`` it
+    that were added. Nodes: ``edges`` two each, ``extra`` what passes besides, ``recorded`` when it was, ``of_op`` the
+    op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there.
+    ``launch_moment`` are the moments (start, end) of each of `Trace.launches`,
     ``sync_call`` and ``sync_moment`` a row of `HostActivity` and its moments for each call that waits for the GPU;
     ``asked`` the moments asked for.
     """
@@ -67,6 +68,7 @@ class Network:
     start: NDArray[np.int32]
     done: NDArray[np.int32]
     length: Ints
+    behind: Ints
     edges: tuple[Edges, Edges]
     extra: Ints
     recorded: Ints
@@ -88,6 +90,7 @@ class Network:
             self,
             gap=self.gap.copy(),
             length=self.length.copy(),
+            behind=self.behind.copy(),
             extra=self.extra.copy(),
             done=self.done.copy(),
             waits=self.waits.copy(),

@@ -205,10 +205,11 @@ def removals_of(
 def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
     """The rows of why.csv with forecasts for ceilings, where there are bounds before; see `removals_of`.
 
-    With at most `MAX_NODES` steps of replays.
+    With at most `MAX_NODES` steps of replays. Rows of one culprit that differ in what the GPU ran meanwhile are removed
+    together; each then gains what it waited at most.
     """
     ceiling = rows["ceiling_ns"].to_numpy(np.float64).copy()
-    forecasts = np.zeros(len(ceiling), bool)
+    forecasts, waited = np.zeros(len(ceiling), bool), rows["per_instance_ns"].to_numpy(np.float64)
     wanted = np.flatnonzero(~np.isnan(ceiling) & (rows["share_of_span"] >= MIN_SHARE))
     wanted = wanted[np.argsort(-rows["waited_ns"].to_numpy()[wanted], kind="stable")]
     gains: dict[int, float | None] = {}
@@ -221,7 +222,7 @@ def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataF
         if number not in gains:
             gains[number] = removals.gain([row])
         if (gain := gains[number]) is not None:
-            ceiling[row], forecasts[row] = gain, True
+            ceiling[row], forecasts[row] = min(gain, waited[row]), True
     basis = np.where(forecasts, FORECAST, np.where(np.isnan(ceiling), "", BOUND))
     return rows.assign(ceiling_ns=ceiling, ceiling_basis=basis)
 

@@ -16,7 +16,7 @@ from nsysprof.forecast import questions
 from nsysprof.forecast.charts import plan_forecast
 from nsysprof.forecast.files import write_forecast
 from nsysprof.forecast.forecast import Forecast
-from nsysprof.forecast.path import PathParts
+from nsysprof.forecast.path import PARTS, PathParts
 from nsysprof.forecast.text import forecast_sentence, forecast_text
 from tests.conftest import MakeTrace
 from tests.kit import simulated
@@ -160,6 +160,27 @@ def test_copies_that_do_not_block_let_the_host_go_on(trace: MakeTrace) -> None:
         ]
     answer = ask(trace(*items), "step", async_copies=True)
     assert answer.forecast_ns < answer.base_ns - 150  # such a call takes as long as launches do
+
+
+def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_not_wait(
+    trace: MakeTrace,
+) -> None:
+    """As `.item()` at the end of a range: the host is back before the kernel is launched."""
+    items: list[Items] = []
+    for at in range(0, 80_000, 10_000):
+        items += [
+            Range("step", at, at + 1_700),
+            Range("loss", at + 200, at + 1_550),
+            launch_kernel("k", (at + 10, at + 20), (at + 40, at + 1_040), id=at + 1),
+            launch_memcpy((at + 300, at + 1_500), (at + 1_050, at + 1_490), id=at + 2, kind=2, host=0),
+            Launch(at + 1_510, at + 1_520, at + 3, api="cudaStreamSynchronize_v3020"),
+            launch_kernel("next", (at + 1_660, at + 1_670), (at + 1_700, at + 1_710), id=at + 4),
+        ]
+    answer = ask(trace(*items), "step", gpu_delay=["loss=300ns"])
+    before, after = (dict(zip(PARTS, parts.ns, strict=True)) for parts in (answer.before, answer.after))
+    assert after["copies"] == before["copies"] == 440
+    assert after["compute"] == before["compute"] + 300 + 10  # as long as ops of a stream are apart
+    assert 100 < answer.forecast_ns - answer.base_ns < 300  # the host launches what is next meanwhile
 
 
 @pytest.mark.parametrize(

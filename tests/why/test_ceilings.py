@@ -35,8 +35,7 @@ def test_a_ceiling_is_what_the_window_gets_shorter_by(
     code = rows[rows["culprit"] == "code in log"]
     assert code["waited_ns"].sum() == 69
     assert set(code["ceiling_basis"]) == {"forecast"}
-    assert (code["ceiling_ns"] >= least).all()
-    assert (code["ceiling_ns"] <= most).all()
+    assert least <= code["ceiling_ns"].max() <= most
 
 
 def test_a_launch_call_and_a_hand_over_take_their_time_along() -> None:
@@ -61,6 +60,15 @@ def test_a_ceiling_is_what_forecast_says() -> None:
     [row] = rows[rows["culprit"] == culprit].to_dict("records")
     assert row["ceiling_ns"] == pytest.approx(np.mean(answer.base - answer.forecast))
     assert row["ceiling_ns"] > 100_000
+
+
+def test_no_ceiling_is_more_than_its_row_waited() -> None:
+    """Copies ran during a part of the code in these steps: two rows of one culprit, which goes with both."""
+    rows = why_of(BLOCK.with_name("run.sqlite"), None).rows.dropna(subset="ceiling_ns")
+    assert (rows["ceiling_ns"] <= rows["per_instance_ns"] * (1 + 1e-9)).all()
+    assert (rows["ceiling_ns"] >= 0).all()
+    key = ["path", "cause", "activity", "culprit", "exposed_by", "claim"]
+    assert rows.loc[rows["ceiling_basis"] == "forecast", key].duplicated().any()
 
 
 def test_a_finding_says_what_is_gained_where_that_is_less(trace: MakeTrace) -> None:
