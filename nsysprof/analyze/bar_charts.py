@@ -35,14 +35,18 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
         legend.append((_LAUNCHES, INK))
     repeated = bool((rows.calls > 1).any())
     parts, ends = stack(rows.ops / calls, rows.groups)
-    longest = max(float(ends.max(initial=0)), float(np.nanmax(launches)) if known else 0.0)
+    ends = np.fmax(ends, launches)
+    cut, end = _cut(rows, ends)
+    if cut is not None:
+        launches = np.where(np.arange(len(rows)) == cut, np.nan, launches)
     panel = BarPanel(
-        label=f"GPU operations per {rows.unit}" if repeated else "GPU operations",
+        label=f"GPU ops per {rows.unit}" if repeated else "GPU ops",
         share=1.0,
-        end=longest * 1.03 or 1,
+        end=end * 1.03 or 1,
         parts=parts,
         marks=(_LAUNCHES, launches) if known else None,
         whole=True,
+        cut=cut,
     )
     notes = _count_notes(breakdown, rows, repeated)
     return Bars(
@@ -142,20 +146,28 @@ def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 
 def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
-    """Plan the bars of busy time. The axis ends after the longest. A last row that stands for many may run out of it,
-    and says so: the bars of single ranges stay readable.
-    """
+    """Plan the bars of busy time."""
     divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
     parts, ends = stack(by_family / divisor, rows.groups)
-    longest = float(ends[rows.named].max())
-    cut = rows.rest is not None and bool(ends[rows.rest] > _LONGEST_CUT * longest > 0)
+    cut, end = _cut(rows, ends)
     return BarPanel(
         label=f"busy time of all instances ({unit})" if rows.of == "ranges" else f"op time ({unit})",
         share=0.45,
-        end=(longest if cut else float(ends.max())) * 1.02 or 1,
+        end=end * 1.02 or 1,
         parts=parts,
-        cut=len(rows) - 1 if cut else None,
+        cut=cut,
     )
+
+
+def _cut(rows: ChartRows, ends: Numbers) -> tuple[int | None, float]:
+    """Where the axis ends: after the longest bar. The row that stands for many may run out of it, and says so.
+
+    So the bars of single ranges stay readable. With the number of that row, None where it fits.
+    """
+    longest = float(ends[rows.named].max())
+    if rows.rest is not None and ends[rows.rest] > _LONGEST_CUT * longest > 0:
+        return rows.rest, longest
+    return None, float(ends.max())
 
 
 def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:

@@ -279,7 +279,7 @@ def _waits(breakdown: Breakdown) -> Iterator[Finding]:
         yield replace(
             some[0],
             kind=kind,
-            text=f"{where}{_sentence(kind, some)}{more}",
+            text=f"{where}{_sentence(kind, some, ' of each' if where else '')}{more}",
             hint=_launching(group) if kind == "launch-bound" else some[0].hint,
             gain_ns=sum(each.gain_ns for each in group),
             ns=sum(each.ns for each in some),
@@ -293,10 +293,10 @@ def _launching(group: list[Finding]) -> str:
     return hints[0] if hints else "capture a CUDA graph, compile, or fuse small kernels"
 
 
-def _sentence(kind: str, some: list[Finding]) -> str:
+def _sentence(kind: str, some: list[Finding], of_each: str) -> str:
     """Findings of one kind and path in a sentence; of launches with what a step would take without them."""
     ns, share = sum(each.ns for each in some), sum(each.share for each in some)
-    amount = f"{format_ns(ns)} of each, {format_share(share)}"
+    amount = f"{format_ns(ns)}{of_each}, {format_share(share)}"
     if kind == "launch-bound":
         least = (
             f"; {format_ns(ns / share - ns)} in place of {format_ns(ns / share)} at best" if share < 1 else ""

@@ -97,10 +97,17 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """A few of the texts that are most like the wanted one; else the first ones."""
+    """A few of the texts that are most like the wanted one, or have a word that is; else the first ones."""
     texts = list(dict.fromkeys(texts))
-    bare = wanted.replace("*", "")
-    return get_close_matches(bare, texts[:10_000], _MAX_NAMES, 0.5) or texts[:_MAX_NAMES]
+    bare, some = wanted.replace("*", ""), texts[:10_000]
+    of_word: dict[str, list[str]] = {}
+    for text in some:
+        for word in set(re.findall(r"\w+", text)):
+            of_word.setdefault(word, []).append(text)
+    words = get_close_matches(bare.rsplit("/", 1)[-1], of_word, _MAX_NAMES, 0.6)
+    with_word = dict.fromkeys(text for word in words for text in of_word[word])
+    close = get_close_matches(bare, some, _MAX_NAMES, 0.5) or list(with_word)
+    return (close or texts)[:_MAX_NAMES]
 
 
 def pair_up(

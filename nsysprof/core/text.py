@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from shlex import quote
+from unicodedata import combining, east_asian_width
 
 from nsysprof.core.units import format_count
 from nsysprof.errors import NsysprofError
@@ -39,6 +40,15 @@ def _printable(character: str) -> str:
 def printable(text: str) -> str:
     """Put a text on one line, without characters that have no glyph: for charts."""
     return " ".join("".join(map(_printable, text)).split()) or "(no name)"
+
+
+def cell_count(text: str) -> int:
+    """How many cells of a terminal a text takes: two for a wide character, none for a mark above another."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text
+    )
 
 
 # ---- shortening

@@ -341,6 +341,9 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
     if talking.empty:
         return
     hidden = 1 - talking["exposed_ns"] / talking["communication_ns"]
+    if not hidden.any():
+        yield "compute runs during none of the communication"
+        return
     low = talking.iloc[int(hidden.to_numpy().argmin())]
     yield (
         f"compute runs during {format_share(float(hidden.median()))} of the communication"
@@ -384,4 +387,4 @@ def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[st
 
 
 def _signed(ns: int) -> str:
-    return f"{'+' if ns >= 0 else '-'}{format_ns(abs(ns))}"
+    return f"{'+' if ns >= 0 else '−'}{format_ns(abs(ns))}"

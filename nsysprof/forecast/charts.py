@@ -57,11 +57,12 @@ def plan_forecast(answer: Forecast) -> Plan:
         for part in parts
         if part.label != "interval"
     ]
-    heading = Heading(_title(answer), _subtitle(answer), legend, [_note(answer)])
+    heading = Heading(title_of(answer), _subtitle(answer), legend, [_note(answer)])
     return Bars(heading, rows, None, [panel], strong=[1], row=0.55)
 
 
-def _title(answer: Forecast) -> str:
+def title_of(answer: Forecast) -> str:
+    """The change, and what it does to the step as far as its interval allows."""
     return f"{shorten(one_line(answer.words, _TITLE), 70)}: {change_words(answer)}"
 
 

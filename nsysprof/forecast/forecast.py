@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
@@ -25,6 +27,7 @@ from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
 from nsysprof.forecast.questions import AbstainError, Changes, published_error
 from nsysprof.formats.run_record import file_facts
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.results.table import TextTable
 from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
@@ -43,8 +46,8 @@ _BYTES = 600  # of memory that a GPU op takes in a replay
 MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GPU to the others
 
 
-@dataclass(frozen=True)
-class Forecast:
+@dataclass(frozen=True, repr=False)
+class Forecast(Shown):
     """What a change would bring to the steps of a program.
 
     ``steps`` are the rows of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
@@ -78,6 +81,18 @@ class Forecast:
     notes: tuple[str, ...]
     chosen: str
     others: tuple[tuple[str, int, float, float], ...]
+
+    def overview(self) -> Overview:
+        """What is to be seen of the answer in Python: its sentence, what it rests on, and the critical path."""
+        from nsysprof.forecast.charts import CHARTS, title_of  # noqa: PLC0415 (these describe this class)
+        from nsysprof.forecast.text import facts_of, forecast_sentence, parts_table  # noqa: PLC0415
+
+        def details() -> Iterator[str | TextTable]:
+            yield forecast_sentence(self)
+            yield from facts_of(self)[1:]  # the first is the headline
+            yield parts_table(self)
+
+        return Overview(title_of(self), CHARTS, details)
 
     @property
     def base_ns(self) -> float:
@@ -118,7 +133,7 @@ class Forecast:
 
 
 def forecast(
-    attribution: Attribution,
+    attribution: str | os.PathLike[str] | Attribution,
     select: str | None = None,
     *,
     rules: Rules | None = None,
@@ -129,14 +144,16 @@ def forecast(
 ) -> Forecast:
     """Forecast what changes would bring to the ranges that the glob ``select`` matches, without one to the steps.
 
+    ``attribution`` is what `attribute` gave, of a report that is still open, or a file to read.
+
     ``changes`` are the fields of `Changes`, such as ``graph=["backward"]``. ``record`` is a run record with the times
-    of the program without a profiler; None looks for the one beside the report, and ``as_profiled`` uses none. The
-    report must be open. Raises `NsysprofError` where nothing matches, and `AbstainError` (exit code 3) where the answer
+    of the program without a profiler; None looks for the one beside the report, and ``as_profiled`` uses none.
+    Raises `NsysprofError` where nothing matches, and `AbstainError` (exit code 3) where the answer
     is not known. Near-linear in ops and calls.
     """
     wanted = Changes(**changes)
     question = {"range": select, **wanted.asked}
-    attribution = attribution.launched
+    attribution = attribute(attribution).launched
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
     facts = read_facts(attribution, kinds, merge_names)
     windows, paths, chosen = choose_windows(attribution, select, merge_names)

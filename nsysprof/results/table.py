@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import drop_repeats, one_line, plural, shorten_all, visible
+from nsysprof.core.text import cell_count, drop_repeats, one_line, plural, shorten_all, visible
 from nsysprof.core.units import (
     format_bandwidth,
     format_bytes,
@@ -288,8 +289,8 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
 
 
 def screen_width() -> int:
-    """The width of text: that of the terminal that stdout is, and `WIDTH` where it is none."""
-    if sys.stdout is None or not sys.stdout.isatty():
+    """The width of text: that of the terminal that stdout is, or ``COLUMNS`` where that is set, else `WIDTH`."""
+    if "COLUMNS" not in os.environ and (sys.stdout is None or not sys.stdout.isatty()):
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
@@ -399,6 +400,9 @@ def _shortened(names: Sequence[str], most: int) -> list[str]:
     for lead, rows in levels.items():
         room = max(most - len(lead), _MIN_NAME_WIDTH // 2)
         level = [" ".join(names[at].split()) for at in rows]
+        widest = max(map(cell_count, level))
+        if widest > room:  # of wide characters there is room for half as many
+            room = room * max(map(len, level)) // widest
         for at, name in zip(rows, shorten_all(level, room, one_line), strict=True):
             short[at] = lead + name
     return short
@@ -406,11 +410,12 @@ def _shortened(names: Sequence[str], most: int) -> list[str]:
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int) -> list[int]:
     columns = zip(head, *rows, strict=True)
-    return [max(len(first) + after_head, *map(len, cells), 0) for first, *cells in columns]
+    return [max(len(first) + after_head, *map(cell_count, cells), 0) for first, *cells in columns]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
+    blanks = [" " * (width - cell_count(cell)) for cell, width in zip(row, widths, strict=True)]
     return [
-        cell.ljust(width) if side == "l" else cell.rjust(width)
-        for cell, width, side in zip(row, widths, align, strict=True)
+        cell + blank if side == "l" else blank + cell
+        for cell, blank, side in zip(row, blanks, align, strict=True)
     ]

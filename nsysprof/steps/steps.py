@@ -127,7 +127,7 @@ def steps(
         file = quote_path(attribution.trace.report.path)
         raise NsysprofError(
             f"{attribution.trace.report.path}: no range repeats, so there are no steps",
-            f"name the ranges: --per GLOB (nsysprof analyze {file} lists them), or find iterations: --ranges found",
+            f"name the ranges: --per GLOB (nsysprof ranges {file} lists them), or find iterations: --ranges found",
         )
     if per is not None:
         path, texts = _without_numbers(path, texts)

@@ -14,7 +14,7 @@ from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.intervals import Ints, covered_by, union, union_length
-from nsysprof.core.text import one_line, plural, read_list
+from nsysprof.core.text import one_line, plural, read_list, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import Column, table
 from nsysprof.statistics.distributions import grouped_quartiles, quartile_of_sorted, sorted_in_groups
@@ -38,7 +38,7 @@ _LAZY, _LOADS_NS = 10, 50_000
 _NAMED = 3  # calls in the sentence
 _WORTH_SAYING = 0.01  # of the time in calls
 _KIND_WORDS = ("CUDA calls", "MPI calls", "calls of the operating system")
-_IN_WIDTH, _THREAD_WIDTH = 24, 16
+_THREAD_WIDTH = 16
 
 CALLS = table(
     "calls.csv",
@@ -69,7 +69,7 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
     "what": Column("what", "", cell=lambda text: text.removeprefix("module ")),
     "share": Column("share", ""),
     "extremes": Column("extremes", "", "min–max", align="r"),
-    "mostly_in": Column("mostly_in", "", "mostly in", lambda text: one_line(text, _IN_WIDTH)),
+    "mostly_in": Column("mostly_in", "", "mostly in", visible),
     "mostly_on": Column("mostly_on", "", "mostly on", lambda text: one_line(text, _THREAD_WIDTH)),
 }
 

@@ -12,7 +12,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
 from nsysprof.core.columns import ColumnTable, Texts, distinct, ranks, sums
 from nsysprof.core.intervals import Index, Ints, covered_by, merge
-from nsysprof.core.text import one_line, plural
+from nsysprof.core.text import plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.hardware.peaks import link_bytes_per_s
 from nsysprof.results.table import Column, table
@@ -55,7 +55,7 @@ _SHOWN = (
     Column("overlapped_share", "", "overlap"),
     Column("waited_share", "", "waited"),
     Column("small_share", "", "small"),
-    Column("most", "", "most in range", cell=lambda text: one_line(text, 36)),
+    Column("most", "", "most in range", cell=visible),
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import ColumnTable, sums
+from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.intervals import Ints
 from nsysprof.results.table import Column, Table, TextTable, show_columns
 from nsysprof.trace.details import CALL_KINDS
@@ -50,9 +50,9 @@ class Answer:
         """The first ``top`` rows, for terminals and pages."""
         more = len(self.rows) - top
         left_out = f" {more:,} more rows: --top {len(self.rows)}, or see {', '.join(self.files)}."
-        return show_columns(
-            self.columns, self.rows.take(slice(top)), note=(self.note + left_out * (more > 0)).strip()
-        )
+        note = (self.note + left_out * (more > 0)).strip()
+        cut = isinstance(self.rows.columns[self.columns[-1].name], Texts)
+        return show_columns(self.columns, self.rows.take(slice(top)), note=note, last_cut=cut)
 
     def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """The first ``most`` rows of each table, by the name of the file without its ending."""

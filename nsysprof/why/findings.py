@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
-from nsysprof.core.text import join_words, plural
+from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
 
 WHOLE = "the whole trace"  # the path of windows that are of no range
@@ -24,6 +24,7 @@ LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 LOADING_NS = 1_000_000  # of a mean wait: no launch takes that long, but loading the kernel does
 _LOADING = "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER"
 _NO_RANGE = "outside every range"
+_NAME, _TEXT = 60, 160  # characters of a name, and of what a sentence is about: names may be kilobytes long
 Row: TypeAlias = dict[str, Any]  # of `why.csv`
 _Place: TypeAlias = tuple[str, str, str]  # a path, what its times are per, and who waits: which GPU
 
@@ -119,7 +120,7 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         ours = [row for row in rows if row["activity"] in LAUNCHING_ACTIVITIES]
         launches = [row for row in ours if "Launch" in row["culprit"]]
         if _total(launches) >= LAUNCH_BOUND * _total(ours) > 0:
-            where = f"in {name}" if name != _NO_RANGE else name
+            where = f"in {one_line(name, _NAME)}" if name != _NO_RANGE else name
             text = f"launch-bound {where}: the host needs longer to launch than the GPU to run"
             yield _finding(place, ours, f"launches {where}", text)
             rows = [row for row in rows if row not in ours]
@@ -211,7 +212,7 @@ def _finding(
         kind=_kind(top, text, short=_total(rows) < LAUNCH_STEP_NS * waits),
         gain_ns=_total(rows) if top["cause"] not in ("compute", "unknown") else 0,
         culprit=culprit,
-        text=f"{text}: {amount}{where}, in {plural(waits, 'wait')}",
+        text=f"{one_line(text, _TEXT)}: {amount}{where}, in {plural(waits, 'wait')}",
         headline=f"{who} waits {amount}, for {subject or culprit}",
         ns=ns,
         share=share,

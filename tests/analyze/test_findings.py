@@ -301,6 +301,15 @@ def test_launch_bound_steps_say_what_a_graph_would_bring(trace: MakeTrace) -> No
     assert "foreach=True" in found.hint
 
 
+def test_of_the_whole_trace_there_is_one(trace: MakeTrace) -> None:
+    """Where no range repeats, times are those of the report, and not "of each"."""
+    items = [launch_kernel("k", (at, at + 40_000), (at + 41_000, at + 43_000), id=at + 1)
+             for at in range(0, 3_000_000, 50_000)]  # fmt: skip
+    found = answer_of(trace(Range("a", 0, 2_000_000), *items, duration=4_000_000)).findings
+    assert any(each.text.startswith("launch-bound: the GPU waits ") for each in found)
+    assert not any("of each" in each.text for each in found)
+
+
 def test_slow_steps_are_found(trace: MakeTrace) -> None:
     """Of 40 steps two that take ten times as long are a finding, whose command names the steps; even ones are none."""
 

@@ -593,8 +593,6 @@ def test_nothing_that_a_terminal_obeys_comes_through(trace: MakeTrace) -> None:
         ("   ", "(no name)"),
         ("  lead", "lead"),
         ("a\n\tb", "a b"),
-        ("日本語", "日本語"),
-        ("🚀 go", "🚀 go"),
         ("{'k': 1} " * 120, "{'k': 1} {'k': 1} {'k': 1} {'k':…k': 1} {'k': 1}"),
         ("x" * 1000, "x" * 32 + "…" + "x" * 15),
         ("%s [bold] {0}", "%s [bold] {0}"),

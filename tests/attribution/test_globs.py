@@ -113,6 +113,13 @@ def test_what_is_near() -> None:
     assert near_names(["alpha", "beta", "beta"], "betta*") == ["beta"]
 
 
+def test_a_word_of_a_long_name_is_near() -> None:
+    """A typing error in one word of a path is not lost in the length of the path."""
+    names = ["CHECK::flash::S1024", "RUN::math::S1024/memory", "RUN::math::S1024/iter*"]
+    assert near_names(names, "itre*") == ["RUN::math::S1024/iter*"]
+    assert near_names(names, "RUN/mth") == names[1:]
+
+
 def pairs_of(trace: MakeTrace, base: str, new: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Pairs among the runs, and what is alone."""
     paths = runs(trace)

@@ -36,6 +36,7 @@ def answers(breakdown: Breakdown) -> list[Any]:
         nsysprof.compare(attribution, base="RUN::math::*", new="RUN::flash::*"),
         nsysprof.fleet(ROOT / "analysis" / "two-ranks"),
         nsysprof.steps(attribution),
+        nsysprof.forecast(BLOCK, "RUN::math::S1024/iter*", graph=["backward"]),
         attribution,
         attribution.trace,
         attribution.trace.report,
@@ -51,7 +52,7 @@ def test_reprs_are_short(answers: list[Any]) -> None:
 
 def test_notebooks_show_a_summary(answers: list[Any]) -> None:
     """A cell shows sentences and a small table of each answer, written out so that no name is markup."""
-    for answer in answers[:5]:
+    for answer in answers[:6]:
         html = answer._repr_html_()
         assert len(html) < 20_000
         assert html.count("<table>") == html.count("</table>") >= 1
@@ -60,7 +61,7 @@ def test_notebooks_show_a_summary(answers: list[Any]) -> None:
 
 def test_charts_are_figures(answers: list[Any]) -> None:
     """Each chart of an answer is a function by the name of its file, and others are an error that names them."""
-    names = [dir(answer.plot) for answer in answers[:5]]
+    names = [dir(answer.plot) for answer in answers[:6]]
     assert names[0] == ["kernel_breakdown", "kernel_counts", "timeline"]
     assert all(names)
     assert answers[1].plot.why().get_axes()

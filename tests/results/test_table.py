@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.text import cell_count
 from nsysprof.results.table import (
     WIDTH,
     Column,
     Table,
     TextTable,
     markdown_table,
+    screen_width,
     show_columns,
     text_table,
     without_empty,
@@ -32,6 +35,23 @@ def test_columns_are_aligned() -> None:
         "bcd efgh  1,234",
         "  in          7  y",
     ]
+
+
+def test_wide_characters_take_two_cells() -> None:
+    """Columns stand below one another however wide the characters of a name are, and names are cut to what fits."""
+    table = TextTable(["name", "n"], [["日本語", "1"], ["e\u0301", "2"], ["plain", "3"]], "lr")
+    lines = table.lines(width=40)[0].splitlines()
+    assert len({cell_count(line) for line in lines}) == 1
+    [cut] = TextTable(["name", "n"], [["語" * 60, "1"]], "lr").lines(width=40)[0].splitlines()[2:]
+    assert 30 < cell_count(cut) <= 40
+    assert "…" in cut
+
+
+def test_columns_tells_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that goes into a pipe is as wide as ``COLUMNS`` says, where somebody says so."""
+    assert screen_width() == WIDTH
+    monkeypatch.setenv("COLUMNS", "80")
+    assert screen_width() == 80
 
 
 def test_a_total_stands_apart() -> None:
