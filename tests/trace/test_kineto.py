@@ -163,7 +163,9 @@ def test_memory_of_the_allocator(tmp_path: Path) -> None:
 
 
 def test_ids_that_are_no_small_numbers(tmp_path: Path) -> None:
-    """Negative threads, as CUPTI writes them, and processes by name get numbers, and keep their names."""
+    """Negative threads, as CUPTI writes them, and processes by name get numbers, and keep their names; PyTorch 1.8
+    wrote numbers as texts.
+    """
     far = [*launch("k", (10, 20), (30, 40), id=1, tid=-549452224), annotation("a", 0, 50, tid=-549452224)]
     with nsysprof.open_report(
         write_trace(tmp_path / "t.json", [*far, annotation("b", 0, 5, pid="Spans", tid="x")])
@@ -171,6 +173,10 @@ def test_ids_that_are_no_small_numbers(tmp_path: Path) -> None:
         found = attribute(report)
         assert found.ledger[0].ops == 1
         assert found.trace.thread_label(1) == "thread -549452224 4195904"
+    beside = [annotation("a", 0, 50, tid="101"), *launch("k", (10, 20), (30, 40), id=1, tid="102")]
+    found = read(write_trace(tmp_path / "s.json", beside), threads="strict")
+    assert [number & 0xFFFFFF for number in found.trace.threads.tolist()] == [101, 102]
+    assert found.ledger[0].ops == 0
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,15 @@ def _thread(out: Events, event: Event) -> int:
     if not isinstance(pid, int) or not isinstance(tid, int):
         if pid is None or tid is None:
             out.faults["without a process or a thread"] += 1
-        pid, tid = (each if isinstance(each, (int, str)) else None for each in (pid, tid))
+        pid, tid = _id(pid), _id(tid)
     return out.threads[pid, tid]
+
+
+def _id(value: Any) -> int | str | None:
+    """The id of a process or a thread; PyTorch 1.8 wrote numbers as texts."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else value
+    return value if isinstance(value, int) else None
 
 
 def _add_host(out: Events, host: Columns, event: Event, kind: int) -> None:
@@ -333,11 +340,11 @@ _SYSTEM_NAME = re.compile(r"thread -?\d+ \((.*)\)\Z", re.DOTALL)
 
 def _add_label(out: Events, event: Event) -> None:
     """What a thread, or a process, is called."""
-    name = event.args.name if event.args else None
-    if not isinstance(name, str) or not isinstance(event.pid, int):
+    name, pid, tid = event.args.name if event.args else None, _id(event.pid), _id(event.tid)
+    if not isinstance(name, str) or not isinstance(pid, int):
         return
     if event.name == "process_name":
-        out.processes[event.pid] = name
-    elif event.name == "thread_name" and isinstance(event.tid, int):
+        out.processes[pid] = name
+    elif event.name == "thread_name" and isinstance(tid, int):
         match = _SYSTEM_NAME.match(name)
-        out.labels[out.threads[event.pid, event.tid]] = match[1] if match else name.strip()
+        out.labels[out.threads[pid, tid]] = match[1] if match else name.strip()
