@@ -23,6 +23,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 
 RECORDED = "NSYSPROF_CAPTURE" in os.environ
 
@@ -105,6 +106,35 @@ class Bad(nn.Module):
         raise ValueError("bad")
 
 
+class Guarded(nn.Linear):
+    """Has no hash, and fails where it is asked for what it has not."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__(16, 1)
+        self.built = True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "built" in vars(self):
+                raise KeyError(name) from None
+            raise
+
+
+class Watching(TorchFunctionMode):
+    """Prints every function of torch that is called."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        print("called", getattr(function, "__name__", function))
+        return function(*args, **(kwargs or {}))
+
+
 def show(name: str, *tensors: Any) -> None:
     """Print the bits of tensors."""
     print(name, [tensor.detach().double().sum().item().hex() for tensor in tensors], flush=True)
@@ -153,7 +183,9 @@ def modules() -> None:
     train("symbolic", torch.fx.symbolic_trace(plain), x)
     print(make_fx(plain)(x).code)
     show("per sample", torch.func.vmap(torch.func.grad(lambda each: plain(each).sum()))(x))
-    print(len(torch.export.export(plain, (x,)).graph.nodes))
+    print([len(torch.export.export(plain, (x,), strict=strict).graph.nodes) for strict in (False, True)])
+    with Watching():
+        show("watched", Guarded()(x))
     for in_place in (False, True):
         compiled: Any = Decoder()
         if in_place:

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from .annotate import begin, emitter, end
+from .state import safely
 
 _WRAPPED = ("module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
 _SAMPLE_EACH, _MAX_SAMPLES = 16, 4096
@@ -56,7 +57,7 @@ class _Hooks:
     def __init__(self) -> None:
         self.torch: Any = None
         self.depth: int | None = None
-        self.names: weakref.WeakKeyDictionary[Any, Names] = weakref.WeakKeyDictionary()
+        self.names: dict[int, Names] = {}  # by the root's id: modules may have no hash
         self.running: set[int] = set()
         self.calls = self.nodes = 0
         self.taken: dict[str, list[int]] = {"enter": [], "leave": [], "node": []}
@@ -99,7 +100,7 @@ def _entered(module: Any, _args: Any) -> None:
     if _hooks.torch.compiler.is_compiling() or not emitter.on:
         return
     began = time.perf_counter_ns()
-    _enter(module, _COMPILED if hasattr(module, "dynamo_ctx") else "")
+    _enter(module)
     _hooks.calls += 1
     if _hooks.calls % _SAMPLE_EACH == 0:
         _hooks.sample("enter", began)
@@ -114,7 +115,8 @@ def _left(module: Any, _args: Any, output: Any) -> None:
         _hooks.sample("leave", began)
 
 
-def _enter(module: Any, mark: str = "") -> None:
+@safely
+def _enter(module: Any, *, compiled: bool = False) -> None:
     here = _here
     around = here.stack[-1][1] if here.stack else None
     if around is None:
@@ -123,7 +125,9 @@ def _enter(module: Any, mark: str = "") -> None:
             _end_tasks(here, 0)  # of a backward that raised
     known = around or _recomputing(here)
     names = known.names if known else _names_of(module)
-    name = _name(module, names, here.stack[-1][0] if here.stack else None, known) + mark
+    name = _name(module, names, here.stack[-1][0] if here.stack else None, known)
+    if compiled or "dynamo_ctx" in vars(module):  # hasattr would ask the program's own __getattr__
+        name += _COMPILED
     depth = around.depth + 1 if around else 0
     if around is not None and _is_silent(module, name, around, depth):
         here.stack.append((module, around, None))
@@ -143,6 +147,7 @@ def _is_silent(module: Any, name: str, around: _Call, depth: int) -> bool:
     )
 
 
+@safely
 def _leave(module: Any, output: Any) -> None:
     here = _here
     at = next((at for at in range(len(here.stack) - 1, -1, -1) if here.stack[at][0] is module), None)
@@ -173,11 +178,11 @@ def _recomputing(here: _Here) -> _Call | None:
 
 
 def _names_of(root: Any) -> Names:
-    names = _hooks.names.get(root)
-    if names is None:
-        names = {}
+    names = _hooks.names.get(id(root))
+    if names is None or not _is_named(root, names):
+        names = _hooks.names[id(root)] = {}
+        weakref.finalize(root, _hooks.names.pop, id(root), None)
         _name_below(root, "", names)
-        _hooks.names[root] = names
     return names
 
 
@@ -214,7 +219,10 @@ def _kind(module: Any) -> str:
     own, *above = type(inside).__mro__
     if len(above) > 1 and own.__name__ == f"FSDP{above[1].__name__}":  # what `fully_shard` makes of a class
         own = above[1]
-    return str(getattr(inside, "original_name", None) or own.__name__)
+    scripted = getattr(
+        type(inside), "original_name", None
+    )  # not of the module, whose __getattr__ is the program's
+    return str((scripted and inside.original_name) or own.__name__)
 
 
 def _wraps(module: Any) -> bool:
@@ -238,9 +246,9 @@ def _inside(module: Any) -> Any:
 def _hook_nodes(here: _Here, output: Any) -> None:
     """Let each node that was made in the calls of a root open the ranges of its call before it runs."""
     first, last = here.marks[0], here.marks[-1]
-    waiting = [
-        tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor) if tensor.grad_fn is not None
-    ]
+    with _hooks.torch._C.DisableTorchFunction():  # subclasses and modes of the program would see us ask
+        nodes = [tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor)]
+    waiting = [node for node in nodes if node is not None]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()
@@ -273,6 +281,7 @@ def _tensors(value: Any, kind: type, depth: int = 0) -> list[Any]:
     return [tensor for part in parts for tensor in _tensors(part, kind, depth + 1)]
 
 
+@safely
 def _node_runs(call: _Call, _grads: Any) -> None:
     if not emitter.on or emitter.numbered:
         return
@@ -298,6 +307,7 @@ def _node_runs(call: _Call, _grads: Any) -> None:
         _hooks.sample("node", began)
 
 
+@safely
 def _task_ended(task: int) -> None:
     _hooks.running.discard(task)
     for at, (number, _) in enumerate(_here.tasks):
@@ -329,7 +339,7 @@ def _watch_compiled(module_class: Any) -> None:
         def ranged(*inputs: Any, **named: Any) -> Any:
             if _hooks.torch.compiler.is_compiling() or not emitter.on:
                 return run(*inputs, **named)
-            _enter(self, _COMPILED)
+            _enter(self, compiled=True)
             output = None
             try:
                 output = run(*inputs, **named)

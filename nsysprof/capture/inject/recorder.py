@@ -44,6 +44,7 @@ def torch_imported() -> None:
     if order["modules"]:
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         importlib.import_module(f"{__package__}.modules").watch_modules(torch, order["depth"])
+    _export_without_hooks(torch)
     if hooked:
         _watch_steps(torch)
     watch_ends()
@@ -132,7 +133,7 @@ def _step_begins() -> None:
         rec.step_range = annotate.begin_step(f"step{rec.about['steps']}")
 
 
-# ---- others that profile, and children
+# ---- others that profile or export
 
 
 def _leave_backward_to_numbers(torch: Any) -> None:
@@ -156,6 +157,26 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         return leave(self, *error)
 
     emit.__enter__, emit.__exit__ = enter_numbered, leave_numbered
+
+
+def _export_without_hooks(torch: Any) -> None:
+    """Take our hooks out while a module is exported: where all modules have hooks, PyTorch 2.13 fails to."""
+    own, module = torch.export.export, torch.nn.modules.module
+
+    @functools.wraps(own)
+    def export(*args: Any, **kwargs: Any) -> Any:
+        taken = []
+        for table in (module._global_forward_pre_hooks, module._global_forward_hooks):
+            for number, hook in list(table.items()):
+                if getattr(hook, "__module__", "").startswith(f"{__package__}."):
+                    taken.append((table, number, table.pop(number)))
+        try:
+            return own(*args, **kwargs)
+        finally:
+            for table, number, hook in taken:
+                table[number] = hook
+
+    torch.export.export = export
 
 
 def _step_aside_for_others(torch: Any) -> None:
