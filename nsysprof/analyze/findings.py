@@ -97,7 +97,9 @@ def find(breakdown: Breakdown) -> tuple[Finding, ...]:
         for each in kind(breakdown):
             # which waits see too
             key = (each.kind, "pageable" if "pageable" in each.culprit else each.culprit)
-            found[key] = replace(each, gain_ns=max(each.gain_ns, found.get(key, each).gain_ns))
+            old = found.get(key, each)
+            shown = old if each.claim != "counted" and old.gain_ns > each.gain_ns else each
+            found[key] = replace(shown, gain_ns=max(each.gain_ns, old.gain_ns))
     some = [each for each in found.values() if each.gain_ns > 0]
     return tuple(sorted(some, key=lambda each: (-each.gain_ns, each.path, each.text))[:MOST])
 
@@ -521,8 +523,13 @@ def _once(
     hint: str,
     ns: int | None = None,
 ) -> Finding:
-    """A finding about something that is counted and adds up over the report."""
-    share = (gain_ns if ns is None else ns) / max(_whole_ns(breakdown), 1)
+    """A finding about something that is counted and adds up over the report.
+
+    Its ``share`` is of the recording where no range has it, which may lie far from all GPU work, and at most 1, as
+    several threads can do it at once.
+    """
+    whole = max(_whole_ns(breakdown), 0 if path else breakdown.totals["recording_ns"], 1)
+    share = min((gain_ns if ns is None else ns) / whole, 1.0)
     return Finding(
         path=path,
         cause=kind,

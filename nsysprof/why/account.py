@@ -213,7 +213,8 @@ def _rows(
     ceiling = ~np.isin(whole["cause"], [CAUSES.index(cause) for cause in _NO_CEILING])
     columns |= {**shares, "ceiling_ns": np.where(ceiling, shares["per_instance_ns"], np.nan)}
     cells = (columns[name].tolist() for name in ("cause", "activity", "culprit", "exposed_by"))
-    columns["hint"] = Texts(np.arange(len(whole["ns"])), [hint_for(*row) for row in zip(*cells, strict=True)])
+    hints = ["" if row[0] == "compute" else hint_for(*row) for row in zip(*cells, strict=True)]
+    columns["hint"] = Texts(np.arange(len(hints)), hints)
     # of rows with equal time the texts decide, never the order of the file
     by = [*PLACE, "waited_ns", *_KEYS, "meanwhile"]
     table = ColumnTable(columns)

@@ -252,6 +252,28 @@ def test_loading_and_allocation_are_found_in_steps_only(trace: MakeTrace) -> Non
     assert found_in(trace(*steps(lambda at, id: []), *before)) == []
 
 
+def test_calls_long_before_all_gpu_work_are_a_share_of_the_recording(trace: MakeTrace) -> None:
+    """An allocation that takes 90 times as long as the GPU works is less than all there is."""
+    calls = [Launch(10, 90 * MS, 1, api="cudaMalloc_v3020")]
+    path = trace(*calls, launch_kernel("k", (91 * MS, 92 * MS), (92 * MS, 93 * MS), id=2))
+    [found] = answer_of(path).findings
+    assert (found.kind, found.gain_ns) == ("allocation", 90 * MS - 10)
+    assert 0.9 < found.share < 1
+
+
+def test_of_two_findings_about_pageable_copies_the_larger_is_told(trace: MakeTrace) -> None:
+    """A call is in the way for longer than a copy that is waited for: the sentence is that of the time to win."""
+    path = trace(
+        launch_memcpy((0, 100), (200, 300_000), id=1, bytes=10_000_000, host=0),
+        launch_kernel("k", (200, 300), (310_000, 400_000), id=2),
+        launch_memcpy((410_000, 3 * MS), (2 * MS, 2 * MS + 900_000), id=3, bytes=10_000_000, host=0, kind=2),
+        launch_kernel("k", (3 * MS + 10, 3 * MS + 20), (3 * MS + 30, 3 * MS + 40), id=4),
+    )
+    [found] = [each for each in found_in(path) if each.kind == "copies"]
+    assert found.text.startswith("cudaMemcpyAsync (DtoH pageable, 8.00 MiB): 2.59 ms")
+    assert found.gain_ns == found.ns
+
+
 def test_an_unusual_sibling_is_named_with_its_call(trace: MakeTrace) -> None:
     """Of four layers one takes 30 times as long on the host, inside, in a call: the innermost range is named."""
 
