@@ -24,7 +24,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import FOUND
+from nsysprof.trace.trace import FOUND, pid_of
 from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
 from nsysprof.why.findings import WHOLE
 
@@ -128,10 +128,12 @@ def count_calls(
     """How many ranges, int64, whose name matches the glob ``per`` lie in the range of each window.
 
     Names count as recorded and as merged (`merged_names`); of ranges inside one another the outermost count.
-    ``paths`` are the texts of `Windows.path`. `NsysprofError` where a path has none, which names some that are near.
+    ``paths`` are the texts of `Windows.path`. `NsysprofError` where a path has none, or none on a GPU or in a process,
+    which names some that are near.
     """
-    ranges = attribution.trace.ranges
-    names = [name.text for name in attribution.trace.range_names]
+    trace = attribution.trace
+    ranges = trace.ranges
+    names = [name.text for name in trace.range_names]
     both = zip(names, merged_names(names, merge_names), strict=True)
     fits = np.array([fnmatchcase(one, per) or fnmatchcase(other, per) for one, other in both], bool)
     matches = fits[ranges.name]
@@ -148,12 +150,16 @@ def count_calls(
         up = up[~found & ~matches[up]]
         up = parent[up]
     calls = np.where(windows.range >= 0, inside[windows.range], outermost)
-    of_path = np.bincount(windows.path, weights=calls)
-    empty = np.setdiff1d(windows.path, np.flatnonzero(of_path))
+    process = trace.op_process[windows.last]
+    _, place = distinct(windows.path, windows.gpu, process)
+    empty = np.flatnonzero(np.bincount(place, weights=calls)[place] == 0)
     if len(empty):
-        known = ", ".join(map(repr, near_names(names, per)))
+        at, known = int(empty[0]), ", ".join(map(repr, near_names(names, per)))
+        pid = pid_of(trace.processes[process[at]])
+        elsewhere = calls[windows.path == windows.path[at]].any()
+        where = f" on GPU {windows.gpu[at]} in process {pid}" if elsewhere else ""
         raise NsysprofError(
-            f"{paths[int(empty[0])]}: nothing inside matches --per {per!r}; ranges are {known or 'none'}",
+            f"{paths[windows.path[at]]}{where}: nothing inside matches --per {per!r}; ranges are {known or 'none'}",
             "leave --per out, and times are per window",
         )
     return calls

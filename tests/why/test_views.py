@@ -13,7 +13,7 @@ from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.command_line import runner
-from tests.kit.trace import Range
+from tests.kit.trace import Items, Range, launch_kernel
 from tests.why.test_instance import account, steps
 
 
@@ -58,6 +58,19 @@ def test_a_glob_without_calls_is_refused(trace: MakeTrace) -> None:
     ) as stop:
         per(layered(trace), "lyer*", "step")
     assert stop.value.hint == "leave --per out, and times are per window"
+
+
+def test_a_process_without_calls_is_named(trace: MakeTrace) -> None:
+    """Of two processes with the same ranges one has no layer: times per call are known of the other alone."""
+    other: list[Items] = [
+        Range("layer0", 110, 200),
+        Range("step", 2_000_000, 2_000_900, process=2),
+        launch_kernel("gemm", (2_000_100, 2_000_200), (2_000_300, 2_000_400), id=9, process=2),
+    ]
+    with pytest.raises(
+        NsysprofError, match=r"^step on GPU 0 in process 2: nothing inside matches --per 'layer\*'"
+    ):
+        per(trace(*steps((300_000,)), *other), "layer*", "step")
 
 
 def test_markdown_has_trees_in_blocks_and_findings_in_a_list(
