@@ -68,7 +68,12 @@ def fit_features(names: Sequence[str], code: NDArray[np.integer], span: NDArray[
         return None
     values = np.array([found[each] for each in code.tolist()], np.float64)
     words = [re.sub(r"[\W_]+", " ", part).strip() or "number" for part in _NUMBER.split(texts[0])]
-    kept = [at for at in range(values.shape[1]) if _is_feature(values[:, at])]
+    kept: list[int] = []
+    for at in range(values.shape[1]):  # a number that others add up to has no price of its own
+        columns = np.column_stack([np.ones(len(values)), values[:, [*kept, at]]])
+        columns /= np.abs(columns).max(axis=0).clip(1)
+        if _is_feature(values[:, at]) and np.linalg.matrix_rank(columns) == columns.shape[1]:
+            kept.append(at)
     while kept:
         fixed, slopes, errors, fitted = _robust_line(values[:, kept], span)
         sure = np.abs(slopes) > errors

@@ -23,6 +23,7 @@ MIN_EXCESS = 0.03  # of a typical step: less is nothing that somebody would mend
 ALPHA = 0.05  # of recordings of steps with exponential tails, as many as have a false outlier
 MAX_OUTLIERS = 0.1  # of the steps: more of them are a second kind
 _WINDOW = 51  # steps of the running median
+_CHUNK = 1 << 14  # steps at a time
 _MAX_PERIOD, _LEAST_CYCLES, _LAST = 64, 6, 4096
 _LEAST_HITS, _HIT_SHARE = 3, 0.75
 _MAX_CHANGES, _LEAST_SEGMENT = 8, 8
@@ -30,6 +31,7 @@ _CHANGE = 1.95  # of the largest sum of ranks: 0.1 % of steady recordings reach 
 _LEAST = math.log1p(MIN_EXCESS)
 _NORMAL_RATIO = 0.706  # of the distance from quartile to octile to that from median to quartile
 _SMALL = 6.0  # of the limit of few steps, whose quartiles are uncertain
+_PARTS = 8  # whose medians show the slope of a drift
 _ROUNDS = 2
 _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 
@@ -131,8 +133,9 @@ def _running_median(part: Floats) -> Floats:
     if len(part) <= 2 * _WINDOW:
         return np.full(len(part), np.median(part))
     around = np.pad(part, _WINDOW // 2, mode="symmetric")
-    level: Floats = np.median(np.lib.stride_tricks.sliding_window_view(around, _WINDOW), axis=1)
-    return level
+    windows = np.lib.stride_tricks.sliding_window_view(around, _WINDOW)
+    some = range(0, len(part), _CHUNK)  # a median copies its windows
+    return np.concatenate([np.median(windows[low : low + _CHUNK], axis=1) for low in some])
 
 
 def _in_segments(values: Floats, changes: Sequence[int], level: Callable[[Floats], Floats]) -> Floats:
@@ -178,9 +181,12 @@ def _second_kind(left: Floats) -> Floats:
     """By how much the steps of a second kind differ, 0 for the others, which are more; all 0 where there is one kind.
 
     Times are split where the variance between both parts is largest; they are two kinds where the gap between both is
-    three times as wide as their middle halves, and the smaller one has more than `MAX_OUTLIERS` of the steps.
+    three times as wide as their middle halves, and the smaller one has more than `MAX_OUTLIERS` of the steps. Of fewer
+    than 16 steps some lie apart by chance.
     """
     out, count = np.zeros(len(left)), len(left)
+    if count < 2 * _LEAST_SEGMENT:
+        return out
     order = np.argsort(left, kind="stable")
     x = left[order]
     low = np.arange(1, count)
@@ -203,7 +209,8 @@ def _changes(x: Floats) -> tuple[float | None, list[int]]:
         return None, sorted(changes)
     time = np.arange(len(x)) - (len(x) - 1) / 2
     flat = _in_segments(x, sorted(changes), lambda part: np.full(len(part), np.median(part)))
-    slope = np.median(np.diff([np.median(part) for part in np.array_split(x, 8)])) * 8 / len(x)
+    parts = min(_PARTS, len(x))
+    slope = np.median(np.diff([np.median(part) for part in np.array_split(x, parts)])) * parts / len(x)
     line = np.median(x - slope * time) + slope * time
     if np.abs(x - line).sum() < np.abs(x - flat).sum():
         return trend.change, []

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from nsysprof.steps.features import fit_features
-from nsysprof.steps.judge import CLASSES, PERIODIC, SECOND, SLOW, TYPICAL, WARM_UP, judge
+from nsysprof.steps.judge import CLASSES, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP, judge
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,6 +160,33 @@ def test_numbers_in_names_are_what_steps_cost() -> None:
     assert fit.explained > 0.9
     judged = judge(span.astype(np.int64), fit.fitted)
     assert np.flatnonzero(judged.of == SLOW).tolist() == [50, 222]
+
+
+def test_a_number_that_others_add_up_to_has_no_price_of_its_own() -> None:
+    """`total_90_new_30_old_60`: the line is that of the first two, and each has the whole of its cost."""
+    rng = np.random.default_rng(3)
+    new, old = rng.integers(1, 500, 100), rng.integers(1, 500, 100)
+    names = [f"new_{a}_old_{b}_total_{a + b}" for a, b in zip(new, old, strict=True)]
+    span = np.rint((1e6 + 1e3 * new + 2e3 * old) * np.exp(rng.normal(0, 0.01, 100))).astype(np.int64)
+    fit = fit_features(names, np.arange(100), span)
+    assert fit is not None
+    assert [each.name for each in fit.features] == ["new", "old"]
+    assert [each.ns for each in fit.features] == pytest.approx([1e3, 2e3], rel=0.05)
+
+
+@pytest.mark.parametrize("count", [8, 10, 12])
+def test_few_steady_steps_are_no_two_kinds(count: int) -> None:
+    """Three of eight that lie a little apart are chance; and fewer than eight after warm-up raise no warning."""
+    rng = np.random.default_rng(1)
+    slow = sum(
+        int(
+            np.isin(
+                judge(np.rint(1e6 * (1 + rng.exponential(0.1, count))).astype(np.int64)).of, SLOW_ONES
+            ).sum()
+        )
+        for _ in range(300)
+    )
+    assert slow <= 0.01 * 300 * count
 
 
 def test_numbers_that_explain_nothing_are_silent() -> None:
