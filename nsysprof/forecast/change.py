@@ -25,7 +25,7 @@ from nsysprof.kernels.classify import short_name
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
 from nsysprof.waits import edits
-from nsysprof.waits.network import Moments
+from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import asked_moments, moments_of
 from nsysprof.why.ceilings import remove_waits

@@ -13,7 +13,7 @@ from nsysprof.attribution.range_work import index_work
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.trace.trace import MEMCPY, Trace
-from nsysprof.waits.network import Moments
+from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network, Times, as_usual, replay
 from nsysprof.waits.windows import Windows
 

@@ -11,8 +11,9 @@ import pytest
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.range_work import index_work
 from nsysprof.trace.report import open_report
-from nsysprof.waits import edits, network
-from nsysprof.waits.network import Moments, network_of
+from nsysprof.waits import edits, joins
+from nsysprof.waits.moments import Moments
+from nsysprof.waits.network import network_of
 from nsysprof.waits.peers import find_peers
 from nsysprof.waits.replay import Lags, Network, replay
 from tests.conftest import MakeTrace
@@ -146,9 +147,10 @@ def test_a_change_brings_what_a_simulation_gives(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Streams, events, synchronizations, helpers and full queues: every op and step, to the ns."""
-    monkeypatch.setattr(network, "QUEUE", simulated.QUEUE)
-    monkeypatch.setattr(network, "_EVENTS", 0)
-    monkeypatch.setattr(network, "_BLOCKED", 1)
+    monkeypatch.setattr(joins, "QUEUE", simulated.QUEUE)
+    monkeypatch.setattr(joins, "_EVENTS", 0)
+    monkeypatch.setattr(joins, "_BLOCKED", 1)
+    monkeypatch.setattr(joins, "_EVERY", 1)
     some = Programs(trace, seed)
     compared = 0
     for change in CHANGES:

@@ -1,0 +1,93 @@
+"""The moments of the host that a replay knows: its calls, what is asked for, and behind which each GPU op can start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import SYNCHRONIZING, HostActivity
+from nsysprof.trace.trace import MEMCPY, Trace
+
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of the host to be replayed too: ``thread`` code, ``time``, and whether something ``begins`` there."""
+
+    thread: NDArray[np.integer]
+    time: Ints
+    begins: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Host:
+    """The moments of the host, by thread and time, and which of them calls and asked moments are."""
+
+    thread: Codes
+    time: Ints
+    launch: Codes  # (2, launches)
+    sync: Codes  # (2, syncs)
+    asked: Codes
+    sync_call: Codes
+    launch_waits: NDArray[np.bool_]
+
+
+def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
+    """The moments of all launches, of the calls that wait for the GPU, and those ``asked`` for."""
+    launches, calls = trace.launches, activity.calls
+    rows = np.flatnonzero(activity.kind == SYNCHRONIZING)
+    tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
+    thread = np.searchsorted(trace.threads, tid)
+    here = np.append(trace.threads, -1)[thread] == tid
+    rows, thread = rows[here], thread[here]
+    waits = np.zeros(len(launches), bool)
+    launch = np.full((2, len(launches)), -1, np.int32)
+    sync = np.full((2, len(rows)), -1, np.int32)
+    places = np.full(len(asked.time), -1, np.int32)
+    times, threads = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    base = 0
+    alone = np.ones(len(rows), bool)
+    for code in range(len(trace.threads)):
+        low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
+        mine = np.flatnonzero(thread == code)
+        start = launches.start[low:high]
+        at = low + np.searchsorted(start, calls.start[rows[mine]])
+        same = (at < high) & (np.append(launches.start, 0)[at] == calls.start[rows[mine]])
+        same &= np.append(launches.end, 0)[at] == calls.end[rows[mine]]
+        waits[at[same]], alone[mine[same]] = True, False
+        mine = mine[~same]
+        extra = np.flatnonzero(asked.thread == code)
+        spans = [
+            _interleaved(start, launches.end[low:high]),
+            _interleaved(calls.start[rows[mine]], calls.end[rows[mine]]),
+        ]
+        keys = np.concatenate([*spans, 2 * asked.time[extra] + asked.begins[extra]])
+        order = np.argsort(keys, kind="stable")  # runs that are sorted already
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(base, base + len(order))
+        count, more = 2 * (high - low), 2 * len(mine)
+        launch[:, low:high] = place[:count].reshape(-1, 2).T
+        sync[:, mine] = place[count : count + more].reshape(-1, 2).T
+        places[extra] = place[count + more :]
+        times.append(keys[order] >> 1)
+        threads.append(np.full(len(order), code, np.int32))
+        base += len(order)
+    rows = rows[alone].astype(np.int32)
+    return Host(np.concatenate(threads), np.concatenate(times), launch, sync[:, alone], places, rows, waits)
+
+
+def _interleaved(start: Ints, end: Ints) -> Ints:
+    """Starts and ends of calls as keys that put, of equal times, an end first."""
+    return np.stack([2 * start + 1, 2 * np.maximum(end, start) + (end <= start)], axis=1).reshape(-1)
+
+
+def launched_behind(trace: Trace, host: Host) -> Codes:
+    """The moment of the host behind which each op can start: its call's return, of copies its start; -1 for none."""
+    launch = trace.ops.launch
+    moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
+    found: Codes = np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])
+    return found
