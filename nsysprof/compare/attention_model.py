@@ -177,11 +177,7 @@ def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
         for cause, size in known.items()
         if cause in kernels and kernels[cause] == _KERNEL_COUNTS.get(cause, kernels[cause])
     }
-    return Expected(shape, run.dtype, flops, least, _scores(shape) * held, bytes_of)
-
-
-def _scores(shape: AttentionShape) -> int:
-    return shape.batch * shape.heads * shape.seq * shape.key_count
+    return Expected(shape, run.dtype, flops, least, shape.scores * held, bytes_of)
 
 
 def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
@@ -190,18 +186,17 @@ def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
     Of each score: Q·Kᵀ writes it; the mask is added in place; softmax reads and writes it; its guard compares it (a
     byte each), searches for rows, and copies the result; P·V reads it; the weights are returned in the input's dtype.
     """
-    scores, mask = _scores(shape), shape.seq * shape.key_count
-    q, k, v, out = shape.sizes
+    scores, mask, each = shape.scores, shape.seq**2, shape.elements
     return {
-        CAST_UP: (q + k + v) * (given + held),
-        SCALING: 2 * (q + k) * held,
+        CAST_UP: 3 * each * (given + held),
+        SCALING: 4 * each * held,
         MASK_BUILD: mask * (3 * _BOOL + _BOOL + held),
-        QK: (q + k + scores) * held,
+        QK: (2 * each + scores) * held,
         MASK_ADD: (2 * scores + mask) * held,
         SOFTMAX: 2 * scores * held,
         GUARD: scores * (3 * held + 2 * _BOOL),
-        PV: (scores + v + out) * held,
-        CAST_DOWN: (scores + out) * (held + given),
+        PV: (scores + 2 * each) * held,
+        CAST_DOWN: (scores + each) * (held + given),
     }
 
 

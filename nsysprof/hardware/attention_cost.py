@@ -7,9 +7,7 @@ element, not as half of the square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FLOAT32 = 4
@@ -20,38 +18,13 @@ UNFUSED = ("math", "math_reduced", "naive")
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Queries of (batch, heads, seq, head_dim); keys and values of equal length and number by default.
-
-    ``keys`` is the length of keys and values, ``kv_heads`` their heads (grouped-query attention), ``value_dim`` the
-    size of a value. Where ``causal`` and ``keys != seq``, the mask starts at the top left, as `is_causal` of PyTorch's
-    `scaled_dot_product_attention` has it, or with ``bottom_right`` ends in that corner, as in FlashAttention from 2.1.
-    With a ``window`` a query sees that many keys back, its own included, and as many ahead where not causal; with
-    ``lengths`` the sequences of the batch have that many keys, the rest is padding. ``mask_bytes``: the size of a mask
-    that comes as a tensor.
-    """
+    """Queries, keys and values of (batch, heads, seq, head_dim)."""
 
     batch: int
     heads: int
     seq: int
     head_dim: int
     causal: bool = False
-    keys: int | None = None
-    kv_heads: int | None = None
-    value_dim: int | None = None
-    bottom_right: bool = False
-    window: int | None = None
-    lengths: tuple[int, ...] | None = None
-    mask_bytes: int = 0
-
-    @property
-    def masked(self) -> bool:
-        """Return whether scores are masked in any way."""
-        return bool(self.causal or self.window or self.lengths or self.mask_bytes)
-
-    @property
-    def key_count(self) -> int:
-        """Return the length of keys and values."""
-        return self.seq if self.keys is None else self.keys
 
     @property
     def width(self) -> int:
@@ -59,12 +32,14 @@ class AttentionShape:
         return self.heads * self.head_dim
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Return the elements of the queries, the keys, the values and the output."""
-        kv_heads = self.heads if self.kv_heads is None else self.kv_heads
-        value_dim = self.head_dim if self.value_dim is None else self.value_dim
-        rows, columns = self.batch * self.heads * self.seq, self.batch * kv_heads * self.key_count
-        return rows * self.head_dim, columns * self.head_dim, columns * value_dim, rows * value_dim
+    def elements(self) -> int:
+        """Return the elements of the queries, which are those of keys, values and output."""
+        return self.batch * self.seq * self.width
+
+    @property
+    def scores(self) -> int:
+        """Return the elements of the score matrices, masked ones included."""
+        return self.batch * self.heads * self.seq**2
 
 
 @dataclass(frozen=True)
@@ -86,47 +61,18 @@ def item_bytes(dtype: str) -> int:
 
 
 def score_pairs(shape: AttentionShape) -> int:
-    """Count the scores that are not masked, over all heads: pairs of a query and a key that it sees.
-
-    Not causal: B·H·L·S. Causal, L = S: B·H·S(S+1)/2. Row i of a causal L × S matrix sees min(i+1, S) keys (top left),
-    or the first i+1+S−L of them, none where that is not positive (bottom right). Of a window of w row i sees the keys
-    from i−w+1 on, and without causality those up to i+w−1; a tensor of a mask may hide any, and is not looked into.
-    """
-    rows, keys = shape.seq, shape.key_count
-    if shape.lengths:
-        parts = [replace(shape, batch=1, keys=length, lengths=None) for length in shape.lengths]
-        return sum(score_pairs(part) for part in parts)
-    if shape.window:
-        row = np.arange(rows, dtype=np.int64) + (keys - rows if shape.bottom_right else 0)
-        last = np.minimum(row + (0 if shape.causal else shape.window - 1), keys - 1)
-        seen = np.maximum(last - np.maximum(row - shape.window + 1, 0) + 1, 0)
-        return shape.batch * shape.heads * int(seen.sum())
-    if not shape.causal:
-        return shape.batch * shape.heads * rows * keys
-    first = 1 + keys - rows if shape.bottom_right else 1  # what row 0 sees, negative: that many rows see none
-    skipped = max(0, 1 - first)
-    first, rows = first + skipped, max(0, rows - skipped)
-    rising = min(rows, max(0, keys - first + 1))  # rows before every key is seen
-    triangle = rising * first + rising * (rising - 1) // 2 + (rows - rising) * keys
-    return shape.batch * shape.heads * triangle
+    """Count the scores that are not masked, over all heads: B·H·S², or B·H·S(S+1)/2 where causal."""
+    return shape.batch * shape.heads * shape.seq * (shape.seq + 1) // 2 if shape.causal else shape.scores
 
 
-def attention_flops(
-    shape: AttentionShape, *, forward: bool = True, backward: bool = False, recompute: bool = False
-) -> int:
+def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
     """Count the FLOPs of the matrix products of attention over all heads.
 
-    Forward, 2 products: Q·Kᵀ and P·V, 2·D and 2·Dv for each score. Backward, 4: dP = dO·Vᵀ and dV = Pᵀ·dO (2·Dv each),
-    dQ = dS·K and dK = dSᵀ·Q (2·D each), and with ``recompute`` Q·Kᵀ once more, which fused kernels do instead of
-    keeping P: with D = Dv that is the factor 2.5 of the FlashAttention papers (Dao 2023, section 4.1), otherwise 2.
-    Sharing keys between heads (GQA) saves bytes, no FLOPs.
+    Forward, 2 products of 2·D for each score: Q·Kᵀ and P·V. With ``backward`` a call is both passes, 4 more:
+    dP = dO·Vᵀ, dV = Pᵀ·dO, dQ = dS·K and dK = dSᵀ·Q. Fused kernels do Q·Kᵀ once more, which makes the factor 2.5 of the
+    FlashAttention papers (Dao 2023, section 4.1); that one is not counted.
     """
-    head_dim = shape.head_dim
-    value_dim = head_dim if shape.value_dim is None else shape.value_dim
-    each = 2 * (head_dim + value_dim) if forward else 0
-    if backward:
-        each += 4 * (head_dim + value_dim) + (2 * head_dim if recompute else 0)
-    return each * score_pairs(shape)
+    return (12 if backward else 4) * shape.head_dim * score_pairs(shape)
 
 
 def block_flops(shape: AttentionShape, *, train: bool = False) -> int:
@@ -145,11 +91,8 @@ def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = Fal
     Forward: Q, K, V in, O out. With ``backward`` a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. What one
     pass hands to the other (O again, the log-sum-exp of each row) could stay in a cache and is not counted.
     """
-    q, k, v, out = shape.sizes
-    size = item_bytes(dtype)
-    if backward:
-        return Traffic((q + k + v + out) * size + shape.mask_bytes, (out + q + k + v) * size)
-    return Traffic((q + k + v) * size + shape.mask_bytes, out * size)
+    size = shape.elements * item_bytes(dtype)
+    return Traffic(4 * size, 4 * size) if backward else Traffic(3 * size, size)
 
 
 def block_traffic(shape: AttentionShape, dtype: str, *, train: bool = False) -> Traffic:
@@ -157,7 +100,7 @@ def block_traffic(shape: AttentionShape, dtype: str, *, train: bool = False) -> 
 
     Training also reads the gradient of the output, and writes the gradients of input and weights, and the new weights.
     """
-    tokens, weights = shape.batch * shape.seq * shape.width, 4 * shape.width**2 + 2 * shape.width
+    tokens, weights = shape.elements, 4 * shape.width**2 + 2 * shape.width
     size = item_bytes(dtype)
     if train:
         return Traffic((2 * tokens + weights) * size, (2 * tokens + 2 * weights) * size)
@@ -165,8 +108,8 @@ def block_traffic(shape: AttentionShape, dtype: str, *, train: bool = False) -> 
 
 
 def score_matrix_bytes(shape: AttentionShape, dtype: str) -> int:
-    """Count the bytes of the whole score matrices of a batch, B·H·L·S elements: the unit for comparing memory."""
-    return shape.batch * shape.heads * shape.seq * shape.key_count * item_bytes(dtype)
+    """Count the bytes of the whole score matrices of a batch, B·H·S² elements: the unit for comparing memory."""
+    return shape.scores * item_bytes(dtype)
 
 
 def score_traffic_bytes(shape: AttentionShape, dtype: str, backend: str, *, backward: bool = False) -> int:
@@ -181,8 +124,8 @@ def score_traffic_bytes(shape: AttentionShape, dtype: str, backend: str, *, back
     if backend not in UNFUSED:
         return 0
     naive = backend == "naive"
-    passes = 4 + 2 * naive + 2 * shape.masked
+    passes = 4 + 2 * naive + 2 * shape.causal
     if backward:
-        passes += 7 + 2 * naive * (1 + shape.masked)
+        passes += 7 + 2 * naive * (1 + shape.causal)
     size = max(_FLOAT32, item_bytes(dtype)) if backend == "math" else item_bytes(dtype)
-    return passes * shape.batch * shape.heads * shape.seq * shape.key_count * size
+    return passes * shape.scores * size

@@ -6,7 +6,7 @@ scipy has these functions too, and is a third of what would be installed: tests 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
@@ -192,37 +192,3 @@ def _orders_by_wins(first: int, second: int) -> list[int]:
         for wins in range(size, len(counts)):
             counts[wins] += counts[wins - size]
     return counts
-
-
-def digamma(values: Floats | float) -> Floats:
-    """Return the derivative of the logarithm of the gamma function, of values above 0."""
-    x, below = _shifted(values, lambda x: 1 / x)
-    square = 1 / (x * x)
-    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
-    return np.asarray(np.log(x) - 0.5 / x - series - below)
-
-
-def trigamma(values: Floats | float) -> Floats:
-    """Return the derivative of `digamma`, of values above 0."""
-    x, below = _shifted(values, lambda x: 1 / (x * x))
-    square = 1 / (x * x)
-    series = square * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * 5 / 66))))
-    return np.asarray(below + (1 + 0.5 / x + series) / x)
-
-
-def tetragamma(values: Floats | float) -> Floats:
-    """Return the derivative of `trigamma`, of values above 0."""
-    x, below = _shifted(values, lambda x: 1 / (x * x * x))
-    square = 1 / (x * x)
-    series = square * (1 / 2 - square * (1 / 6 - square * (1 / 6 - square * (3 / 10 - square * 5 / 6))))
-    return np.asarray(-2 * below - square * (1 + 1 / x + series))
-
-
-def _shifted(values: Floats | float, term: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
-    """Values that are large enough for an asymptotic series, as far above as there were steps, and their terms' sum."""
-    x = np.array(values, np.float64)
-    below = np.zeros_like(x)
-    while (small := x < 12).any():
-        below = below + np.where(small, term(x), 0)
-        x = np.where(small, x + 1, x)
-    return x, below

@@ -144,11 +144,3 @@ def test_the_rank_test_is_scipy_s() -> None:
         expected = stats.mannwhitneyu(one, other).pvalue
         assert distributions.rank_test(one, other) == pytest.approx(expected, rel=1e-10), number
     assert np.isnan(distributions.rank_test(np.ones(9), np.ones(12)))
-
-
-def test_the_derivatives_of_the_gamma_function_are_scipy_s() -> None:
-    """From where they are steep to where they are flat."""
-    values = np.concatenate([np.logspace(-6, 6, 200), np.arange(0.5, 40, 0.5)])
-    np.testing.assert_allclose(distributions.digamma(values), special.digamma(values), rtol=1e-12)
-    np.testing.assert_allclose(distributions.trigamma(values), special.polygamma(1, values), rtol=1e-12)
-    np.testing.assert_allclose(distributions.tetragamma(values), special.polygamma(2, values), rtol=1e-11)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import special
 
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, contrasts_over_runs
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.runs import WITHIN, moderated_variances, over_runs, rounding_of, scope_of
+from nsysprof.statistics.runs import (
+    WITHIN,
+    _digamma,
+    _trigamma,
+    moderated_variances,
+    over_runs,
+    rounding_of,
+    scope_of,
+)
 from tests.kit.coverage import SOURCES, three_runs
 
 
@@ -77,3 +86,10 @@ def test_variances_that_are_alike_share_their_degrees_of_freedom() -> None:
     own, freedom = moderated_variances(wide, np.full(200, 2.0))
     assert freedom.max() < 3
     assert np.corrcoef(np.log(own), np.log(wide))[0, 1] > 0.85  # half of the usual one is the least
+
+
+def test_the_derivatives_of_the_gamma_function_are_scipy_s() -> None:
+    """From where they are steep to where they are flat."""
+    for value in np.logspace(-4, 6, 60).tolist():
+        assert _digamma(value) == pytest.approx(special.digamma(value), rel=1e-8, abs=1e-9)
+        assert _trigamma(value) == pytest.approx(special.polygamma(1, value), rel=1e-8)
