@@ -17,6 +17,7 @@ from nsysprof.core.text import join_first, one_line, plural, quote_path
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import flops_per_clock
+from nsysprof.kernels.names import short_name
 from nsysprof.results.table import Column, TextTable, show_columns
 from nsysprof.summaries.copies import DIRECTIONS
 from nsysprof.why.findings import MIN_SHARE, WHOLE, Finding, findings
@@ -347,6 +348,19 @@ def _copies(breakdown: Breakdown) -> Iterator[Finding]:
         yield _once(breakdown, "copies", path, f"pageable {direction}", text, total - beside, hint)
 
 
+def _migrations(breakdown: Breakdown) -> Iterator[Finding]:
+    """Kernels that wait for pages of unified memory that nobody asked for ahead of them: `MIN_SHARE` of the time."""
+    unified = None if breakdown.narrowed else breakdown.unified
+    waited = unified.kernels["fault_covered_ns"] if unified else np.zeros(0, np.int64)
+    total = int(waited.sum())
+    if unified is None or total < max(MIN_SHARE * _whole_ns(breakdown), MIN_ONCE_NS):
+        return
+    most = short_name(unified.kernels.texts("kernel")[[int(waited.argmax())]].tolist()[0], _PATH)
+    text = f"kernels run beside page faults of unified memory for {format_ns(total)}, most of all {most}"
+    hint = "prefetch what kernels read (cudaMemPrefetchAsync), or allocate it on the GPU; see unified_kernels.csv"
+    yield _once(breakdown, "unified memory", "", "migrations", text, total, hint)
+
+
 def _products(breakdown: Breakdown) -> Iterator[Finding]:
     """Matrix products in FP32 on CUDA cores, where the GPU is busy and has tensor cores: `MIN_SHARE` of the time."""
     kernels, merged = breakdown.columns("merged_kernels"), breakdown.columns("merged")
@@ -544,11 +558,19 @@ def _once(
     )
 
 
-KINDS: tuple[Callable[[Breakdown], Iterator[Finding]], ...] = (_waits, _copies, _products, _calls, _siblings)
+KINDS: tuple[Callable[[Breakdown], Iterator[Finding]], ...] = (
+    _waits,
+    _copies,
+    _migrations,
+    _products,
+    _calls,
+    _siblings,
+)
 _NEXT = {
     "slow steps": "steps",
     "tensor cores": "analyze",
     "module loading": "analyze",
     "allocation": "analyze",
     "sibling": "analyze",
+    "unified memory": "analyze",
 }

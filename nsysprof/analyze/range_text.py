@@ -125,7 +125,16 @@ def cpu_notes(shown: ColumnTable) -> Iterator[str]:
         "No range has GPU work. CPU: time on the host with inner ranges, added over instances; share: of that of the"
         " outermost ranges; itself: without inner ranges; each: median over instances, with half the IQR."
     )
-    if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
+    yield from _ends_note(shown, "cpu")
+
+
+def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
+    """Explain `spread_text` where it shows ends, of times with these names."""
+    some = shown["instances"] > 1
+    wide = [(shown[f"{name}_iqr_ns"] > 2 * shown[f"{name}_median_ns"]) & some for name in names]
+    if np.any(wide):
+        yield "(a–b): the least and the most, of few instances, or where half the IQR exceeds the median."
+    elif (some & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
 
 
@@ -160,8 +169,7 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
         " GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
         " with half the IQR."
     )
-    if ((shown["instances"] > 1) & (shown["instances"] < LEAST_SAMPLES)).any():
-        yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
+    yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():
         yield "captured: kernels that CUDA graphs replay of what was captured inside, whoever launches the graph."
     if waiting.any():

@@ -275,6 +275,8 @@ def code_block(lines: Sequence[str]) -> list[str]:
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
     """Format `118 µs ± 0.3 %`, the median with half the IQR, or of few samples their range: `118 µs (90.1 µs–131 µs)`.
 
+    So too where half the IQR exceeds the median, as a spread of more than 100 % says little.
+
     Empty without samples; the median alone of one sample, and where it is 0.
     """
     if not count:
@@ -283,7 +285,7 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
         return format_ns(median)
     if count < LEAST_SAMPLES and low == high:
         return f"{format_ns(median)} (all)"
-    if count < LEAST_SAMPLES:
+    if count < LEAST_SAMPLES or iqr > 2 * median:
         return f"{format_ns(median)} ({format_ns(low)}–{format_ns(high)})"
     return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
 

@@ -136,7 +136,9 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         text = f"{who} waits for {peer}, which comes late to {_collectives(rows)}"
         yield _finding(place, rows, name, text)
     others = [row for row in others if row["activity"] != LATE_PEER]
-    yield from (_finding(place, rows, name, name) for name, rows in _grouped(others, _culprit))
+    for name, rows in _grouped(others, _culprit):
+        exposed = "exposed communication: " if rows[0]["cause"] == "communication" else ""
+        yield _finding(place, rows, name, f"{exposed}{name}", name)
     latency = [row for row in waits if row["cause"] == "latency"]
     span = _total(latency) / max(sum(row["share_of_span"] for row in latency), 1e-9)
     if latency and span < SHORT_NS * sum(row["waits"] for row in latency):

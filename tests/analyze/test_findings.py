@@ -24,7 +24,7 @@ from nsysprof.why.findings import Finding
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.reports import RUN
-from tests.kit.trace import Gpu, Items, Launch, OsCall, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Gpu, Items, Launch, Memcpy, OsCall, Range, launch_kernel, launch_memcpy
 
 
 def answer_of(path: Path) -> Breakdown:
@@ -356,3 +356,35 @@ def test_slow_steps_are_found(trace: MakeTrace) -> None:
         assert next_command(answer, found) == f"nsysprof steps {path} --per 'step*'"
     with open_report(trace(*of(()))) as report:
         assert not any(each.kind == "slow steps" for each in break_down(attribute(report)).findings)
+
+
+def test_faults_of_unified_memory_are_found_beside_kernels(trace: MakeTrace) -> None:
+    """Kernels that run for half of their time beside migrations for page faults are named, with what helps."""
+    steps = [
+        (
+            Range("step", at, at + 10_000_000),
+            launch_kernel("stencil", (at + 10, at + 20), (at + 30, at + 9_990_000), id=at + 1),
+            Memcpy(at + 1_000, at + 5_000_000, None, 1 << 26, 11, cause=2),
+        )
+        for at in range(0, 40_000_000, 10_000_000)
+    ]
+    [found] = answer_of(trace(*[item for step in steps for item in step])).findings
+    assert found.text == "kernels run beside page faults of unified memory for 20.0 ms, most of all stencil"
+    assert "cudaMemPrefetchAsync" in found.hint
+
+
+def test_exposed_communication_is_called_so(trace: MakeTrace) -> None:
+    """A wait for a collective says in words that nothing is computed meanwhile."""
+    steps = [
+        (
+            Range("step", at, at + 2_000_000),
+            launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000_000), id=at + 1),
+            launch_kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", (at + 40, at + 50),
+                          (at + 1_000_000, at + 1_990_000), id=at + 2),
+        )
+        for at in range(0, 20_000_000, 2_000_000)
+    ]  # fmt: skip
+    [found] = answer_of(trace(*[item for step in steps for item in step])).findings
+    assert found.text.startswith(
+        "step: exposed communication: ncclDevKernel_AllReduce_Sum_f32_RING_LL in step: "
+    )

@@ -19,6 +19,7 @@ from nsysprof.results.table import (
     markdown_table,
     screen_width,
     show_columns,
+    spread_text,
     text_table,
     without_empty,
 )
@@ -45,6 +46,12 @@ def test_wide_characters_take_two_cells() -> None:
     [cut] = TextTable(["name", "n"], [["語" * 60, "1"]], "lr").lines(width=40)[0].splitlines()[2:]
     assert 30 < cell_count(cut) <= 40
     assert "…" in cut
+
+
+def test_a_spread_beyond_its_median_is_shown_by_its_ends() -> None:
+    """``± 3,335 %`` tells nobody anything: of times that differ so much the least and the most are shown."""
+    assert spread_text(1_000, 500, 800, 9_000, 20) == "1.00 µs ± 25 %"
+    assert spread_text(1_000, 2_001, 800, 9_000, 20) == "1.00 µs (800 ns–9.00 µs)"
 
 
 def test_columns_tells_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
