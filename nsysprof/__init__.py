@@ -1,4 +1,4 @@
-"""Reads NVIDIA Nsight Systems reports and says where the GPU time went.
+"""Reads NVIDIA Nsight Systems reports and says where the time went.
 
     import nsysprof
 

@@ -1,1 +1,1 @@
-"""Where did the GPU time go?"""
+"""Where did the time go, and what is to be mended first?"""

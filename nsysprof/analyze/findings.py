@@ -355,7 +355,7 @@ def _migrations(breakdown: Breakdown) -> Iterator[Finding]:
     total = int(waited.sum())
     if unified is None or total < max(MIN_SHARE * _whole_ns(breakdown), MIN_ONCE_NS):
         return
-    most = short_name(unified.kernels.texts("kernel")[[int(waited.argmax())]].tolist()[0], _PATH)
+    most = short_name(unified.kernels.texts("kernel").tolist()[int(waited.argmax())], _PATH)
     text = f"kernels run beside page faults of unified memory for {format_ns(total)}, most of all {most}"
     hint = "prefetch what kernels read (cudaMemPrefetchAsync), or allocate it on the GPU; see unified_kernels.csv"
     yield _once(breakdown, "unified memory", "", "migrations", text, total, hint)

@@ -91,7 +91,7 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
     totals = breakdown.totals
     count = {name: format_count(totals[name]) for name in ("kernels", "launches", "memops", "ranges")}
     merged = format_count(len(breakdown.columns("merged")))
-    busy = f"{format_ns(totals['busy_ns'])} with GPU ops running"
+    busy = f"GPU ops run for {format_ns(totals['busy_ns'])}"
     moved = totals["migrations_ns"]
     added_up = f"{format_ns(moved)} of it migrations" if moved else "durations added up"
     shown = [

@@ -137,8 +137,8 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
         yield _finding(place, rows, name, text)
     others = [row for row in others if row["activity"] != LATE_PEER]
     for name, rows in _grouped(others, _culprit):
-        exposed = "exposed communication: " if rows[0]["cause"] == "communication" else ""
-        yield _finding(place, rows, name, f"{exposed}{name}", name)
+        lead = "exposed communication: " if rows[0]["cause"] == "communication" else ""
+        yield _finding(place, rows, name, f"{lead}{name}", name)
     latency = [row for row in waits if row["cause"] == "latency"]
     span = _total(latency) / max(sum(row["share_of_span"] for row in latency), 1e-9)
     if latency and span < SHORT_NS * sum(row["waits"] for row in latency):

@@ -60,7 +60,7 @@
       button("▶", "Later", () => this.pan(0.3));
       button("All", "The whole time", () => this.show(0, this.length));
       for (const [name, from, to] of this.head.views) {
-        const short = name.length > 48 ? `${name.slice(0, 47)}…` : name;
+        const short = name.length > 64 ? `${name.slice(0, 63)}…` : name;
         button(this.head.gpus.length ? `Close up: ${short}` : short, `Show ${name}`, () => this.show(from, to));
       }
       const search = element("input");
