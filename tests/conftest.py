@@ -18,8 +18,9 @@ from tests.kit.trace import Items, write
 # What numpy and torch compute here is small: more threads, here and in what is started, cost more than they bring.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Texts are as wide as in a pipe.
+# Texts are as wide as in a pipe. readline, which pytest imports, sets it where `os.environ` does not see it.
 os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
 
 # What is started in the background, by `nohup … &` or from a script, ignores these, and so does all that it starts:
 # tests that interrupt a program need one that listens.
