@@ -72,6 +72,8 @@ small="--axis layers=12 --axis heads=12 --axis kv_heads=3 --axis width=768 --axi
 # shellcheck disable=SC2046,SC2086  # options that are to be split
 {
   step kernels 120 python3 "$here/prologue.py" --output kernels.csv
+  [ -e "$work/kernels.done" ] || # a build that has never run may hang
+    step kernels-plain 90 python3 "$here/../tiled-attention/o5-o6/measure.py" --output kernels-plain.csv
   bench best-kernels 240 --preset best-kernels $three
   for run in a b; do
     bench r1$run 40 --preset math-vs-flash $(backends math flash efficient cudnn) $one
