@@ -17,13 +17,13 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.text import join_first, one_line, plural
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.forecast.questions import MAX_NS, AbstainError, Changes, matching, read_factor, read_time
+from nsysprof.forecast.questions import AbstainError, Changes, matching, read_factor, read_time
+from nsysprof.forecast.swap import time_of_row, times_by_name
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.report import open_report, read_tables
-from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
+from nsysprof.trace.trace import GRAPH, MEMCPY
 from nsysprof.waits import edits
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network
@@ -33,7 +33,6 @@ from nsysprof.why.culprits import Facts
 from nsysprof.why.why import Why
 
 Rows = NDArray[np.intp]
-_MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for different work
 
 
 @dataclass
@@ -193,7 +192,7 @@ def _swap(program: Program, text: str) -> Step:
     """
     glob, equals, source = text.rpartition("=")
     if not equals:
-        times = _times_by_name(program, Path(text))
+        times = times_by_name(program.attribution.trace, Path(text))
         words = f"{plural(len(times), 'kernel')} as fast as in {Path(text).name}"
         return Step("swap", words, np.empty(0, np.intp), partial(_set, program, times))
     name, _, row = source.rpartition(":")
@@ -202,7 +201,7 @@ def _swap(program: Program, text: str) -> Step:
             f"--swap {text!r} does not say which row of the table", "--swap 'RANGE=results.csv:flash'"
         )
     rows = program.ranges_of(glob)
-    ns = _time_of_row(Path(name), row)
+    ns = time_of_row(Path(name), row)
 
     def apply(network: Network) -> None:
         ops, place = program.ops_of(rows)
@@ -220,101 +219,6 @@ def _swap(program: Program, text: str) -> Step:
 
     words = f"{glob} as one kernel of {format_ns(ns)} ({row})" if ns else f"{glob} left out ({row})"
     return Step("swap", words, rows, apply)
-
-
-def _table(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(path)
-    except OSError as error:
-        raise NsysprofError(
-            f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv"
-        ) from None
-    except (ValueError, UnicodeDecodeError):
-        raise NsysprofError(
-            f"{path}: no table with a head and rows", "name a kernels.csv or results.csv"
-        ) from None
-    for name in {"median_ns", "graph_median_ns"} & set(table):  # what is no time counts as missing
-        ns = pd.to_numeric(table[name], errors="coerce")
-        table[name] = ns.where(ns.between(0, MAX_NS))
-    return table
-
-
-def _times_by_name(program: Program, path: Path) -> dict[int, int]:
-    """The median length of each kernel of the trace that a table or another report has too."""
-    trace = program.attribution.trace
-    if path.suffix == ".csv":
-        table = _table(path)
-        if not {"kernel", "median_ns"} <= set(table.columns):
-            raise NsysprofError(
-                f"{path} has no columns kernel and median_ns",
-                "nsysprof analyze REPORT writes kernels.csv; of a bench: --swap 'RANGE=results.csv:BACKEND'",
-            )
-        frame = table[["kernel", "median_ns"]].rename(columns={"kernel": "name", "median_ns": "ns"})
-    else:
-        frame = _kernels_of_report(program, path)
-    known = frame.dropna().groupby("name")["ns"].agg(["median", "min", "max"])
-    found = {at: name for at, name in enumerate(trace.op_names) if name in known.index}
-    for name in found.values():
-        low, high = float(known["min"][name]), float(known["max"][name])
-        if high > _MAX_SPREAD * low:
-            raise AbstainError(
-                f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: which of it"
-                " counts is not known",
-                "--set 'KERNEL=TIME' says it",
-            )
-    if not found:
-        raise NsysprofError(
-            f"no kernel of {program.file} is in {path}", "--swap 'RANGE=TABLE:ROW' swaps what a range runs"
-        )
-    return {at: round(known["median"][name]) for at, name in found.items()}
-
-
-def _kernels_of_report(program: Program, path: Path) -> pd.DataFrame:
-    """The ``name`` and ``ns`` of each kernel of another report, without the longest and shortest tenth of a name."""
-    with open_report(path) as other:
-        gpus = [
-            {gpu.name for gpu in report.about.cuda_gpus}
-            for report in (program.attribution.trace.report, other)
-        ]
-        if all(gpus) and gpus[0] != gpus[1]:
-            raise AbstainError(
-                f"{path} was recorded on {join_first(sorted(gpus[1]), 2)}: another GPU is not modelled"
-            )
-        trace = read_tables(other)
-    kernels = trace.ops.kind == KERNEL
-    frame = pd.DataFrame(
-        {
-            "name": pd.Categorical.from_codes(trace.ops.name[kernels], pd.Index(trace.op_names)),
-            "ns": (trace.ops.end - trace.ops.start)[kernels],
-        }
-    )
-    rank = frame.groupby("name", observed=True)["ns"].rank(pct=True)
-    return frame[(rank > 0.1) & (rank <= 0.9)].astype({"name": str})
-
-
-def _time_of_row(path: Path, row: str) -> int:
-    """The median of a row of a bench's results, by backend or ``CONFIGURATION/BACKEND``, or of a kernel's.
-
-    Where a bench has timed replays of a CUDA graph too, these count: its calls hold their launches as well.
-    """
-    table = _table(path)
-    if "median_ns" not in table.columns:
-        raise NsysprofError(f"{path} has no column median_ns", "name a kernels.csv or results.csv")
-    text = table.astype(str)
-    name = pd.Series("", index=table.index)
-    for column in ("kernel", "backend"):
-        if column in table:
-            name = text[column]
-    both = text["configuration"] + "/" + name if "configuration" in table else name
-    rows = table[((name == row) | (both == row)) & table["median_ns"].notna()]
-    if len(rows) != 1:
-        known = join_first(both[table["median_ns"].notna()].unique().tolist(), 4, repr)
-        raise NsysprofError(
-            f"{plural(len(rows), 'row')} of {path} {'is' if len(rows) == 1 else 'are'} {row!r}; it has {known}",
-            "name one of them",
-        )
-    times = [rows[name].iloc[0] for name in ("graph_median_ns", "median_ns") if name in rows]
-    return round(float(next(ns for ns in times if pd.notna(ns))))
 
 
 # ---- launches, calls, delays
