@@ -66,9 +66,9 @@ def why(
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import report_stem
         from nsysprof.trace.report import open_report
-        from nsysprof.why.ceilings import verification
         from nsysprof.why.charts import CHARTS
         from nsysprof.why.files import FILES, SCHEMA, write_why
+        from nsysprof.why.residuals import verification
         from nsysprof.why.text import why_text
         from nsysprof.why.why import why as account
 

@@ -29,7 +29,7 @@ from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import asked_moments, moments_of
 from nsysprof.why.ceilings import remove_waits
-from nsysprof.why.culprits import Facts
+from nsysprof.why.facts import Facts
 from nsysprof.why.why import Why
 
 Rows = NDArray[np.intp]

@@ -35,7 +35,7 @@ from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.network import network_of
 from nsysprof.waits.replay import Network, Times, replay
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, spans_of
-from nsysprof.why.culprits import read_facts
+from nsysprof.why.facts import read_facts
 from nsysprof.why.ranges import choose_windows
 from nsysprof.why.why import account_for
 

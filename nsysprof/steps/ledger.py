@@ -15,7 +15,8 @@ from nsysprof.statistics.distributions import Floats
 from nsysprof.waits.walk import HOST, Pieces
 from nsysprof.waits.windows import Windows
 from nsysprof.why.account import rows_of_windows
-from nsysprof.why.culprits import COMPUTE, Facts, account
+from nsysprof.why.culprits import account
+from nsysprof.why.facts import COMPUTE, Facts
 
 MAX_EXPLAINED = 1000  # steps of a path, those furthest from typical
 NEAR = 31  # typical steps whose mean a step is compared with

@@ -26,7 +26,7 @@ from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_f
 from nsysprof.steps.tables import LEDGER, STEPS
 from nsysprof.trace.trace import FOUND, pid_of
 from nsysprof.waits.windows import Windows, gpu_lines, gpu_windows
-from nsysprof.why.culprits import Facts, read_facts
+from nsysprof.why.facts import Facts, read_facts
 from nsysprof.why.ranges import choose_ranges
 
 NO_GPU = -1  # the GPU of steps of a report without GPU work

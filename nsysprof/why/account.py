@@ -16,7 +16,8 @@ from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, pauses, stretches
-from nsysprof.why.culprits import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, account, held_up, read_facts
+from nsysprof.why.culprits import account, held_up
+from nsysprof.why.facts import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, read_facts
 from nsysprof.why.findings import hint_for
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran

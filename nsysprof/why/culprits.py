@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import merged_names
 from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
-from nsysprof.kernels.classify import Kinds, short_name
-from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING, Collectives, Dependencies, HostActivity
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMORY_KINDS, MEMSET, Trace, pid_of, tid_of
+from nsysprof.kernels.classify import short_name
+from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
 from nsysprof.waits.host import (
     ACTIVITIES,
     SLACK_NS,
@@ -26,7 +22,7 @@ from nsysprof.waits.host import (
     ranges_around,
     threads_to_blame,
 )
-from nsysprof.waits.peers import Peers, find_peers, split_late
+from nsysprof.waits.peers import split_late
 from nsysprof.waits.walk import (
     BARRIER,
     CUT,
@@ -37,17 +33,24 @@ from nsysprof.waits.walk import (
     RUNS,
     UNKNOWN,
     Pieces,
-    Reasons,
-    lacking,
-    reasons,
 )
 from nsysprof.waits.windows import Windows
+from nsysprof.why.facts import (
+    ABSTAINS,
+    BY_EDGE,
+    BY_ORDER,
+    COMMUNICATION,
+    COPY,
+    LATE_HOST,
+    MEMORY,
+    NOBODY,
+    OTHER_KERNEL,
+    OVERHEAD,
+    QUEUED,
+    Facts,
+)
 from nsysprof.why.findings import LATE_PEER, TRANSFER
 
-CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
-COMPUTE, COMMUNICATION, COPY, OTHER_KERNEL, LATE_HOST, QUEUED, OVERHEAD, NOBODY = range(len(CAUSES))
-CLAIMS = ("dependency", "order", "abstain", "counted")
-BY_EDGE, BY_ORDER, ABSTAINS, COUNTED = range(len(CLAIMS))
 # The columns of a piece of a wait.
 PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
@@ -56,118 +59,7 @@ PIECE = (
 # the activities of GPU ops: of a collective whose other ranks are recorded
 _OF_RANKS = ("", LATE_PEER, TRANSFER)
 ALONE, LATE, MOVES = range(len(_OF_RANKS))
-_MEMORY = ("", " pageable", " pinned")  # the host's memory of a copy, where it is recorded
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
-
-
-class Texts:
-    """Texts as codes: each is made once, and equal ones are one."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {"": 0}
-
-    def code(self, text: str) -> int:
-        """The code of a text."""
-        return self._codes.setdefault(text, len(self._codes))
-
-    def each(self, make: Callable[..., str], *columns: NDArray[Any]) -> NDArray[np.int64]:
-        """The codes of what ``make`` says of each row of columns; it is asked once for equal rows."""
-        if len(columns[0]) == 0:
-            return np.empty(0, np.int64)
-        first, inverse = distinct(*columns)
-        rows = (np.asarray(column, np.int64)[first].tolist() for column in columns)
-        codes = [self.code(make(*row)) for row in zip(*rows, strict=True)]
-        return np.array(codes, np.int64)[inverse]
-
-    @property
-    def words(self) -> list[str]:
-        """The texts, by their codes."""
-        return list(self._codes)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of a trace: ``communication`` says of each op name whether it is a collective.
-
-    ``peers`` says who came last to it, None where no ranks share any;
-    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
-    ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
-    ``copy_memory`` is a code of `_MEMORY` of each op; ``collectives`` are those that the trace names;
-    ``texts`` are all texts that pieces refer to.
-    """
-
-    attribution: Attribution
-    kinds: Kinds
-    communication: NDArray[np.bool_]
-    dependencies: Dependencies
-    activity: HostActivity
-    reasons: Reasons
-    peers: Peers | None
-    copy_sizes: NDArray[np.int64]
-    copy_memory: NDArray[np.uint8]
-    collectives: Collectives
-    op_owner: NDArray[np.int32] | None
-    names: list[str]
-    name_code: NDArray[np.int64]
-    threads: list[str]
-    texts: Texts
-
-    @property
-    def lacks(self) -> tuple[str, ...]:
-        """What the recording does not hold though the program did it, each with the option that records it."""
-        return lacking(self.dependencies, self.activity)
-
-    @property
-    def words(self) -> dict[str, Sequence[str]]:
-        """What the codes of columns stand for."""
-        texts = dict.fromkeys(("activity", "culprit", "range", "exposed_by"), self.texts.words)
-        return {**texts, "cause": CAUSES, "claim": CLAIMS}
-
-
-def read_facts(
-    attribution: Attribution,
-    kinds: Kinds,
-    merge_names: Sequence[str] | None,
-    op_owner: NDArray[np.int32] | None = None,
-) -> Facts:
-    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
-
-    ``op_owner`` is the range that each GPU op is named after, where that is another than the one that launched it.
-    """
-    trace = attribution.trace
-    reader = trace.report.reader
-    dependencies = reader.dependencies(trace)
-    merged = merged_names([name.text for name in trace.range_names], merge_names)
-    place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
-    communication = np.array([family == "communication" for family in kinds.family], bool)
-    return Facts(
-        attribution=attribution,
-        kinds=kinds,
-        communication=communication,
-        dependencies=dependencies,
-        activity=reader.host_activity(trace.arena),
-        reasons=reasons(trace, dependencies),
-        peers=find_peers(trace, communication),
-        copy_sizes=trace.copy_sizes(),
-        copy_memory=_copy_memory(trace),
-        collectives=reader.collectives(trace),
-        op_owner=op_owner,
-        names=list(place),
-        name_code=np.array([place[name] for name in merged], np.int64),
-        threads=[trace.thread_names.get(tid) or str(tid_of(tid)) for tid in trace.threads.tolist()],
-        texts=Texts(),
-    )
-
-
-def _copy_memory(trace: Trace) -> NDArray[np.uint8]:
-    """The memory of the host that each GPU op copies from or to, as a code of `_MEMORY`."""
-    out, ops = np.zeros(len(trace.ops), np.uint8), trace.copy_ops
-    host = [
-        (trace.copies.source == kind) | (trace.copies.destination == kind)
-        for kind in map(MEMORY_KINDS.index, ("pageable", "pinned"))
-    ]
-    out[ops] = np.select([host[0] & (trace.ops.kind[ops] == MEMCPY), host[1]], [1, 2], 0)
-    return out
 
 
 def account(
@@ -318,7 +210,7 @@ def _op_texts(
     def describe(
         name: int, size: int, memory: int, group: int, row: int, activity: int, gpu: int, process: int
     ) -> str:
-        text = short_name(trace.op_names[name]) + _MEMORY[memory]
+        text = short_name(trace.op_names[name]) + MEMORY[memory]
         if activity:
             rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
             text = f"{_OF_RANKS[activity]}{rank}, {text}"
@@ -381,8 +273,7 @@ def _copies(trace: Trace) -> NDArray[np.intp]:
 def _copy_text(facts: Facts, op: int) -> str:
     size = int(_bucket(facts.copy_sizes[op : op + 1])[0])
     name = (
-        facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]]
-        + _MEMORY[facts.copy_memory[op]]
+        facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]] + MEMORY[facts.copy_memory[op]]
     )
     return (
         f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import WIDTH, TextTable, code_block, escape_markdown, warning_lines, wrap
-from nsysprof.why.ceilings import abstention
 from nsysprof.why.findings import Finding
+from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
 
 MAX_PATHS, MAX_PLACES = 3, 16  # trees: of how many paths, and of how many GPUs and processes of each

@@ -24,13 +24,13 @@ from nsysprof.why.ceilings import (
     Removals,
     forecast_ceilings,
     removals_of,
-    residual_frame,
     with_gains,
-    without_ceilings,
 )
-from nsysprof.why.culprits import CAUSES, LATE_HOST, PIECE, Facts
+from nsysprof.why.culprits import PIECE
+from nsysprof.why.facts import CAUSES, LATE_HOST, Facts
 from nsysprof.why.findings import LAUNCH_STEP_NS, LAUNCHING_ACTIVITIES, Finding, findings
 from nsysprof.why.ranges import choose_windows, count_calls, pick_windows
+from nsysprof.why.residuals import residual_frame, without_ceilings
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch

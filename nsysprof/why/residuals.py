@@ -1,0 +1,90 @@
+"""How far off windows end where they are replayed from dependencies and constants: far off, they have no ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.results.table import TextTable, wrap
+from nsysprof.trace.trace import Trace
+from nsysprof.waits.identity import replays
+from nsysprof.waits.spans import MAX_RESIDUAL
+from nsysprof.waits.walk import Reasons
+from nsysprof.waits.windows import Windows
+
+_NAME = 60
+_CONSTANTS = ("behind_op_ns", "behind_event_ns", "behind_launch_ns")
+_HEADS = [
+    "replayed from dependencies",
+    "windows",
+    "behind a GPU op",
+    "over an event",
+    "behind a launch",
+    "ends off by",
+    "at most",
+]
+
+
+def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
+    """A row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
+
+    Columns ``path``, ``gpu``, ``replayed`` (how many windows), ``behind_op_ns``, ``behind_event_ns`` and
+    ``behind_launch_ns`` (see `Replay`), and of the share of its span by which the replayed end of a window is off the
+    median ``residual`` and the most, ``max_residual``.
+    """
+    texts = paths.to_numpy(object)
+    rows = [
+        {
+            "path": texts[each.windows[0]],
+            "gpu": each.gpu,
+            "replayed": len(each.windows),
+            **{name: getattr(each, name) for name in _CONSTANTS},
+            "residual": float(np.median(each.residual)),
+            "max_residual": float(each.residual.max()),
+        }
+        for each in replays(trace, why, windows)
+    ]
+    names = ["path", "gpu", "replayed", *_CONSTANTS, "residual", "max_residual"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``why.csv`` with no ceiling where a path's residual on that GPU is above `MAX_RESIDUAL`."""
+    bad = residuals[residuals["residual"] > MAX_RESIDUAL]
+    places = pd.MultiIndex.from_frame(bad[["path", "gpu"]])
+    doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
+    return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
+
+
+def abstention(residuals: pd.DataFrame, path: str) -> str:
+    """Why the waits of a path have no ceilings; empty where they have."""
+    most = residuals.loc[residuals["path"] == path, "residual"].max()
+    if not most > MAX_RESIDUAL:
+        return ""
+    return (
+        f"No ceilings in why.csv: replayed from what each GPU op waited for, windows end {format_share(most)} of"
+        f" their length off, more than {format_share(MAX_RESIDUAL)}."
+    )
+
+
+def verification(residuals: pd.DataFrame) -> Iterator[str]:
+    """The residual of each path and GPU as a table, and what it says."""
+    cells = [
+        [
+            f"{one_line(row['path'], _NAME)}, GPU {row['gpu']}",
+            f"{row['replayed']:,}",
+            *(format_ns(row[name]) for name in _CONSTANTS),
+            *(format_share(row[name]) for name in ("residual", "max_residual")),
+        ]
+        for row in residuals.to_dict("records")
+    ]
+    if cells:
+        yield from TextTable(_HEADS, cells, "lrrrrrr").lines()
+    bad = int((residuals["residual"] > MAX_RESIDUAL).sum())
+    rows = f"{plural(len(cells) - bad, 'row')} of {len(cells):,}"
+    share = format_share(MAX_RESIDUAL)
+    yield wrap(f"{rows} explained by dependencies and constants to within {share} of the span", "", "  ")
