@@ -7,6 +7,7 @@ where operators are ranges.
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,20 +81,25 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
     """The operator of forward that each of backward answers, -1 where none does, or threads have the number alike."""
     forward = np.flatnonzero(~ops.backward)
     forward = forward[np.lexsort((ops.start[forward], ops.thread[forward], ops.sequence[forward]))]
-    number = ops.sequence[forward]
-    process = ~np.int64(0xFFFFFF)
+    number, thread = ops.sequence[forward], ops.thread[forward]
+    first = np.flatnonzero(np.append(True, (np.diff(number) != 0) | (np.diff(thread) != 0))[: len(number)])
+    bounds, threads, starts = (
+        [*first.tolist(), len(number)],
+        thread[first].tolist(),
+        ops.start[forward].tolist(),
+    )
+    low, high = (np.searchsorted(number[first], ops.sequence[back], side) for side in ("left", "right"))
     out = np.full(len(back), -1)
-    low, high = (np.searchsorted(number, ops.sequence[back], side) for side in ("left", "right"))
     for place in np.flatnonzero(low < high).tolist():
         row = back[place]
-        rows = forward[low[place] : high[place]]
-        rows = rows[
-            (ops.start[rows] < ops.start[row]) & ((ops.thread[rows] ^ ops.thread[row]) & process == 0)
-        ]
-        if ops.forward_thread[row]:
-            rows = rows[ops.thread[rows] == ops.forward_thread[row]]
-        if len(rows) and ops.thread[rows[0]] == ops.thread[rows[-1]]:
-            out[place] = rows[-1]
+        begun, on, counted = int(ops.start[row]), int(ops.thread[row]), int(ops.forward_thread[row])
+        found = []
+        for group in range(low[place], high[place]):  # of a thread each
+            if (threads[group] ^ on) >> 24 == 0 and counted in (0, threads[group]):
+                last = bisect.bisect_left(starts, begun, bounds[group], bounds[group + 1]) - 1
+                found += [last] if last >= bounds[group] else []
+        if len(found) == 1:
+            out[place] = forward[found[0]]
     return out
 
 

@@ -225,10 +225,24 @@ HEAD = trace_text(STEP)
             HEAD.replace('"name": "gemm"', '"name": ["gemm"]').encode(),
             "some fields cannot be read, and count as not recorded: 1",
         ),
+        ((HEAD + HEAD).encode(), "goes on behind the end of its trace"),
         (HEAD[: HEAD.index('"traceName"')].encode(), "the file ends early"),
         (HEAD[HEAD.index("[", HEAD.index("traceEvents")) : HEAD.rindex("]") + 1].encode(), ""),
     ],
-    ids=["nan", "bad text", "twice", "utf-16", "bom", "long", "deep", "deep event", "no text", "cut", "list"],
+    ids=[
+        "nan",
+        "bad text",
+        "twice",
+        "utf-16",
+        "bom",
+        "long",
+        "deep",
+        "deep event",
+        "no text",
+        "two",
+        "cut",
+        "list",
+    ],
 )
 def test_odd_text_costs_nothing_else(tmp_path: Path, content: bytes, words: str) -> None:
     """Whatever is odd about some of the text, all GPU ops are read."""
@@ -265,9 +279,10 @@ def test_faults_of_events_are_counted(tmp_path: Path) -> None:
         annotation("back", 50, 40),
         event("strange", "x", 1, 2),
         {"ph": "X", "cat": "cpu_op", "name": "n"},
+        {"ph": "X", "cat": "cpu_op", "name": "n", "ts": "1E999990"},  # too many digits to make a number of
     ]
     warnings = read(write_trace(tmp_path / "t.json", events)).trace.warnings
-    for words in ("without a time: 1;", "negative duration: 1;", "strange (1)"):
+    for words in ("without a time: 2;", "negative duration: 1;", "strange (1)"):
         assert any(words in sentence for sentence in warnings), words
 
 

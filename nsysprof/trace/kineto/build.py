@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -69,10 +70,11 @@ def threads_of(events: Events) -> Threads:
     chosen = max(votes, key=lambda pid: (votes[pid], -pid)) if votes else 1
     pids = _numbers([pid for pid, _ in keys if isinstance(pid, int) and pid > 0] + [chosen])
     ids, lost = np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-    names, taken = {}, {}
-    for pid in {pid: None for pid, _ in keys}:
-        own = [tid for of, tid in keys if of == pid and isinstance(tid, int) and tid != 0]
-        taken[pid] = _numbers(own)
+    own: dict[Any, list[int]] = {pid: [] for pid, _ in keys}
+    for pid, tid in keys:
+        if isinstance(tid, int) and tid != 0:
+            own[pid].append(tid)
+    names, taken = {}, {pid: _numbers(tids) for pid, tids in own.items()}
     for code, (pid, tid) in enumerate(keys):
         number = taken[pid].get(tid, 0) if isinstance(tid, int) else 0
         ids[code] = pids.get(pid, pids[chosen]) * _ID + number
@@ -106,7 +108,9 @@ def within_whole_us(events: Events) -> None:
     nested = np.flatnonzero(host["kind"] != OVERHEAD)
     start, end = host["start"], host["end"]
     order = nested[np.lexsort((host["kind"][nested], -end[nested], start[nested], host["thread"][nested]))]
-    open_ends: list[int] = []
+    around: list[
+        int
+    ] = []  # the ends of what is open, negative: from the outermost, which ends last, to the innermost
     thread = -1
     ends = end[order].tolist()
     for place, (of, begin) in enumerate(
@@ -114,17 +118,15 @@ def within_whole_us(events: Events) -> None:
     ):
         if of != thread:
             thread = of
-            open_ends.clear()
-        while open_ends and open_ends[-1] <= begin:
-            open_ends.pop()
+            around.clear()
+        while around and -around[-1] <= begin:
+            around.pop()
         stop = ends[place]
-        for around in open_ends:
-            if around < stop <= around + _WHOLE_US:
-                stop = around
+        while (at := bisect.bisect_right(around, -stop)) < len(around) and stop + around[at] <= _WHOLE_US:
+            stop = -around[at]
         ends[place] = stop
-        while open_ends and open_ends[-1] < stop:  # it crosses those
-            open_ends.pop()
-        open_ends.append(stop)
+        del around[at:]  # it crosses those
+        around.append(-stop)
     end[order] = ends
 
 
@@ -214,11 +216,10 @@ def _streams(
     if len(gpus) == len(numbers) == 1:  # ROCm counts CPUs among the devices of ops, and not among the GPUs
         gpus = dict.fromkeys(numbers, *gpus.values())
     ordered = sorted(keys)
-    rank = np.array([ordered.index(key) for key in keys], np.int32)
-    streams = [
-        Stream(devices.index((one, device)), None if number < 0 else number)
-        for one, device, number in ordered
-    ]
+    places = {key: rank for rank, key in enumerate(ordered)}
+    rank = np.array([places[key] for key in keys], np.int32)
+    seen = {device: number for number, device in enumerate(devices)}
+    streams = [Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered]
     return (
         rank[inverse.reshape(-1)],
         streams,
@@ -258,7 +259,8 @@ def _gpu_ops(
     kinds[name] = gpu["kind"]
     called = [_op_name(text, kind) for text, kind in zip(texts, kinds.tolist(), strict=True)]
     names = sorted({text for text, *_ in called})
-    recode = np.array([names.index(text) for text, *_ in called] + [0], np.int32)
+    codes = {text: code for code, text in enumerate(names)}
+    recode = np.array([codes[text] for text, *_ in called] + [0], np.int32)
     memory = np.array([ends for _, *ends in called], np.uint8).reshape(-1, 2)
     copying = np.flatnonzero(gpu["kind"] != KERNEL)
     ends = memory[name[copying]]

@@ -59,6 +59,7 @@ _WAITS = re.compile(
     r"|.*\bdataloader\.py\(\d+\): __next__$|.*\b(?:threading|queue)\.py\(\d+\): (?:wait|get|join)$"
 )
 _MOST_NS, _LONGEST_NS = 1 << 62, 1 << 55
+_LEAST_US, _MOST_US = Decimal(-_MOST_NS // 1000), Decimal(_MOST_NS // 1000)
 _FLUSH = 1 << 14  # rows that are kept as Python values
 
 
@@ -223,10 +224,11 @@ def _ns(microseconds: Decimal | None) -> int | None:
     if microseconds is None:
         return None
     try:
-        out = int(microseconds * 1000)
-    except (ValueError, ArithmeticError):
+        if not _LEAST_US < microseconds < _MOST_US:  # before a number of a million digits is made of 1e999999
+            return None
+    except ArithmeticError:
         return None
-    return out if -_MOST_NS < out < _MOST_NS else None
+    return int(microseconds * 1000)
 
 
 def _times(out: Events, event: Event) -> tuple[int, int] | None:

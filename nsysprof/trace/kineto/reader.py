@@ -123,6 +123,8 @@ class KinetoReader(Reader):
                 f"the file ends early ({text.cut}): {sum(events.seen.values()):,} events were read, the last one {last}"
                 " behind the first; whatever was recorded behind them is missing"
             )
+        if text.behind:
+            yield "the file goes on behind the end of its trace: what stands there, such as a second trace, is not read"
         if text.broken:
             yield f"events that cannot be read and are left out: {text.broken:,}"
         if text.mended:

@@ -99,7 +99,7 @@ class TraceText:
 
     ``beside`` holds what stands beside the events, name and JSON; ``found`` whether there was a list of events at all,
     ``broken`` counts events that could not be read, ``mended`` those of which some fields could not; ``cut`` says why
-    the text ended early, empty where it did not.
+    the text ended early, empty where it did not, and ``behind`` whether it goes on where the trace ends.
     """
 
     path: Path
@@ -108,6 +108,7 @@ class TraceText:
     broken: int = 0
     mended: int = 0
     cut: str = ""
+    behind: bool = False
     _blocks: Iterator[bytes] = field(init=False, repr=False)
     _text: bytes = field(default=b"", repr=False)
     _at: int = field(default=0, repr=False)
@@ -124,6 +125,8 @@ class TraceText:
                 yield from self._list()
             else:
                 yield from self._members()
+            with suppress(_Ended):
+                self.behind = not self.cut and bool(self._next())
         except _Ended:
             self.cut = self.cut or "the text ends inside of its JSON"
         except _TooLongError as error:
@@ -242,6 +245,7 @@ class TraceText:
             else:
                 value = self._value()
                 self.beside[name] = value if len(value) <= _KEPT else b"null"
+        self._at += 1
 
     def _list(self) -> Iterator[list[Event]]:
         """Take the events up to the end of their list."""
