@@ -221,7 +221,7 @@ class TextTable:
         """
         widths = _widths(self.head, self.rows, self.after_head)
         shown, last = list(range(len(self.head))), len(self.head) - 1
-        spare = [self.head.index(name) for name in self.spare if name in self.head] + [last] * self.last_cut
+        spare = [self.head.index(name) for name in self.spare if name in self.head]
         spare += [place for place in reversed(shown[1:]) if place not in spare]
         if self.last_cut:
             widths[last] = min(widths[last], max(_MIN_LAST_WIDTH, len(self.head[last]) + self.after_head))

@@ -72,8 +72,6 @@ def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tupl
         key[some] = np.maximum(key[some], items.key[items.of_op[each]])
         node[some] = parts.add(edges_of(node[some]), edges_of(items.of_op[each] + 2), time[some], key[some])
     whole = np.repeat(np.arange(len(first)), size)
-    together = ops.end[member] >= time[whole]
-    member, whole = member[together], whole[together]
     done[member], length[member] = node[whole], ops.end[member] - time[whole]
     return done, length
 
