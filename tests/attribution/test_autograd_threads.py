@@ -75,6 +75,7 @@ def test_strict_attribution_leaves_them_on_their_thread(trace: MakeTrace) -> Non
     [
         pytest.param([Range("elsewhere", 50, 300, thread=3)], id="two threads have a range open"),
         pytest.param([Range("busy", 140, 150)], id="the thread goes on meanwhile"),
+        pytest.param([Range("busy", 105, 150)], id="the thread ends a range meanwhile"),
         pytest.param([ThreadName(3, "pt_autograd_1"), *backward(3, 10)], id="two threads of autograd work"),
     ],
 )

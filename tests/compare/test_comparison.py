@@ -493,9 +493,12 @@ def test_without_merging_numbered_calls_are_still_calls(trace: MakeTrace) -> Non
 
 
 def test_pairs_rank_by_verdict_and_then_by_time(trace: MakeTrace) -> None:
-    """A large difference of two calls stands behind a small one that is clear; what shows none comes last."""
-    lengths = {"few": ([900, 900], [100, 100]), "less": ([300] * 12, [250] * 12)}
-    lengths |= {"more": ([400] * 12, [200] * 12), "same": ([500] * 12, [500] * 12)}
+    """A large difference of two calls stands behind a small one that is clear; what shows none comes last.
+
+    Of a pair with more calls on one side those count that both have.
+    """
+    lengths = {"few": ([900, 900], [100, 100]), "less": ([300] * 12, [250] * 19)}
+    lengths |= {"more": ([310] * 12, [250] * 12), "same": ([500] * 12, [500] * 12)}
     items: list[Items] = []
     for number, (name, both) in enumerate(lengths.items()):
         for side, (kind, each) in enumerate(zip(("old", "new"), both, strict=True)):

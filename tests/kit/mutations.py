@@ -107,7 +107,8 @@ def _quoted(name: str) -> str:
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
-    return [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    text = "type = 'table' AND typeof(name) = 'text'"  # what `_schema` does to a name
+    return [row[0] for row in connection.execute(f"SELECT name FROM sqlite_master WHERE {text}")]
 
 
 def _table(rng: random.Random, connection: sqlite3.Connection) -> str:

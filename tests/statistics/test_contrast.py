@@ -191,6 +191,12 @@ def test_too_few_samples_for_so_many_comparisons() -> None:
     assert judge([found] * 10_000)[0].verdict == TOO_FEW_SAMPLES
 
 
+def test_samples_worth_four_show_nothing_among_two_comparisons() -> None:
+    """Four against four lie apart by chance in 2 of 70 cases, which times two is above 0.05."""
+    found = replace(contrast(noisy(9), noisy(10, middle=9000)), worth=(4.0, 4.0))
+    assert [one.verdict for one in (*judge([found]), *judge([found] * 2))] == [SLOWER, *[TOO_FEW_SAMPLES] * 2]
+
+
 def test_a_family_is_corrected_together() -> None:
     """A p-value of 0.03 makes a verdict alone, and none among three."""
     found = replace(contrast(noisy(1), noisy(2, middle=1100)), p=0.03)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,9 @@ def test_what_is_not_recorded_claims_nothing(tmp_path: Path) -> None:
     assert [row["communicator"] for row in found] == ["ranks 0-1 (all group 0)", "3 ranks (all group 0)"]
     assert all(row["bus_bytes_per_s"] != row["bus_bytes_per_s"] for row in found)
     assert rows(write_trace(tmp_path / "t.json", STEP[:3])) == []
+    alone = collective("broadcast", (3, 4), (100, 300), id=2, ranks="[0]")
+    [single] = rows(write_trace(tmp_path / "t.json", [*STEP[:3], *alone]))
+    assert (single["ranks"], math.isnan(single["bus_bytes_per_s"])) == (1, True)
 
 
 def test_waiting_names_the_communicator(tmp_path: Path) -> None:

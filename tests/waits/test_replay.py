@@ -20,7 +20,7 @@ from tests.conftest import MakeTrace
 from tests.kit import simulated
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
-from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, StreamWait, launch_kernel
+from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, StreamWait, launch_kernel, launch_memcpy
 
 SHIPPED = sorted(path for at in ("traces", "analysis") for path in (TRACES.parent / at).rglob("*.sqlite"))
 MACHINE = Lags(
@@ -230,6 +230,15 @@ def test_what_comes_behind_a_collective_moves_with_all_its_ranks(trace: MakeTrac
     faster = made.copy()
     edits.lengthen(faster, np.flatnonzero(attribution.trace.ops.start == 20), np.array([20]))
     assert replay(faster).start[after] == 102  # 80, when the last rank comes, and 20
+
+
+def test_a_call_that_copies_pageable_memory_waits_for_its_copy(trace: MakeTrace) -> None:
+    """If the copy takes less, what is launched behind it comes earlier; of pinned memory it does not."""
+    for host, earlier in ((0, True), (1, False)):
+        copy = launch_memcpy((0, 100), (10, 90), id=1, host=host)
+        _, made = read(trace(copy, launch_kernel("k", (110, 120), (130, 140), id=2)))
+        edits.lengthen(made, np.array([1]), np.array([20]))
+        assert (replay(made).start[0] < 130) == earlier
 
 
 def test_what_is_left_out_takes_no_time(trace: MakeTrace) -> None:

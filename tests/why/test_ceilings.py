@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nsysprof
+from nsysprof.attribution.paths import read_instances
 from nsysprof.why import ceilings
 from tests.conftest import MakeTrace
 from tests.kit.reports import BLOCK, TWO
@@ -13,16 +14,21 @@ from tests.kit.trace import EventRecord, Items, Range, StreamWait, launch_kernel
 from tests.why.test_why import why_of
 
 
-def late_launch(copied: int, unit: int = 1) -> list[Items]:
+def late_launch(copied: int, unit: int = 1, at: int = 0) -> list[Items]:
     """A kernel that is launched 80 ns late, and waits for a copy of another stream, which ends at ``copied``."""
+
+    def times(*some: int) -> tuple[int, int]:
+        first, second = (at + unit * each for each in some)
+        return first, second
+
     return [
-        Range("step", 0, 200 * unit),
-        Range("log", 12 * unit, 89 * unit),
-        launch_kernel("k", (0, 10 * unit), (12 * unit, 20 * unit), id=1),
-        launch_memcpy((10 * unit, 11 * unit), (12 * unit, copied * unit), id=2, stream=9),
-        EventRecord(9, 11 * unit, id=3),
-        StreamWait(7, 90 * unit, id=4),
-        launch_kernel("k", (98 * unit, 100 * unit), (102 * unit, 200 * unit), id=5),
+        Range("step", *times(0, 200)),
+        Range("log", *times(12, 89)),
+        launch_kernel("k", times(0, 10), times(12, 20), id=1),
+        launch_memcpy(times(10, 11), times(12, copied), id=2, stream=9),
+        EventRecord(9, at + 11 * unit, id=3),
+        StreamWait(7, at + 90 * unit, id=4),
+        launch_kernel("k", times(98, 100), times(102, 200), id=5),
     ]
 
 
@@ -36,6 +42,26 @@ def test_a_ceiling_is_what_the_window_gets_shorter_by(
     assert code["waited_ns"].sum() == 69
     assert set(code["ceiling_basis"]) == {"forecast"}
     assert least <= code["ceiling_ns"].max() <= most
+
+
+def test_the_ceiling_of_latency_is_all_of_it(trace: MakeTrace) -> None:
+    """Twenty kernels that were launched early could follow one another at once."""
+    items: list[Items] = [Range("step", 0, 50)]
+    for number in range(20):
+        begin = 100 + 100 * number + (60 if number > 9 else 0)
+        items.append(launch_kernel("k", (2 * number, 2 * number + 1), (begin, begin + 98), id=number + 1))
+    rows = why_of(trace(*items)).rows
+    [latency] = rows[rows["cause"] == "latency"].to_dict("records")
+    assert (latency["ceiling_ns"], latency["ceiling_basis"]) == (latency["waited_ns"], "forecast")
+
+
+def test_the_ceiling_of_a_chosen_instance_is_its_own(trace: MakeTrace) -> None:
+    """The first step has no code in the way, the second has."""
+    before: list[Items] = [Range("step", 0, 200), launch_kernel("k", (0, 10), (12, 200), id=11)]
+    with nsysprof.open_report(trace(*before, *late_launch(20, at=1000))) as report:
+        rows = nsysprof.why(nsysprof.attribute(report), "step", instances=read_instances("1")).rows
+    [code] = rows[rows["culprit"] == "code in log"].to_dict("records")
+    assert (code["ceiling_ns"], code["ceiling_basis"]) == (69, "forecast")
 
 
 def test_a_launch_call_and_a_hand_over_take_their_time_along() -> None:
