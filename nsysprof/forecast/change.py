@@ -303,7 +303,9 @@ def _async(program: Program, network: Network) -> None:
     ends = network.launch_moment[1][launch]
     node = network.node[ends]
     own = ends[(node >= 0) & network.waits[node]]
-    following = np.isin(network.sync_moment[0], ends + 1)
+    calls = program.facts.activity.calls  # a synchronization of the whole device is the program's own
+    with_stream = np.array(["Stream" in name for name in calls.names], bool)[calls.name[network.sync_call]]
+    following = with_stream & np.isin(network.sync_moment[0], ends + 1)
     chosen = np.concatenate([own, network.sync_moment[1][following]])
     if not len(chosen):
         raise NsysprofError(

@@ -162,6 +162,23 @@ def test_copies_that_do_not_block_let_the_host_go_on(trace: MakeTrace) -> None:
     assert answer.forecast_ns < answer.base_ns - 150  # such a call takes as long as launches do
 
 
+@pytest.mark.parametrize(("api", "gone"), [("cudaStreamSynchronize", True), ("cudaDeviceSynchronize", False)])
+def test_copies_that_do_not_block_leave_synchronizations_of_the_device(
+    trace: MakeTrace, api: str, gone: bool
+) -> None:
+    """`.to()` waits for its copy with the stream; who waits for the whole device means it."""
+    items: list[Items] = []
+    for at in range(0, 80_000, 10_000):
+        items += [
+            Range("step", at, at + 2_100),
+            launch_kernel("k", (at + 10, at + 20), (at + 40, at + 1_040), id=at + 1),
+            launch_memcpy((at + 30, at + 2_000), (at + 1_050, at + 1_990), id=at + 2, kind=1, host=0),
+            Launch(at + 2_010, at + 2_020, at + 3, api=f"{api}_v3020"),
+        ]
+    answer = ask(trace(*items), "step", async_copies=True)
+    assert (answer.forecast_ns < 2_000) == gone  # the copy ends at 1,990
+
+
 def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_not_wait(
     trace: MakeTrace,
 ) -> None:
