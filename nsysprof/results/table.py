@@ -265,6 +265,21 @@ def escape_markdown(text: str) -> str:
     return _LIST_ITEM.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
 
+def markdown_list(sentences: str) -> str:
+    """Numbered sentences as a list of Markdown."""
+    lines = (re.match(r"(\d+\. | *)(.*)", line) for line in sentences.split("\n"))
+    return "\n".join(f"{line[1]}{escape_markdown(line[2])}" for line in lines if line)
+
+
+def answer_text(parts: Sequence[str], markdown: bool) -> str:
+    """The text of an answer, of which the first part is its head, and in Markdown the only one to be escaped."""
+    head, *lines = parts
+    if markdown:
+        return "".join(f"{line}\n" for line in (escape_markdown(head), *lines))
+    lines = [line for part in (wrap(visible(head), "", "  "), *lines) for line in part.split("\n")]
+    return "".join(f"{visible(line)}\n" for line in lines)
+
+
 def code_block(lines: Sequence[str]) -> list[str]:
     """Fence lines as a block of code in Markdown that nothing in them ends."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.core.text import one_line, plural, visible
+from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import TextTable, escape_markdown, spread_text, warning_lines, wrap
+from nsysprof.results.table import TextTable, answer_text, markdown_list, spread_text, warning_lines, wrap
 from nsysprof.steps.findings import classes_of, headline, join_words_of, told_findings
 from nsysprof.steps.judge import CLASSES, SLOW_ONES
 from nsysprof.steps.steps import Chain, Steps
@@ -24,16 +24,12 @@ _SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", 
 def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
     """The answer for a terminal, or as Markdown; ``top`` rows of each table. Ends with a newline."""
     lines = [_head(answer), *warning_lines(answer.warnings, "steps.json", markdown)]
-    if sentences := [*_sentences(answer)]:
-        lines += ["", *sentences]
+    if sentences := "\n".join(_sentences(answer)):
+        lines += ["", markdown_list(sentences) if markdown else sentences]
     tables = [paths_table(answer), ledger_table(answer, top), slow_table(answer, top)]
     for table in filter(None, tables):
         lines += ["", *table.lines(markdown, even=False)]
-    if markdown:
-        lines[0] = escape_markdown(lines[0])
-        return "".join(f"{line}\n" for line in lines)
-    lines[0] = wrap(visible(lines[0]), "", "  ")
-    return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
+    return answer_text(lines, markdown)
 
 
 def _head(answer: Steps) -> str:

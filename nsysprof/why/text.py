@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import WIDTH, TextTable, code_block, escape_markdown, warning_lines, wrap
+from nsysprof.results.table import (
+    WIDTH,
+    TextTable,
+    answer_text,
+    code_block,
+    markdown_list,
+    warning_lines,
+    wrap,
+)
 from nsysprof.why.findings import Finding
 from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
@@ -45,7 +52,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
             ]
         doubt = abstention(answer.residuals, str(path))
         sentences = "\n".join([*_sentences(found[str(path)]), *([wrap(doubt, "", "")] if doubt else [])])
-        lines += ["", _as_markdown(sentences) if markdown else sentences]
+        lines += ["", markdown_list(sentences) if markdown else sentences]
     if not paths:
         lines += ["", "no GPU work in these ranges, and so no wait"]
     if len(paths) > most_paths:
@@ -53,17 +60,7 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
             "",
             f"{plural(len(paths) - most_paths, 'path')} more: why.csv has them, --range GLOB shows some",
         ]
-    if markdown:
-        lines[0] = escape_markdown(lines[0])
-        return "".join(f"{line}\n" for line in lines)
-    lines[0] = wrap(visible(lines[0]), "", "  ")
-    return "".join(f"{visible(line)}\n" for part in lines for line in part.split("\n"))
-
-
-def _as_markdown(sentences: str) -> str:
-    """Numbered sentences as a list of Markdown."""
-    lines = (re.match(r"(\d+\. | *)(.*)", line) for line in sentences.split("\n"))
-    return "\n".join(f"{line[1]}{escape_markdown(line[2])}" for line in lines if line)
+    return answer_text(lines, markdown)
 
 
 def _head(answer: Why) -> str:

@@ -133,6 +133,7 @@ def test_each_kind_of_delay_is_named(trace: MakeTrace) -> None:
     assert found[0].text.startswith(
         "1 of 6 slow steps: +3.00 ms host, pthread_cond_timedwait outside every range"
     )
+    assert r"pthread\_cond\_timedwait outside" in steps_text(answer, markdown=True)
 
 
 def test_like_causes_are_one_class(trace: MakeTrace) -> None:
