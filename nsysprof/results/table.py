@@ -417,10 +417,11 @@ def _shortened(names: Sequence[str], most: int) -> list[str]:
     for lead, rows in levels.items():
         room = max(most - len(lead), _MIN_NAME_WIDTH // 2)
         level = [" ".join(names[at].split()) for at in rows]
-        widest = max(map(cell_count, level))
-        if widest > room:  # of wide characters there is room for half as many
-            room = room * max(map(len, level)) // widest
-        for at, name in zip(rows, shorten_all(level, room, one_line), strict=True):
+        cut, most_characters = shorten_all(level, room, one_line), room
+        while (beyond := max(map(cell_count, cut)) - room) > 0 and most_characters > 2:  # wide characters
+            most_characters = max(most_characters - (beyond + 1) // 2, 2)
+            cut = shorten_all(level, most_characters, one_line)
+        for at, name in zip(rows, cut, strict=True):
             short[at] = lead + name
     return short
 
