@@ -456,6 +456,22 @@ def test_the_backend_that_ran_is_judged(tmp_path: Path) -> None:
     assert judge_traces({path: {"kernels": 0}}, None) is None
 
 
+def test_tensors_are_found_in_whatever_a_module_returns() -> None:
+    """In dicts, lists, and objects with a dictionary of fields or with slots, of which some may be empty."""
+    pytest.importorskip("torch")
+    from nsysprof.capture.inject.modules import _tensors
+
+    class Slotted:
+        __slots__ = ("empty", "value")
+
+    class Deeper(Slotted):
+        pass
+
+    one = Deeper()
+    one.value, one.more = 1.5, [2.5]  # type: ignore[attr-defined]
+    assert sorted(_tensors({"a": [one, None]}, float)) == [1.5, 2.5]
+
+
 def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of backward would begin in the range of one node, and end in that of another."""
     entered = []

@@ -247,9 +247,8 @@ def _hook_nodes(here: _Here, output: Any) -> None:
     """Let each node that was made in the calls of a root open the ranges of its call before it runs."""
     first, last = here.marks[0], here.marks[-1]
     with _hooks.torch._C.DisableTorchFunction():  # subclasses and modes of the program would see us ask
-        nodes = [tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor)]
-    waiting = [node for node in nodes if node is not None]
-    seen = set(waiting)
+        seen = {tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor)} - {None}
+    waiting = list(seen)
     while waiting:
         node = waiting.pop()
         if node.name() == _LEAF:
@@ -277,7 +276,8 @@ def _tensors(value: Any, kind: type, depth: int = 0) -> list[Any]:
     elif isinstance(value, (list, tuple)):
         parts = list(value)
     else:
-        parts = list(getattr(value, "__dict__", {}).values())
+        slots = [name for each in type(value).__mro__ for name in vars(each).get("__slots__", ())]
+        parts = [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in slots)]
     return [tensor for part in parts for tensor in _tensors(part, kind, depth + 1)]
 
 
