@@ -130,14 +130,14 @@ def recorded(name: str, compared: bool) -> Callable[[Path, Path], Lines]:
     return lines
 
 
-# Folder, question, sweeps, and what else there is: the file that it is made of, and what makes it.
+# Folder, question, sweeps, and what else there is: files that it is made of, and what makes it.
 Other = tuple[str, Callable[[Path, Path], Lines]]
 STUDIES: tuple[tuple[str, str, tuple[str, ...], tuple[Other, ...]], ...] = (
     (
         "best-kernels",
         "Which attention kernel is the fastest where?",
         ("best-kernels",),
-        (("kernels.csv", kernels), ("racecheck-fp16-64.log", sanitized)),
+        (("kernels*.csv", kernels), ("*check-*.log", sanitized)),
     ),
     ("between-runs", "Do intervals hold between runs?", (), (("r3b.bench", between_runs),)),
     (
@@ -199,7 +199,7 @@ def main() -> None:
         lines = [f"# {question}", ""]
         for file, make in others:
             lines += (
-                [*make(found, study), ""] if (found / file).exists() else [f"No {file} was brought back.", ""]
+                [*make(found, study), ""] if any(found.glob(file)) else [f"No {file} was brought back.", ""]
             )
         for sweep in sweeps:
             samples = found / f"{sweep}.bench" / "samples.json"
