@@ -103,7 +103,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
     return ChartRows(
         of=kind,
         labels=labels,
-        names=[shorten(text, 2 * LABEL) for text in shown["text"].tolist()],
+        names=[shorten(text, 3 * LABEL // 2) for text in shown["text"].tolist()],
         **{
             name: shown[name]
             for name in ("calls", "launches", "kernels", "ops", "sum_ns", "busy_ns", "span_ns", "call_ns")
