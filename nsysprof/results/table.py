@@ -232,7 +232,7 @@ class TextTable:
 
         while len(shown) > 2 and left() < (widths[0] if self.last_cut and last in shown else narrowest):
             shown.remove(spare.pop(0))
-        most = max(left(), least)
+        most = max(left(), narrowest)
         widths[last] += max(most - widths[0], 0)
         head, *rows = ([row[place] for place in shown] for row in (self.head, *self.rows))
         names = _shortened([row[0] for row in rows], most)

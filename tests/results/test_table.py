@@ -48,6 +48,13 @@ def test_wide_characters_take_two_cells() -> None:
     assert "…" in cut
 
 
+def test_a_last_column_is_cut_to_what_is_left() -> None:
+    """Beside a first column of short names, too, where the last one takes what the others leave and no more."""
+    table = TextTable(["copies", "n", "most in range"], [["HtoD", "1", "x" * 60]], "lrl", last_cut=True)
+    for width in range(40, 90):
+        assert max(map(len, table.lines(width=width)[0].splitlines())) <= width, width
+
+
 def test_a_spread_beyond_its_median_is_shown_by_its_ends() -> None:
     """``± 3,335 %`` tells nobody anything: of times that differ so much the least and the most are shown."""
     assert spread_text(1_000, 500, 800, 9_000, 20) == "1.00 µs ± 25 %"
