@@ -99,6 +99,18 @@ def test_operators_and_modules_are_added_to_annotations(tmp_path: Path) -> None:
     assert kinds == ["ProfilerStep#1", "forward", "nn.Module: Linear_0", "aten::mm"]
 
 
+def test_steps_of_2021_are_annotations(tmp_path: Path) -> None:
+    """PyTorch 1.8 wrote its own annotations as operators, with all others: they are ranges, and arrows are no news."""
+    events = [
+        event("Operator", "ProfilerStep#7", 0, 90),
+        event("Operator", "aten::mm", 10, 20),
+        {"ph": "s", "id": 1, "pid": 1, "tid": 1, "ts": 1, "cat": "async", "name": "launch"},
+    ]
+    found = read(write_trace(tmp_path / "t.json", events)).trace
+    assert [name.text for name in found.range_names] == ["ProfilerStep#7"]
+    assert not any("not read" in sentence for sentence in found.warnings)
+
+
 def test_modules_without_a_thread_follow_the_operators_inside(tmp_path: Path) -> None:
     """A call of a module on process 0, thread 0 belongs where all its operators are; between two threads to none."""
     inside = [operator("aten::mm", 20, 40), operator("aten::add", 50, 60), operator("aten::mm", 120, 140)]

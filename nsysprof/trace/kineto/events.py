@@ -39,12 +39,16 @@ _NOT_READ = {
     "gpu_user_annotation",
     "trace",
     "ac2g",
+    "async",
     "async_gpu",
     "async_cpu_to_gpu",
     "external_correlation",
     "",
 }
 _MODULE = "nn.Module: "
+_BY_NAME = (_PYTHON, "operator")
+# What PyTorch annotates itself; before 1.10 annotations were operators, too.
+_OWN_ANNOTATION = re.compile(r"ProfilerStep#\d|Optimizer\.(?:step|zero_grad)#|enumerate\(DataLoader\)#")
 # Bytes of an element, by the names that PyTorch writes.
 _ITEM_BYTES = {
     **dict.fromkeys(("Half", "BFloat16", "Short", "UInt16"), 2),
@@ -157,8 +161,8 @@ def read_events(text: TraceText) -> Events:
             category = event.cat.lower()
             if event.ph == "X":
                 kind = _HOST.get(category)
-                if category == _PYTHON:
-                    kind = _python_kind(event.name, waits)
+                if category in _BY_NAME:
+                    kind = _kind_by_name(category, event.name, waits)
                 if kind is not None:
                     _add_host(out, host, event, kind)
                 elif category in _GPU:
@@ -210,7 +214,10 @@ def whole(value: Any, missing: int = -1) -> int:
     return value if -(1 << 63) <= value < 1 << 63 else missing
 
 
-def _python_kind(name: str, known: dict[str, bool]) -> int | None:
+def _kind_by_name(category: str, name: str, known: dict[str, bool]) -> int | None:
+    """The kind of a Python function, or of an operator of 2021."""
+    if category != _PYTHON:
+        return ANNOTATION if _OWN_ANNOTATION.match(name) else OPERATOR
     if name.startswith(_MODULE):
         return MODULE
     waits = known.get(name)

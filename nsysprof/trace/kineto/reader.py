@@ -86,7 +86,8 @@ class KinetoReader(Reader):
         text = TraceText(path)
         with _reading(path):
             events = read_events(text)
-        if not text.found or not is_pytorch(events.seen):
+        of_2021 = "operator" in events.seen and "schemaVersion" in text.beside  # MXNet has the category, too
+        if not text.found or not (is_pytorch(events.seen) or of_2021):
             raise _refusal(path, text, events)
         if events.whole_us:
             within_whole_us(events)
