@@ -99,7 +99,9 @@ def _measure(trace: Trace, host: Host, items: Items, launched: Codes) -> Lags:
         behind_event=mean_latency(lag[behind & (row < 0)], op),
         behind_launch=mean_latency(lag[known & ~behind & (lag >= 0)], 0),
         returning=mean_latency(after[blocked], 0),
-        launch=int(np.median(lengths)) if len(lengths) else 0,
+        launch=min(int(np.median(lengths)), 1 << 62)
+        if len(lengths)
+        else 0,  # as a float it may be beyond int64
         in_graph=op,
     )
 

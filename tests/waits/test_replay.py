@@ -241,6 +241,14 @@ def test_a_call_that_copies_pageable_memory_waits_for_its_copy(trace: MakeTrace)
         assert (replay(made).start[0] < 130) == earlier
 
 
+def test_a_call_that_never_ends_is_replayed(trace: MakeTrace) -> None:
+    """A median as long as int64 can say, as a report with odd times has it, is more than a float can."""
+    path = trace(
+        launch_memcpy((0, 2**63 - 1), (10, 90), id=1), launch_kernel("k", (0, 2**63 - 1), (95, 99), id=2)
+    )
+    assert read(path)[1].lags.launch == 1 << 62
+
+
 def test_what_is_left_out_takes_no_time(trace: MakeTrace) -> None:
     """Neither the host's nor the GPU's; what comes behind it comes that much earlier."""
     do = simulated.Do

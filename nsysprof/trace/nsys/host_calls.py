@@ -81,6 +81,8 @@ class Keys:
         for code in np.unique(process[inside]).tolist():
             rows = np.flatnonzero(inside & (process == code))
             ids = self.sparse[self.base[code] : self.base[code + 1]]
+            if not len(ids):
+                continue
             at = np.minimum(np.searchsorted(ids, correlation[rows]), len(ids) - 1)
             hit = ids[at] == correlation[rows]
             slot[rows[hit]] = self.base[code] + at[hit]
