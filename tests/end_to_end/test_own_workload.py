@@ -239,7 +239,7 @@ def test_describing_needs_no_torch(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["name"] == program.stem
 
 
-@pytest.mark.parametrize("study", ["math-vs-flash", "baseline", "scaling"])
+@pytest.mark.parametrize("study", ["math-vs-flash", "scaling"])
 def test_samples_from_before_workloads_described_themselves_mean_the_same(study: str, tmp_path: Path) -> None:
     """With the description that their workload gives today, every table is the same."""
     data = json.loads((ANALYSIS / study / "samples.json").read_text())
