@@ -216,6 +216,3 @@ def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
         for code in np.flatnonzero(kind_of_name == kind).tolist():
             family[code] = cause[code] = name
     return replace(kinds, family=family, cause=cause)
-
-
-# ---- tables, made part by part
