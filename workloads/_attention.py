@@ -184,39 +184,32 @@ def _flex(problem: Problem) -> Attend:
     return partial(compiled, block_mask=blocks, enable_gqa=problem.shared > 1, **more)
 
 
-def _flash_attn(problem: Problem) -> Attend:
-    """The flash-attn package, FlashAttention 2."""
-    attention = importlib.import_module("flash_attn").flash_attn_func
-    return _sequence_first(Problem.of(problem), "flash-attn", attention, dropout=True)
-
-
 def _flash_attn_4(problem: Problem) -> Attend:
     """The flash-attn-4 package, whose kernels are compiled for the GPU at the first call.
 
     nvidia-cutlass-dsl keeps its modules in a folder of its own, which a `.pth` file puts on the path; where that is
     not read, as in a folder that is on the path by `PYTHONPATH`, it is done here.
     """
-    if problem.device != "cuda":
-        raise RuntimeError("flash-attn-4 runs on NVIDIA GPUs only, not on cpu")
-    install = BACKENDS["flash_attn_4"].install
     if spec := importlib.util.find_spec("nvidia_cutlass_dsl"):
         for place in spec.submodule_search_locations or ():
             modules = str(Path(place) / "dsl_packages")
             if modules not in sys.path and Path(modules).is_dir():
                 sys.path.append(modules)
-    try:
-        attention = importlib.import_module("flash_attn.cute").flash_attn_func
-    except ImportError as error:  # of the package, or of what it needs
-        raise RuntimeError(f"flash-attn-4 does not load ({error}): {install}") from None
-    return _sequence_first(Problem.of(problem), "flash-attn-4", attention)
+    return _sequence_first("flash_attn_4", "flash_attn.cute", problem)
 
 
-def _sequence_first(
-    problem: Problem, package: str, attention: Callable[..., Any], *, dropout: bool = False
-) -> Attend:
+def _sequence_first(backend: str, module: str, problem: Problem, *, dropout: bool = False) -> Attend:
     """Attention by a package that has the sequence before the heads: views, nothing is copied."""
     import torch
 
+    problem, package = Problem.of(problem), backend.replace("_", "-")
+    if problem.device != "cuda":
+        raise RuntimeError(f"{package} runs on NVIDIA GPUs only, not on {problem.device}")
+    try:
+        attention = importlib.import_module(module).flash_attn_func
+    except (ImportError, AttributeError) as error:
+        # It, or what it needs, is missing; a folder `flash_attn` with nothing but flash-attn-4 is a module as well.
+        raise RuntimeError(f"{package} does not load ({error}): {BACKENDS[backend].install}") from None
     problem.require(package, "window", dropout=dropout)
     window = window_of(problem.mask)
     if (problem.causal or window) and problem.keys != problem.seq:
@@ -268,7 +261,9 @@ BACKENDS: dict[str, Backend] = {
     ),
     "flex": Backend("FlexAttention, compiled", _flex, compiled=True),
     "flash_attn": Backend(
-        "the flash-attn package: FlashAttention 2", _flash_attn, install="pip install flash-attn"
+        "the flash-attn package: FlashAttention 2",
+        partial(_sequence_first, "flash_attn", "flash_attn", dropout=True),
+        install="pip install flash-attn",
     ),
     "flash_attn_4": Backend(
         "the flash-attn-4 package: FlashAttention 4, from Hopper on",

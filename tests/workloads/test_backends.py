@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,22 +70,3 @@ def test_flex_masks_what_it_should(causal: bool, monkeypatch: pytest.MonkeyPatch
         got = attend(q, k, v)
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     assert torch.allclose(got, want, atol=1e-5)
-
-
-def test_flash_attn_is_called_in_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package wants the sequence before the heads, and gets views."""
-    import torch
-
-    from _attention import BACKENDS, Problem
-
-    attention = torch.nn.functional.scaled_dot_product_attention
-
-    def flash_attn_func(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
-        assert causal
-        assert q.shape == (1, 8, 2, 4)
-        return attention(*(each.transpose(1, 2) for each in (q, k, v)), is_causal=True).transpose(1, 2)
-
-    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_func=flash_attn_func))
-    q, k, v = (torch.randn(1, 2, 8, 4) for _ in range(3))
-    got = BACKENDS["flash_attn"].make(Problem(8, 4, True, "cpu"))(q, k, v)
-    assert torch.equal(got, attention(q, k, v, is_causal=True))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,17 +210,27 @@ def test_packages_get_the_sequence_before_the_heads(
             BACKENDS[backend].make(refused)
 
 
-def test_flash_attention_4_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU, and the package with the command that installs it."""
+@pytest.mark.parametrize(
+    ("backend", "package", "install"),
+    [
+        ("flash_attn", "flash_attn", "flash-attn"),
+        ("flash_attn_4", "flash_attn.cute", "'nsysprof[flash-attn-4]'"),
+    ],
+)
+def test_packages_say_what_they_need(
+    backend: str, package: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU, and the package with the command that installs it; a folder that holds only its sister is not it."""
     import sys
 
     from _attention import BACKENDS
 
-    with pytest.raises(RuntimeError, match="flash-attn-4 runs on NVIDIA GPUs only, not on cpu"):
-        BACKENDS["flash_attn_4"].make(problem())
-    monkeypatch.setitem(sys.modules, "flash_attn.cute", None)
-    with pytest.raises(RuntimeError, match=r"does not load .*: pip install 'nsysprof\[flash-attn-4\]'"):
-        BACKENDS["flash_attn_4"].make(problem(device="cuda"))
+    with pytest.raises(RuntimeError, match=r"flash-attn.* runs on NVIDIA GPUs only, not on cpu"):
+        BACKENDS[backend].make(problem())
+    for found in (None, ModuleType("flash_attn")):
+        monkeypatch.setitem(sys.modules, package, found)
+        with pytest.raises(RuntimeError, match=rf"does not load .*: pip install {re.escape(install)}$"):
+            BACKENDS[backend].make(problem(device="cuda"))
 
 
 def test_scores_are_spread_and_algorithms_made_deterministic(tmp_path: Path) -> None:
