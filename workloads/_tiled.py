@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ import torch
 from _tiled_stages import (
     STAGES,
     Device,
+    Load,
     Tile,
     TiledError,
     compile_options,
@@ -113,7 +115,7 @@ class Kernel:
         )
 
 
-_kernels: dict[tuple[str, str, int, int, int], Kernel] = {}
+_kernels: dict[tuple[str, str, int, int, Tile], Kernel] = {}
 
 
 def prepare(
@@ -142,7 +144,7 @@ def prepare(
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
             raise TiledError(f"{name} is forward only, it has no gradients")
         _check_tensors(name, q, k, v)
-        kernel = kernel_for(name, str(q.dtype), q.shape[-1], q.get_device(), columns)
+        kernel = kernel_for(name, q, causal, columns)
         q, k, v = _plain(q), _plain(k), _plain(v)
         out = torch.empty_like(q)
         sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if log_sum_exp else None
@@ -179,19 +181,21 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 
 
-def kernel_for(name: str, dtype: str, head_dim: int, index: int, columns: int = 0) -> Kernel:
-    """The kernel of a stage on the GPU of a number, compiled where it is not yet; ``dtype`` as torch writes it."""
-    place = (name, dtype, head_dim, index, columns)
+def kernel_for(name: str, q: torch.Tensor, causal: bool, columns: int = 0) -> Kernel:
+    """The kernel of a stage for queries on a GPU, compiled where it is not yet."""
+    dtype = {torch.float16: "fp16", torch.float32: "fp32", torch.bfloat16: "bf16"}.get(q.dtype, str(q.dtype))
+    device, head_dim = device_limits(q.get_device()), q.shape[-1]
+    require(name, dtype, head_dim, device)
+    load = Load(q.shape[2], q.shape[0] * q.shape[1], causal)
+    tile = fitting_tile(name, dtype, head_dim, device, columns, load)
+    place = (name, dtype, head_dim, q.get_device(), tile)
     if place not in _kernels:
-        short = {"torch.float16": "fp16", "torch.float32": "fp32", "torch.bfloat16": "bf16"}.get(dtype, dtype)
-        device = device_limits(index)
-        require(name, short, head_dim, device)
-        tile = fitting_tile(name, short, head_dim, device, columns)
-        options = compile_options(name, macros(short, head_dim, tile), device)
+        options = compile_options(name, macros(dtype, head_dim, tile), device)
         _kernels[place] = _loaded(name, head_dim, tile, device, options)
     return _kernels[place]
 
 
+@cache
 def device_limits(index: int) -> Device:
     """What the GPU of this number allows."""
     from cupy.cuda import runtime

@@ -35,6 +35,24 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Load:
+    """What a launch has to do: queries of a head, heads of all batches, with a causal mask or without."""
+
+    queries: int
+    heads: int
+    causal: bool
+
+    def fills(self, rows: int, device: Device) -> bool:
+        """Whether tiles of so many rows keep a GPU busy: with a mask, if the heaviest, as long as a head has tiles, is
+        no more than a multiprocessor's share of all; without one, if more than half of them get a tile.
+        """
+        blocks = -(-self.queries // rows)
+        if self.causal:
+            return 2 * device.multiprocessors <= (blocks + 1) * self.heads
+        return device.multiprocessors < 2 * blocks * self.heads
+
+
+@dataclass(frozen=True)
 class Tile:
     """How a block is cut up: query rows, keys of a tile, warps; the bytes of shared memory that it takes.
 
@@ -71,13 +89,13 @@ def heads_and_rows(blocks: int, heads: int, _device: Device) -> Grid:
 
 
 def one_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
-    """Blocks that stay and take several tiles, which the kernel may halve."""
+    """Blocks that stay and take several tiles."""
+    return min(blocks * heads, device.multiprocessors), 1, 1
+
+
+def halves_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
+    """As `one_per_multiprocessor`, for a kernel that may halve its tiles."""
     return min(2 * blocks * heads, device.multiprocessors), 1, 1
-
-
-def quarters_per_multiprocessor(blocks: int, heads: int, device: Device) -> Grid:
-    """As `one_per_multiprocessor`, for a kernel that may quarter its tiles."""
-    return min(4 * blocks * heads, device.multiprocessors), 1, 1
 
 
 def blocks_or_halves(blocks: int, heads: int, device: Device) -> Grid:
@@ -97,7 +115,7 @@ class Stage:
     ``exactly`` the only one, for which it is then compiled with all of that architecture's own instructions
     (``sm_90a``). ``arguments`` names a module whose function of that name makes the first four of the kernel's
     arguments, as ctypes objects, where these are not the addresses of the tensors. ``log_sum_exp`` says that it gives
-    one where it is asked for.
+    one where it is asked for, ``by_load`` that of its tiles one is for full GPUs, those after it for emptier ones.
     """
 
     says: str
@@ -109,6 +127,7 @@ class Stage:
     exactly: bool = False
     arguments: str = ""
     log_sum_exp: bool = False
+    by_load: bool = False
 
 
 def _o0_tiles(_dtype: str, head_dim: int) -> list[Tile]:
@@ -172,16 +191,19 @@ def _o5_tiles(_dtype: str, head_dim: int) -> list[Tile]:
 
 def _o6_tiles(_dtype: str, head_dim: int) -> list[Tile]:
     """As `_o5_tiles`, with 64 rows for each warpgroup that computes. For a head dimension of 64 a place of the ring has
-    a tile of K and one of V, and there is room for what warpgroups hand over; for 128 it has one tile. Behind the
-    barriers 16 bytes for each warpgroup say which rows it has.
+    a tile of K and one of V, and there are tiles of half and a quarter of the rows, with room for what warpgroups hand
+    over; for 128 a place has one tile. Behind the barriers 16 bytes for each warpgroup say which rows it has.
     """
-    columns, places, tiles, warpgroups = (64, 8, 2, 4) if head_dim == 64 else (128, 6, 1, 2)
-    rows = 64 * warpgroups
-    parts = warpgroups - 1 if head_dim == 64 else 0
-    shared = 2 * (rows + tiles * places * columns) * head_dim + parts * 4 * 128 * (head_dim // 2 + 4)
-    barriers = 8 * (4 * warpgroups + 2 * places) + 16 * warpgroups
-    warps = 4 * (warpgroups + 1)
-    return [Tile(rows, columns, warps, shared + barriers + 1024, more=(("STAGES", places),))]
+    columns, places, each, warpgroups = (64, 8, 2, 4) if head_dim == 64 else (128, 6, 1, 2)
+    found = []
+    for groups in (4, 2, 1) if head_dim == 64 else (2,):
+        parts = warpgroups - groups
+        shared = 2 * (64 * groups + each * places * columns) * head_dim + parts * 4 * 128 * (
+            head_dim // 2 + 4
+        )
+        shared += 8 * (2 * groups + 2 * places + 2 * parts) + 16 * warpgroups + 1024
+        found.append(Tile(64 * groups, columns, 4 * (warpgroups + 1), shared, more=(("STAGES", places),)))
+    return found
 
 
 STAGES: dict[str, Stage] = {
@@ -205,7 +227,7 @@ STAGES: dict[str, Stage] = {
     "tiled_o5": Stage(
         "own kernel: Hopper's wgmma and TMA",
         _o5_tiles,
-        one_per_multiprocessor,
+        halves_per_multiprocessor,
         dtypes=("fp16",),
         head_dims=(64, 128),
         capability=(9, 0),
@@ -215,13 +237,14 @@ STAGES: dict[str, Stage] = {
     "tiled_o6": Stage(
         "own kernel: + softmax beside products, tiles dealt head by head",
         _o6_tiles,
-        quarters_per_multiprocessor,
+        one_per_multiprocessor,
         dtypes=("fp16", "bf16"),
         head_dims=(64, 128),
         capability=(9, 0),
         exactly=True,
         arguments="_tiled_tma",
         log_sum_exp=True,
+        by_load=True,
     ),
 }
 
@@ -243,14 +266,21 @@ def require(name: str, dtype: str, head_dim: int, device: Device) -> None:
         raise TiledError(f"{name} needs a GPU of compute capability {needed}, {device.name} has {found}")
 
 
-def fitting_tile(name: str, dtype: str, head_dim: int, device: Device, columns: int = 0) -> Tile:
-    """The best tile that the device has room for, or the one of so many keys; `TiledError` says why not."""
+def fitting_tile(
+    name: str, dtype: str, head_dim: int, device: Device, columns: int = 0, load: Load | None = None
+) -> Tile:
+    """The best tile that the device has room for, or the one of so many keys; `TiledError` says why not.
+
+    Of a stage that has tiles for emptier GPUs, the first that fills this one with what a launch has to do, or the last.
+    """
     lacking, tiles = "", STAGES[name].tiles(dtype, head_dim)
     if columns and columns not in [tile.columns for tile in tiles]:
         widths = " or ".join(str(width) for width in dict.fromkeys(tile.columns for tile in tiles))
         raise TiledError(
             f"{name} has for {dtype} of head dimension {head_dim} tiles of {widths} keys, not {columns}"
         )
+    if load and STAGES[name].by_load:
+        tiles = [tile for tile in tiles if load.fills(tile.rows, device)] or tiles[-1:]
     for tile in [tile for tile in tiles if columns in (0, tile.columns)]:
         if tile.threads > device.threads:
             lacking = f"{tile.threads} threads a block, {device.name} has {device.threads}"

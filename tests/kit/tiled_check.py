@@ -137,7 +137,7 @@ def check(name: str, case: Case) -> tuple[float, str]:
         values = torch.randn(tensor.shape, generator=generator, device="cuda")
         tensor.copy_(values * case.factor if not tensors else values)
         tensors.append(tensor)
-    kernel = kernel_for(name, str(dtype), case.head_dim, torch.cuda.current_device())
+    kernel = kernel_for(name, tensors[0], case.causal)
     outputs, logs = [], []
     for _ in range(2):
         out, around = between_nans(tensors[0].shape, dtype)

@@ -133,6 +133,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as CPU tensors have it
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
     monkeypatch.setattr(_tiled, "_kernels", {})
+    _tiled.device_limits.cache_clear()
     return made
 
 

@@ -1,8 +1,7 @@
-"""How `tiled_o6` deals tiles to blocks: its own code, compiled for the CPU, and that of its prepared variants."""
+"""How `tiled_o6` deals tiles to blocks: its own code, compiled for the CPU."""
 
 from __future__ import annotations
 
-import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "workloads" / "kernels" / "tiled_o6.cu"
-VARIANTS = runpy.run_path(str(ROOT / "analysis" / "prepared" / "prologue.py"))["VARIANTS"]
 COMPILER = shutil.which("c++") or shutil.which("g++")
 BEFORE = """
 #include <algorithm>
@@ -21,17 +19,17 @@ BEFORE = """
 using std::max; using std::min;
 struct { unsigned x; } gridDim, blockIdx;
 constexpr int COLUMNS = 64;
+int ROWS;
 """
 # A line for each tile, in the order of each block: block, head, first row, K/V tiles.
 AFTER = """
 int main()
 {
     Problem problem = {};
-    int rows;
-    while (scanf("%d %d %d %d %u", &problem.queries, &problem.heads, &rows, &problem.causal, &gridDim.x) == 5) {
+    while (scanf("%d %d %d %d %u", &problem.queries, &problem.heads, &ROWS, &problem.causal, &gridDim.x) == 5) {
         problem.keys = problem.queries;
         for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
-            Dealer dealer(problem, rows);
+            Dealer dealer(problem);
             Task task = {};
             while (dealer.next(problem, task))
                 printf("%u %d %d %d\\n", blockIdx.x, task.head, task.row, task.count);
@@ -56,17 +54,12 @@ def part(source: str, first: str, last: str) -> str:
     return source[begin : source.index(f"\n{last}", begin) + 1]
 
 
-@pytest.fixture(scope="module", params=["as it is", "early"])
-def dealt(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> list[list[tuple[int, ...]]]:
+@pytest.fixture(scope="module")
+def dealt(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[int, ...]]]:
     """What every block gets, for each of the problems."""
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
     source = SOURCE.read_text(encoding="utf-8")
-    for old, new in VARIANTS.get(request.param, ()):
-        assert source.count(old) == 1
-        source = source.replace(old, new)
     parts = [
         part(source, "struct Problem {", "constexpr int WARPGROUP"),
         part(source, "struct Task {", "__device__"),

@@ -182,9 +182,25 @@ def test_few_blocks_are_halved(h200: Device) -> None:
     assert launch_grid("tiled_o4", tile, 198, 128, h200) == (396, 1, 1)
     assert launch_grid("tiled_o5", tile, 8, 4096, h200) == (132, 1, 1)
     assert launch_grid("tiled_o5", tile, 8, 300, h200) == (48, 1, 1)
-    tile = fitting_tile("tiled_o6", "bf16", 64, h200)
-    assert launch_grid("tiled_o6", tile, 8, 4096, h200) == (132, 1, 1)
-    assert launch_grid("tiled_o6", tile, 8, 300, h200) == (64, 1, 1)
+
+
+def test_emptier_gpus_get_smaller_tiles(h200: Device) -> None:
+    """Half or a quarter of the rows, where the heaviest tile would be more than a multiprocessor's share, or without a
+    mask half of them had none; wide heads, and other stages, have one height.
+    """
+    from _tiled_stages import Load, fitting_tile, launch_grid
+
+    for load, rows, blocks in (
+        (Load(4096, 64, True), 256, 132),
+        (Load(4096, 8, True), 128, 132),
+        (Load(1024, 8, True), 64, 128),
+        (Load(300, 8, False), 64, 40),
+        (Load(1024, 17, False), 256, 68),
+    ):
+        tile = fitting_tile("tiled_o6", "bf16", 64, h200, load=load)
+        assert (tile.rows, launch_grid("tiled_o6", tile, load.heads, load.queries, h200)[0]) == (rows, blocks)
+        assert fitting_tile("tiled_o6", "bf16", 128, h200, load=load).rows == 128
+        assert fitting_tile("tiled_o3", "fp16", 64, h200, load=load).rows == 64
 
 
 def test_grids_cover_every_row(h200: Device) -> None:

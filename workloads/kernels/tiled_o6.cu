@@ -6,14 +6,14 @@
 //   other's exponentials. All of that lives in 232 registers: 64 for the output, 64 for scores, twice 32 for weights.
 // - HEAD_DIM 64: where there are tiles enough, four warpgroups have 64 rows each (256 a tile), share no keys and hand over
 //   nothing. With a causal mask the last rows have most to do; so they change places from tile to tile. Where tiles are
-//   few, these are halved or quartered, and warpgroups share keys as in o5.
+//   few, a launch is of a build with half or a quarter of the rows, in which warpgroups share keys as in o5.
 // - Tiles are dealt head by head, a heavy one with a light one. o5 deals the heaviest of all heads first: its rounds read
 //   keys and values of all heads, which for B4 H16 S4096 D128 are 128 MiB, twice what L2 holds. Only what is left for the
 //   last rounds is dealt from heavy to light. The copying threads alone know of it; with the queries they leave a note.
 // - The maximum is looked for where it was needed lately. As in o5, weights are 2^(score - shift) with the shift of an
 //   earlier tile, and their sum says whether they are too large. A warp that found one too large looks for the highest
-//   score first for its next tiles (one instruction a score), in place of making weights twice. bf16 holds weights up to
-//   2^127, so there it hardly ever comes to that.
+//   score first for its next tiles (one instruction a score), in place of making weights twice, and remembers that from
+//   one task to the next. bf16 holds weights up to 2^127, so there it hardly ever comes to that.
 // - The logarithm of each row's sum of exponentials, for a backward pass, where it is asked for.
 //
 // Predicts: B4 H16 S4096 D128 causal in 420 us (o5 482, FlashAttention 4 442, cudnn 491; the whole table is in
@@ -26,7 +26,7 @@
 // at 4096, the same at both, so not in the loop; scores of sigma 30 cost 14 % at D128, where a build that always looks for
 // the maximum loses nothing. HEAD_DIM 64 spills 8 bytes in the thread that copies queries, 128 nothing.
 //
-// Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), ROWS (64 for each warpgroup that computes), COLUMNS (keys of a
+// Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), ROWS (of a tile: 64 for each warpgroup that computes, or half or a quarter of that), COLUMNS (keys of a
 // tile, 64 or 128), WARPS (4 for TMA and 4 for each warpgroup that computes), STAGES (places of the ring).
 
 typedef unsigned int u32;
@@ -45,9 +45,10 @@ struct Problem {
 constexpr int WARPGROUP = 128;
 constexpr int WARPGROUP_ROWS = 64;
 constexpr int CONSUMERS = WARPS / 4 - 1;
+constexpr int GROUPS = ROWS / WARPGROUP_ROWS;   // of rows of a tile; warpgroups beyond share the keys of the same rows
+constexpr int SHARES = CONSUMERS / GROUPS;
 constexpr bool OVERLAP = HEAD_DIM == 128;       // a warpgroup multiplies while it makes weights; else they only take turns
 constexpr bool TURNS = OVERLAP;                 // at the tensor cores
-constexpr bool CAN_SHARE = !OVERLAP;            // few tiles have fewer rows, and warpgroups share the keys of the same rows
 constexpr int SWIZZLED = 128;                   // bytes of a row of shared memory for TMA: 64 columns of a tile
 constexpr int QUERY_BYTES = WARPGROUP_ROWS * HEAD_DIM * 2;
 constexpr int TILE_BYTES = COLUMNS * HEAD_DIM * 2;
@@ -66,16 +67,17 @@ constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 232 : 112;
 
 // Shared memory, from an address that is a multiple of 1024: queries, the ring, parts of results, barriers, and for each
 // warpgroup which rows it has.
-constexpr int RING_AT = CONSUMERS * QUERY_BYTES;
+constexpr int RING_AT = GROUPS * QUERY_BYTES;
 constexpr int PARTS_AT = RING_AT + STAGES * PLACE_BYTES;
-constexpr int QUERIES_FULL = PARTS_AT + (CAN_SHARE ? CONSUMERS - 1 : 0) * PART_BYTES;
-constexpr int QUERIES_EMPTY = QUERIES_FULL + 8 * CONSUMERS;
-constexpr int PLACE_FULL = QUERIES_EMPTY + 8 * CONSUMERS;
+constexpr int QUERIES_FULL = PARTS_AT + (CONSUMERS - GROUPS) * PART_BYTES;
+constexpr int QUERIES_EMPTY = QUERIES_FULL + 8 * GROUPS;
+constexpr int PLACE_FULL = QUERIES_EMPTY + 8 * GROUPS;
 constexpr int PLACE_EMPTY = PLACE_FULL + 8 * STAGES;
 constexpr int PART_FULL = PLACE_EMPTY + 8 * STAGES;
-constexpr int PART_EMPTY = PART_FULL + 8 * CONSUMERS;
-constexpr int TASKS_AT = PART_EMPTY + 8 * CONSUMERS;
-static_assert(CONSUMERS == (OVERLAP ? 2 : 4) && ROWS == CONSUMERS * WARPGROUP_ROWS && TASKS_AT % 16 == 0, "warpgroups");
+constexpr int PART_EMPTY = PART_FULL + 8 * (CONSUMERS - GROUPS);
+constexpr int TASKS_AT = PART_EMPTY + 8 * (CONSUMERS - GROUPS);
+static_assert(CONSUMERS == (OVERLAP ? 2 : 4) && GROUPS * SHARES == CONSUMERS && TASKS_AT % 16 == 0, "warpgroups");
+static_assert(!OVERLAP || SHARES == 1, "warpgroups that take turns share nothing");
 static_assert(HEAD_DIM % 64 == 0 && COLUMNS == (OVERLAP ? 128 : 64), "tiles");
 
 // ---- barriers and copies ----
@@ -346,8 +348,9 @@ __device__ __forceinline__ bool softmax(u32 (&p)[COLUMNS / 4], const float (&s)[
     bool raised = false;
     if (rows.wary > 0) {
         rows.wary--;
+        const bool first = rows.shift[0] == LOWEST;  // of its task: there every shift is raised
         raised = raise_if_behind(rows, decay, s, scale);
-        if (raised && rows.wary > 0) rows.wary = PATIENCE;
+        if (raised && !first) rows.wary = PATIENCE;
     }
     weigh(p, s, rows.shift, total, scale);
     if (!__all_sync(~0u, total[0] <= LARGEST && total[1] <= LARGEST)) {
@@ -387,21 +390,6 @@ __device__ __forceinline__ Task read_task(u32 from)
     return task;
 }
 
-// How many groups of 64 rows a tile has. Few tiles are halved, and halved again, where blocks would be idle: without a
-// mask, if half of the blocks got none; with one, if the heaviest tile, `blocks` long, were more than its block's share of
-// all of them, heads * blocks * (blocks + 1) / 2.
-__device__ __forceinline__ int groups_of(const Problem& problem)
-{
-    int groups = CONSUMERS;
-    if (CAN_SHARE)
-        for (; groups > 1; groups /= 2) {
-            const int rows = groups * WARPGROUP_ROWS, blocks = (problem.queries + rows - 1) / rows;
-            if (problem.causal ? 2 * gridDim.x <= (blocks + 1) * problem.heads : gridDim.x < 2 * blocks * problem.heads)
-                break;
-        }
-    return groups;
-}
-
 __device__ __forceinline__ int tiles_seen(const Problem& problem, int first_row, int rows)
 {
     const int end = min(first_row + rows, problem.queries);
@@ -414,19 +402,21 @@ __device__ __forceinline__ int tiles_seen(const Problem& problem, int first_row,
 // in the L2 cache. What is left for the last rounds is dealt from the heaviest to the lightest, to and fro.
 struct Dealer {
     int step;                    // how many tiles this block has had
-    int rows, blocks;            // of a tile; tiles of a head
+    int blocks;                  // tiles of a head
     int rounds;                  // of pairs, all blocks
     int first_head, first_pair;  // of the rest
 
-    __device__ __forceinline__ Dealer(const Problem& problem, int tile_rows)
+    __device__ __forceinline__ Dealer(const Problem& problem)
     {
         step = 0;
-        rows = tile_rows;
-        blocks = (problem.queries + rows - 1) / rows;
+        blocks = (problem.queries + ROWS - 1) / ROWS;
         const int pairs = (blocks + 1) / 2;
-        rounds = max(0, int(pairs * problem.heads / gridDim.x) - 1);
-        first_head = rounds * gridDim.x / pairs;
-        first_pair = rounds * gridDim.x % pairs;
+        rounds = first_head = first_pair = 0;
+        if (pairs * problem.heads >= 2 * gridDim.x) {
+            rounds = pairs * problem.heads / gridDim.x - 1;
+            first_head = rounds * gridDim.x / pairs;
+            first_pair = rounds * gridDim.x % pairs;
+        }
     }
 
     // The block's next tile; false where there is none.
@@ -462,8 +452,8 @@ struct Dealer {
         }
         if (task.head >= problem.heads) return false;
         step++;
-        task.row = (blocks - 1 - rank) * rows;
-        task.count = tiles_seen(problem, task.row, rows);
+        task.row = (blocks - 1 - rank) * ROWS;
+        task.count = tiles_seen(problem, task.row, ROWS);
         return true;
     }
 };
@@ -500,13 +490,11 @@ __device__ __forceinline__ void fill(u32 shared, Place& place, const TensorMap& 
 }
 
 // Keys and values, in the order in which they are used.
-__device__ __forceinline__ void produce(const TensorMap& k, const TensorMap& v, const Problem& problem, int groups,
-                                        u32 shared)
+__device__ __forceinline__ void produce(const TensorMap& k, const TensorMap& v, const Problem& problem,
+                                        Dealer dealer, Task task, bool more, u32 shared)
 {
     Place place = {0, 0};
-    Task task;
-    Dealer dealer(problem, groups * WARPGROUP_ROWS);
-    while (dealer.next(problem, task)) {
+    for (; more; more = dealer.next(problem, task)) {
 #pragma unroll 1
         for (int i = 0; i < task.count; i++) {
             if (OVERLAP) {
@@ -526,17 +514,16 @@ __device__ __forceinline__ void produce(const TensorMap& k, const TensorMap& v, 
 
 // Queries, and with them which ones they are, so that the warpgroups that compute need not know how tiles are dealt. By a
 // thread of its own, which does not wait for keys and values.
-__device__ __forceinline__ void produce_queries(const TensorMap& q, const Problem& problem, int groups, u32 shared)
+__device__ __forceinline__ void produce_queries(const TensorMap& q, const Problem& problem,
+                                                Dealer dealer, Task task, bool more, u32 shared)
 {
-    Task task = {0, 0, 0};
-    Dealer dealer(problem, groups * WARPGROUP_ROWS);
     for (int round = 0;; round++) {
-        const bool more = dealer.next(problem, task);
+        if (round) more = dealer.next(problem, task);
 #pragma unroll 1
-        for (int slot = 0; slot < groups; slot++) {
+        for (int slot = 0; slot < GROUPS; slot++) {
             // With a causal mask the last rows have most to do: so a warpgroup has the last in one round, the first in
             // the next.
-            const int group = !OVERLAP && round % 2 ? groups - 1 - slot : slot;
+            const int group = !OVERLAP && round % 2 ? GROUPS - 1 - slot : slot;
             const int row = task.row + group * WARPGROUP_ROWS;
             const u32 full = shared + QUERIES_FULL + 8 * slot;
             barrier_wait(shared + QUERIES_EMPTY + 8 * slot, (round + 1) % 2);
@@ -564,7 +551,6 @@ __device__ __forceinline__ void keys_seen(int (&seen)[2], const Problem& problem
 
 // One warpgroup's share of a tile: the K/V tiles `share`, `share` + SHARES, ... below `count`, whose first one is at
 // `position` of the ring. `row` is the first of this thread's two.
-template <int SHARES>
 __device__ __forceinline__ void attend(float (&o)[HEAD_DIM / 2], Rows& rows, const Problem& problem, u32 shared,
                                        u32 queries, u32 position, int row, int share, int count)
 {
@@ -673,10 +659,10 @@ __device__ __forceinline__ void attend_overlapped(float (&o)[HEAD_DIM / 2], Rows
 
 // Leaves the part of this warpgroup for the one that stores the rows.
 __device__ __forceinline__ void hand_over(const float (&o)[HEAD_DIM / 2], const Rows& rows, u32 shared, float* parts,
-                                          int consumer, int round)
+                                          int index, int round)
 {
-    float* part = parts + (consumer - 1) * PART_FLOATS * WARPGROUP + threadIdx.x % WARPGROUP;
-    barrier_wait(shared + PART_EMPTY + 8 * consumer, (round + 1) % 2);
+    float* part = parts + index * PART_FLOATS * WARPGROUP + threadIdx.x % WARPGROUP;
+    barrier_wait(shared + PART_EMPTY + 8 * index, (round + 1) % 2);
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) part[i * WARPGROUP] = o[i];
 #pragma unroll
@@ -684,16 +670,16 @@ __device__ __forceinline__ void hand_over(const float (&o)[HEAD_DIM / 2], const 
         part[(HEAD_DIM / 2 + r) * WARPGROUP] = rows.shift[r];
         part[(HEAD_DIM / 2 + 2 + r) * WARPGROUP] = rows.sum[r];
     }
-    barrier_arrive_each(shared + PART_FULL + 8 * consumer);
+    barrier_arrive_each(shared + PART_FULL + 8 * index);
 }
 
 // Adds the part that another warpgroup handed over.
 __device__ __forceinline__ void take_over(float (&o)[HEAD_DIM / 2], Rows& rows, u32 shared, const float* parts,
-                                          int consumer, int round)
+                                          int index, int round)
 {
-    const float* part = parts + (consumer - 1) * PART_FLOATS * WARPGROUP + threadIdx.x % WARPGROUP;
+    const float* part = parts + index * PART_FLOATS * WARPGROUP + threadIdx.x % WARPGROUP;
     float own[2], theirs[2];
-    barrier_wait(shared + PART_FULL + 8 * consumer, round % 2);
+    barrier_wait(shared + PART_FULL + 8 * index, round % 2);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float shift = part[(HEAD_DIM / 2 + r) * WARPGROUP], sum = part[(HEAD_DIM / 2 + 2 + r) * WARPGROUP];
@@ -705,7 +691,7 @@ __device__ __forceinline__ void take_over(float (&o)[HEAD_DIM / 2], Rows& rows, 
     }
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) o[i] = o[i] * own[i / 2 % 2] + part[i * WARPGROUP] * theirs[i / 2 % 2];
-    barrier_arrive_each(shared + PART_EMPTY + 8 * consumer);
+    barrier_arrive_each(shared + PART_EMPTY + 8 * index);
 }
 
 // Divides by the sums and stores. The four threads of a row first trade words, so that each has 16 bytes in a piece.
@@ -750,17 +736,16 @@ __device__ __forceinline__ void store(const float (&o)[HEAD_DIM / 2], const Rows
 }
 
 // A warpgroup that computes. Those with the same rows share the keys of a tile; the first of them stores the rows.
-template <int GROUPS>
 __device__ __forceinline__ void consume(unsigned short* out, const Problem& problem, u32 shared, float* parts,
                                         int consumer)
 {
-    constexpr int SHARES = CONSUMERS / GROUPS;
     const int slot = consumer % GROUPS, share = consumer / GROUPS;
     const int inside = threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4;
     const u32 queries = __shfl_sync(~0u, shared + slot * QUERY_BYTES, 0);
     const u32 queries_empty = shared + QUERIES_EMPTY + 8 * slot;
     u32 position = 0;
     Place place = {0, 0};
+    int wary = 1;  // the first shifts of a task are always those of highest scores
     if (TURNS && consumer == 1) pass_turn(consumer);
     for (int round = 0;; round++) {
         barrier_wait(shared + QUERIES_FULL + 8 * slot, round % 2);
@@ -770,12 +755,12 @@ __device__ __forceinline__ void consume(unsigned short* out, const Problem& prob
         float o[HEAD_DIM / 2];
 #pragma unroll
         for (int i = 0; i < HEAD_DIM / 2; i++) o[i] = 0.f;
-        Rows rows = {{LOWEST, LOWEST}, {0.f, 0.f}, 1};
+        Rows rows = {{LOWEST, LOWEST}, {0.f, 0.f}, max(1, wary)};
         if (OVERLAP) {
             attend_overlapped(o, rows, problem, shared, queries, queries_empty, place, row + inside, total, consumer);
         } else {
             const int count = tiles_seen(problem, row, WARPGROUP_ROWS);
-            attend<SHARES>(o, rows, problem, shared, queries, position, row + inside, share, count);
+            attend(o, rows, problem, shared, queries, position, row + inside, share, count);
             barrier_arrive_each(queries_empty);
             for (int i = share; i < total; i += SHARES)
                 if (i >= count) {  // only the rows of other groups see it
@@ -785,11 +770,12 @@ __device__ __forceinline__ void consume(unsigned short* out, const Problem& prob
                 }
             position += total;
         }
+        wary = rows.wary;
         if (SHARES > 1 && share) {
-            hand_over(o, rows, shared, parts, consumer, round);
+            hand_over(o, rows, shared, parts, consumer - GROUPS, round);
         } else {
-            for (int other = consumer + GROUPS; other < CONSUMERS; other += GROUPS)
-                take_over(o, rows, shared, parts, other, round);
+            for (int part = slot; part < CONSUMERS - GROUPS; part += GROUPS)
+                take_over(o, rows, shared, parts, part, round);
             store(o, rows, out, problem, task.head, row + inside);
         }
     }
@@ -804,36 +790,36 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     extern __shared__ unsigned char memory[];
     const u32 start = u32(__cvta_generic_to_shared(memory)), shared = (start + 1023) / 1024 * 1024;
     const Problem problem = {queries, keys, heads, causal, diagonal, scale_log2e, lse};
-    const int groups = groups_of(problem);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < CONSUMERS; i++) {
+        for (int i = 0; i < GROUPS; i++) {
             barrier_init(shared + QUERIES_FULL + 8 * i, 1);
-            barrier_init(shared + QUERIES_EMPTY + 8 * i, WARPGROUP * CONSUMERS / groups);
+            barrier_init(shared + QUERIES_EMPTY + 8 * i, WARPGROUP * SHARES);
         }
         for (int i = 0; i < STAGES; i++) {
             barrier_init(shared + PLACE_FULL + 8 * i, 1);
-            barrier_init(shared + PLACE_EMPTY + 8 * i, 4 * groups);
+            barrier_init(shared + PLACE_EMPTY + 8 * i, 4 * GROUPS);
         }
-        for (int i = 0; i < CONSUMERS; i++) {
+        for (int i = 0; i < CONSUMERS - GROUPS; i++) {
             barrier_init(shared + PART_FULL + 8 * i, WARPGROUP);
             barrier_init(shared + PART_EMPTY + 8 * i, WARPGROUP);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    __syncthreads();
+    // All threads meet here, those that copy with their first tile in hand.
+    const auto meet = [] { asm volatile("bar.sync 0, %0;" ::"n"(WARPS * 32) : "memory"); };
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);  // so ptxas knows: one for the warp
     float* parts = reinterpret_cast<float*>(memory + (shared - start) + PARTS_AT);
     if (warpgroup == CONSUMERS) {
+        Task task = {0, 0, 0};
+        Dealer dealer(problem);
+        const bool more = dealer.next(problem, task);
+        meet();
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
-        if (threadIdx.x == CONSUMERS * WARPGROUP) produce(k, v, problem, groups, shared);
-        if (threadIdx.x == CONSUMERS * WARPGROUP + 32) produce_queries(q, problem, groups, shared);
+        if (threadIdx.x == CONSUMERS * WARPGROUP) produce(k, v, problem, dealer, task, more, shared);
+        if (threadIdx.x == CONSUMERS * WARPGROUP + 32) produce_queries(q, problem, dealer, task, more, shared);
     } else {
+        meet();
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
-        if (groups == CONSUMERS)
-            consume<CONSUMERS>(out, problem, shared, parts, warpgroup);
-        else if (CAN_SHARE && groups == 2)
-            consume<2>(out, problem, shared, parts, warpgroup);
-        else if (CAN_SHARE)
-            consume<1>(out, problem, shared, parts, warpgroup);
+        consume(out, problem, shared, parts, warpgroup);
     }
 }

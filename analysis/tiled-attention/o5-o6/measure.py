@@ -47,6 +47,9 @@ ROWS = [
     (4, 16, 4096, 64, True, "float16", 30),
 ]
 Call = Callable[[], torch.Tensor]
+LOADED: list[
+    _tiled.Kernel
+] = []  # a graph does not keep what it launches: without this, builds would be unloaded
 
 
 def changed(pairs: Sequence[tuple[str, str]]) -> Path:
@@ -66,7 +69,7 @@ def own(name: str, folder: Path, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     _tiled.KERNELS = folder
     _tiled._kernels.clear()
     try:
-        kernel = _tiled.kernel_for(name, str(q.dtype), q.shape[-1], q.get_device())
+        kernel = _tiled.kernel_for(name, q, causal)
     finally:
         _tiled.KERNELS = kept
         _tiled._kernels.update(before)
@@ -76,6 +79,7 @@ def own(name: str, folder: Path, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         kernel.launch((q, k, v, out), causal, 0)
         return out
 
+    LOADED.append(kernel)
     return call
 
 
