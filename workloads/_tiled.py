@@ -115,7 +115,7 @@ class Kernel:
         )
 
 
-_kernels: dict[tuple[str, str, int, int, Tile], Kernel] = {}
+_kernels: dict[tuple[Any, ...], Kernel] = {}  # by what is asked for, and by what is compiled for it
 
 
 def prepare(
@@ -183,16 +183,22 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def kernel_for(name: str, q: torch.Tensor, causal: bool, columns: int = 0) -> Kernel:
     """The kernel of a stage for queries on a GPU, compiled where it is not yet."""
-    dtype = {torch.float16: "fp16", torch.float32: "fp32", torch.bfloat16: "bf16"}.get(q.dtype, str(q.dtype))
-    device, head_dim = device_limits(q.get_device()), q.shape[-1]
-    require(name, dtype, head_dim, device)
-    load = Load(q.shape[2], q.shape[0] * q.shape[1], causal)
-    tile = fitting_tile(name, dtype, head_dim, device, columns, load)
-    place = (name, dtype, head_dim, q.get_device(), tile)
-    if place not in _kernels:
-        options = compile_options(name, macros(dtype, head_dim, tile), device)
-        _kernels[place] = _loaded(name, head_dim, tile, device, options)
-    return _kernels[place]
+    index = q.get_device()
+    asked = (name, q.dtype, q.shape, index, causal, columns)
+    if asked not in _kernels:
+        dtype = {torch.float16: "fp16", torch.float32: "fp32", torch.bfloat16: "bf16"}.get(
+            q.dtype, str(q.dtype)
+        )
+        batch, heads, queries, head_dim = q.shape
+        device = device_limits(index)
+        require(name, dtype, head_dim, device)
+        tile = fitting_tile(name, dtype, head_dim, device, columns, Load(queries, batch * heads, causal))
+        build = (name, dtype, head_dim, index, tile)
+        if build not in _kernels:
+            options = compile_options(name, macros(dtype, head_dim, tile), device)
+            _kernels[build] = _loaded(name, head_dim, tile, device, options)
+        _kernels[asked] = _kernels[build]
+    return _kernels[asked]
 
 
 @cache

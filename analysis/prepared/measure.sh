@@ -27,9 +27,9 @@ say() { echo "$(date -u +%T) $*" | tee -a "$work/log.txt"; }
 
 pack() {
   local report
-  for report in "$work"/*.sqlite; do
+  for report in "$work"/traces/*.sqlite; do
     [ -f "$report" ] || continue
-    gzip -c "$report" >"$work/packed" && split -b 15M "$work/packed" "${report}.gz." && rm "$report" "$work/packed"
+    gzip -c "$report" >"$work/packed" && split -b 15M "$work/packed" "$work/$(basename "$report").gz." && rm "$report" "$work/packed"
   done
   tar czf "$out/results.new" -C "$work" --exclude='*.nsys-rep' --exclude='*.qdstrm' --exclude='*.sqlite*' \
     --exclude='*.bench/*.csv' --exclude=packed . && mv "$out/results.new" "$out/results.tar.gz" &&
@@ -62,7 +62,7 @@ bench() {
 
 # check TOOL DTYPE HEAD_DIM: tiled_o6 under a tool of compute-sanitizer, which looks at this kernel alone
 check() {
-  step "$1-$2-$3" 60 compute-sanitizer --tool "$1" --kernel-name kns=tiled_o6 --error-exitcode 9 \
+  step "$1-$2-$3" 30 compute-sanitizer --tool "$1" --kernel-name kns=tiled_o6 --error-exitcode 9 \
     python3 "$here/../../tests/kit/tiled_check.py" tiled_o6 --small --dtype "$2" --head-dim "$3"
 }
 
@@ -71,9 +71,7 @@ three='--runs 3 --samples 51' one='--runs 1 --samples 45'
 small="--axis layers=12 --axis heads=12 --axis kv_heads=3 --axis width=768 --axis vocab=50304 --axis batch=8 --seq 1024"
 # shellcheck disable=SC2046,SC2086  # options that are to be split
 {
-  step kernels 120 python3 "$here/prologue.py" --output kernels.csv
-  [ -e "$work/kernels.done" ] || # a build that has never run may hang
-    step kernels-plain 90 python3 "$here/../tiled-attention/o5-o6/measure.py" --output kernels-plain.csv
+  step kernels 120 python3 "$here/../tiled-attention/o5-o6/measure.py" --rounds 25 --output kernels.csv
   bench best-kernels 240 --preset best-kernels $three
   for run in a b; do
     bench r1$run 40 --preset math-vs-flash $(backends math flash efficient cudnn) $one
@@ -84,9 +82,13 @@ small="--axis layers=12 --axis heads=12 --axis kv_heads=3 --axis width=768 --axi
   step gpt-report 45 "${nsysprof[@]}" capture --workload gpt --train --dtype bf16 $small $(backends math flash cudnn) \
     --iterations 6 --no-overhead -o gpt-report
   step losses 90 python3 "$here/gpt2.py" --backend math flash cudnn --steps 100 -o losses.json
-  bench selection 150 --preset selection $one
-  check racecheck fp16 64
-  check racecheck fp16 128
+  bench selection 200 --preset selection $one
+  for head_dim in 64 128; do
+    for dtype in fp16 bf16; do
+      check racecheck $dtype $head_dim
+      check memcheck $dtype $head_dim
+    done
+  done
   step seeds 90 python3 "$here/gpt2.py" --backend math --seed 0 1 --steps 100 -o seeds.json
   bench decode-graph 40 --workload gpt --decode --cuda-graph $small $one $(backends math flash cudnn)
   bench decode 45 --workload gpt --decode $small $one $(backends math flash cudnn auto flash_attn_4)
@@ -99,9 +101,4 @@ small="--axis layers=12 --axis heads=12 --axis kv_heads=3 --axis width=768 --axi
     $(backends math flash efficient cudnn auto flash_attn_4)
   bench short-block 45 --preset short-block $one
   bench full 60 --preset math-vs-flash --full $one $(backends flash cudnn)
-  for head_dim in 64 128; do
-    check racecheck bf16 $head_dim
-    check memcheck fp16 $head_dim
-    check memcheck bf16 $head_dim
-  done
 }

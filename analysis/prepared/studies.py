@@ -40,19 +40,6 @@ def markdown(table: pd.DataFrame) -> Lines:
         )
 
 
-def kernels(found: Path, study: Path) -> Lines:
-    """Medians of each build in µs, and which is the fastest."""
-    plain = found / "kernels-plain.csv"
-    times = pd.read_csv(shutil.copy(plain if plain.exists() else found / "kernels.csv", study))
-    wide = times.pivot_table(index="problem", columns="build", values="median_us", sort=False)
-    wide["fastest"] = wide.idxmin(axis=1)
-    yield from (
-        "Medians in µs without launches, cold L2; `brief`, `maps` and `early` are [variants](../prepared/prologue.py).",
-        "",
-    )
-    yield from markdown(wide)
-
-
 def sanitized(found: Path, study: Path) -> Lines:
     """What compute-sanitizer says last of `tiled_o6`."""
     yield from ("| tool, dtype, head dimension | done | cases | verdict |", "| --- | --- | --- | --- |")
@@ -137,7 +124,7 @@ STUDIES: tuple[tuple[str, str, tuple[str, ...], tuple[Other, ...]], ...] = (
         "best-kernels",
         "Which attention kernel is the fastest where?",
         ("best-kernels",),
-        (("kernels*.csv", kernels), ("*check-*.log", sanitized)),
+        (("*check-*.log", sanitized),),
     ),
     ("between-runs", "Do intervals hold between runs?", (), (("r3b.bench", between_runs),)),
     (

@@ -569,24 +569,35 @@ def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
 
 
 def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
-    """Each problem of the table "Outcome" and each cell of it, from the run and the build that it says."""
+    """Each cell of its two tables of outcomes, from the sweep or the run that it says."""
     folder = ANALYSIS / "tiled-attention" / "o5-o6"
-    times = pd.read_csv(folder / "times.csv")
-    median = times.set_index(["run", "problem", "build"])["median_us"]
-    table = (
-        (folder / "README.md").read_text(encoding="utf-8").partition("## Outcome")[2].partition("## What")[0]
+    times = pd.read_csv(folder / "times.csv").groupby(["run", "build"])["median_us"].agg(set)
+    sweep = pd.read_csv(ANALYSIS / "best-kernels" / "results.csv")
+    outcome, variants = (
+        part.partition("\n\n- **")[0]
+        for part in (folder / "README.md")
+        .read_text(encoding="utf-8")
+        .split("## Outcome")[1]
+        .split("came of it")
     )
-    lines = [line.split("|")[1:] for line in table.splitlines() if line.startswith(("| B", "| the same"))]
-    rows = [[cell.strip() for cell in line] for line in lines]
-    problems = times.loc[times["run"] == "landed", "problem"].unique()
-    assert len(rows) == len(problems)
-    for problem, (_, cudnn, before, four, now, *_) in zip(problems, rows, strict=True):
-        quoted = [cudnn, before, *four.split(", "), now]
-        builds = [
-            ("landed", "cudnn"),
-            *([("landed", "tiled_o5")] if before else []),
-            *(("builds", "flash_attn_4"), ("others", "flash_attn_4"), ("landed", "tiled_o6")),
+
+    def table(text: str) -> list[list[str]]:
+        lines = [
+            line.split("|")[1:-1] for line in text.splitlines() if line.startswith(("| B", "| the same"))
         ]
-        assert [each for each in quoted if each] == [
-            f"{median[run, problem, build]:.1f}" for run, build in builds
-        ]
+        return [[cell.strip() for cell in line] for line in lines]
+
+    rows = table(outcome)
+    assert len(rows) == 12
+    measured = {f"{ns / 1e3:.1f}" for ns in sweep["graph_median_ns"].dropna()}
+    for row in rows:
+        assert {cell for cell in row[1:6] if cell} <= measured
+        assert float(row[7]) in times["landed", "tiled_o6"]
+    runs = [
+        ("prologue", build) for build in ("tiled_o5", "tiled_o6", "brief", "early", "quartered", "remember")
+    ]
+    for row in table(variants):
+        for cell, run in zip(
+            row[1:], [*runs, ("prologue", "early, remember"), ("now", "tiled_o6")], strict=True
+        ):
+            assert float(cell) in times[run]

@@ -19,12 +19,12 @@
 // Predicts: B4 H16 S4096 D128 causal in 420 us (o5 482, FlashAttention 4 442, cudnn 491; the whole table is in
 // analysis/tiled-attention/o5-o6), B16 H16 S1024 D128 without a mask in 230, B8 H16 D64 causal in 24 at S = 512 and in 170
 // at 2048; for B1 H8 no change but where scores are wide.
-// Measured on an NVIDIA H200 (`graph replays, cold L2, in turn with o5 and cudnn`): 393 us (o5 495, cudnn 498;
-// FlashAttention 4 took 444 and 456 in other runs), 212 (cudnn 239), 27.2 and 154 (cudnn 28.7 and 192), and in bf16 B2 H16
-// S8192 D128 719 (cudnn 915, FlashAttention 4 797 and 832). Counters: tensor cores 88 % busy at the first of these, o5 72 %;
-// 225 MB read from memory in place of 1,141. What missed: B1 H8 D64 takes 2 us longer than o5, 16.3 at S = 1024 and 44.4
-// at 4096, the same at both, so not in the loop; scores of sigma 30 cost 14 % at D128, where a build that always looks for
-// the maximum loses nothing. HEAD_DIM 64 spills 8 bytes in the thread that copies queries, 128 nothing.
+// Measured on an NVIDIA H200 (`nsysprof bench --preset best-kernels`, without launches): 395 us (o5 493, FlashAttention 4
+// 454, cudnn 506), 210 (cudnn 234), 22.7 and 148 (cudnn 26.3 and 189), and in bf16 B2 H16 S8192 D128 718
+// (FlashAttention 4 810, cudnn 921). B1 H8 D64 12.2 at S = 1024 and 39.9 at 4096 (o5 12.6 and 40.2), there 47.8 with
+// scores of sigma 30 (FlashAttention 4 52.6, o5 56.1). Nothing is spilled. What missed: scores of sigma 30 cost 7 to 9 %
+// at D128, where 5 were predicted. A first build, that chose the height of tiles itself, took 2 us longer to its first
+// copy; its counters: tensor cores 88 % busy at the first of these, o5 72 %; 225 MB read from memory in place of 1,141.
 //
 // Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), ROWS (of a tile: 64 for each warpgroup that computes, or half or a quarter of that), COLUMNS (keys of a
 // tile, 64 or 128), WARPS (4 for TMA and 4 for each warpgroup that computes), STAGES (places of the ring).

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "workloads"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "workloads"))
 
 import torch
 
