@@ -11,7 +11,7 @@ import ctypes
 import importlib
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from _attention import Attend
 
 KERNELS = Path(__file__).parent / "kernels"
+DTYPES = {"torch.float16": "fp16", "torch.float32": "fp32", "torch.bfloat16": "bf16"}
 _SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MOST_THREADS = 0  # CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
 # Numbers of cudaDeviceAttr: those that `Device` has, and the two of the compute capability.
@@ -140,12 +141,21 @@ def prepare(
         raise TiledError(f"{name} has no log-sum-exp")
     _require_cupy(name)
 
+    def differentiable(*tensors: torch.Tensor) -> Any:
+        module = STAGES[name].backward
+        if not module:
+            raise TiledError(f"{name} is forward only, it has no gradients")
+        if log_sum_exp:
+            raise TiledError(f"{name} has no gradients of its log-sum-exp")
+        both = prepare(name, causal=causal, diagonal=diagonal, columns=columns, log_sum_exp=True)
+        return importlib.import_module(module).Attention.apply(both, causal, diagonal, *tensors)
+
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            raise TiledError(f"{name} is forward only, it has no gradients")
+            return differentiable(q, k, v)
         _check_tensors(name, q, k, v)
         kernel = kernel_for(name, q, causal, columns)
-        q, k, v = _plain(q), _plain(k), _plain(v)
+        q, k, v = plain(q), plain(k), plain(v)
         out = torch.empty_like(q)
         sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if log_sum_exp else None
         kernel.launch((q, k, v, out), causal, diagonal, sums)
@@ -175,7 +185,7 @@ def _check_tensors(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor)
         raise TiledError(f"{name} needs all tensors on the current GPU")
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+def plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy where it is not contiguous or does not start where 16 bytes can be read at once."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
@@ -186,9 +196,7 @@ def kernel_for(name: str, q: torch.Tensor, causal: bool, columns: int = 0) -> Ke
     index = q.get_device()
     asked = (name, q.dtype, q.shape, index, causal, columns)
     if asked not in _kernels:
-        dtype = {torch.float16: "fp16", torch.float32: "fp32", torch.bfloat16: "bf16"}.get(
-            q.dtype, str(q.dtype)
-        )
+        dtype = DTYPES.get(str(q.dtype), str(q.dtype))
         batch, heads, queries, head_dim = q.shape
         device = device_limits(index)
         require(name, dtype, head_dim, device)
@@ -196,7 +204,7 @@ def kernel_for(name: str, q: torch.Tensor, causal: bool, columns: int = 0) -> Ke
         build = (name, dtype, head_dim, index, tile)
         if build not in _kernels:
             options = compile_options(name, macros(dtype, head_dim, tile), device)
-            _kernels[build] = _loaded(name, head_dim, tile, device, options)
+            _kernels[build] = _kernel(name, head_dim, tile, device, options)
         _kernels[asked] = _kernels[build]
     return _kernels[asked]
 
@@ -214,15 +222,24 @@ def device_limits(index: int) -> Device:
     )
 
 
-def _loaded(name: str, head_dim: int, tile: Tile, device: Device, options: tuple[str, ...]) -> Kernel:
-    """The compiled kernel, allowed the shared memory that it needs."""
+def loaded(source: str, symbols: Mapping[str, int], options: tuple[str, ...]) -> list[Any]:
+    """The kernels of a source by their symbols, compiled, each allowed the bytes of shared memory that it needs."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(compiled(name, options))
-    function = module.get_function(name)
-    driver.funcSetAttribute(function.ptr, _SHARED_SIZE, tile.shared_bytes)
+    module.load(compiled(source, options))
+    functions = [module.get_function(symbol) for symbol in symbols]
+    for function, shared_bytes in zip(functions, symbols.values(), strict=True):
+        driver.funcSetAttribute(function.ptr, _SHARED_SIZE, shared_bytes)
+    return functions
+
+
+def _kernel(name: str, head_dim: int, tile: Tile, device: Device, options: tuple[str, ...]) -> Kernel:
+    """The kernel of a stage, where the GPU has the registers for a block."""
+    from cupy.cuda import driver
+
+    (function,) = loaded(name, {name: tile.shared_bytes}, options)
     most = driver.funcGetAttribute(_MOST_THREADS, function.ptr)
     if most < tile.threads:
         raise TiledError(

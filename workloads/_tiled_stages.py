@@ -128,6 +128,7 @@ class Stage:
     arguments: str = ""
     log_sum_exp: bool = False
     by_load: bool = False
+    backward: str = ""
 
 
 def _o0_tiles(_dtype: str, head_dim: int) -> list[Tile]:
@@ -206,6 +207,17 @@ def _o6_tiles(_dtype: str, head_dim: int) -> list[Tile]:
     return found
 
 
+def backward_tile(head_dim: int) -> Tile:
+    """Of the two kernels with products of `tiled_o6_backward.cu`. Each of two warpgroups holds two tiles of 64 rows;
+    a place of the ring has two such tiles, and two numbers for each row; barriers, and 16 bytes that say which rows.
+    """
+    columns, places, warpgroups = 64, 8 if head_dim == 64 else 4, 2
+    tiles = 2 * (warpgroups + places) * columns * head_dim * 2
+    shared = tiles + places * 2 * columns * 4 + 8 * (2 + 2 * places) + 16
+    warps = 4 * (warpgroups + 1)
+    return Tile(warpgroups * columns, columns, warps, shared + 1024, more=(("STAGES", places),))
+
+
 STAGES: dict[str, Stage] = {
     "tiled_o0": Stage("own kernel: tiles in shared memory, online softmax", _o0_tiles, rows_of_one_head),
     "tiled_o1": Stage("own kernel: + parallel over heads, masked tiles skipped", _o1_tiles),
@@ -245,6 +257,7 @@ STAGES: dict[str, Stage] = {
         arguments="_tiled_tma",
         log_sum_exp=True,
         by_load=True,
+        backward="_tiled_backward",
     ),
 }
 

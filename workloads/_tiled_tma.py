@@ -21,7 +21,7 @@ _MAP_ALIGNMENT = 64  # where the driver writes one
 _ADDRESS_ALIGNMENT = 16  # of a tensor that it describes
 _QUERY_ROWS = 64  # of a warpgroup
 _CHUNK = 64  # columns of 2 bytes that make the 128 bytes of a swizzled row
-_TYPES = {"torch.float16": 6, "torch.bfloat16": 9}  # CU_TENSOR_MAP_DATA_TYPE_FLOAT16, …_BFLOAT16
+TYPES = {"torch.float16": 6, "torch.bfloat16": 9}  # CU_TENSOR_MAP_DATA_TYPE_FLOAT16, …_BFLOAT16
 _NO_INTERLEAVE = 0
 _SWIZZLE_128_BYTES = 3
 _PROMOTE_TO_256_BYTES = 3  # what L2 fetches from memory at once
@@ -32,12 +32,13 @@ def arguments(kernel: Kernel, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
     """The maps of queries, keys and values and the address of the output, as the kernel's first arguments."""
     q, k, v, out = tensors
     boxes = ((q, _QUERY_ROWS), (k, kernel.tile.columns), (v, kernel.tile.columns))
-    kind = _TYPES[str(q.dtype)]
-    maps = [tensor_map(each.data_ptr(), *_heads_rows_columns(each), rows, kind) for each, rows in boxes]
+    kind = TYPES[str(q.dtype)]
+    maps = [tensor_map(each.data_ptr(), *heads_rows_columns(each), rows, kind) for each, rows in boxes]
     return [*maps, ctypes.c_void_p(out.data_ptr())]
 
 
-def _heads_rows_columns(tensor: torch.Tensor) -> tuple[int, int, int]:
+def heads_rows_columns(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """The sizes of a (batch, heads, rows, columns) tensor, with one number for all heads."""
     batch, heads, rows, columns = tensor.shape
     return batch * heads, rows, columns
 

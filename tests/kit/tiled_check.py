@@ -1,6 +1,6 @@
 """Holds the tiled kernels against float64 on a GPU. Without pytest, so that it runs anywhere, and under sanitizers:
 
-    python tests/kit/tiled_check.py [STAGE …] [--small] [--seeds N] [--dtype TYPE] [--head-dim N]
+    python tests/kit/tiled_check.py [STAGE …] [--backward] [--small] [--seeds N] [--dtype TYPE] [--head-dim N]
 
 Inputs lie between NaNs, and so does the output, which is itself full of NaN: what is read or written outside shows, and
 what is not written. Every case runs twice and has to give the same bits. The exit code is 1 where a case is wrong.
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     import torch
 
 LIMITS = {"fp16": 2e-3, "bf16": 1e-2, "fp32": 1e-5}
+GRADIENT_LIMITS = {"fp16": 3e-3, "bf16": 2e-2}
 LOG_LIMIT = 2e-4  # of a log-sum-exp, absolute: below it a weight is off by less than fp16 can tell
 SIZES = (1, 2, 17, 63, 64, 65, 127, 129, 500, 1023, 1025, 2048)
 SMALL_SIZES = (1, 65, 130)
 GUARD = 1024  # elements on both sides of a tensor
+_GUARDS = slice(GUARD), slice(-GUARD, None)
 
 
 @dataclass(frozen=True)
@@ -107,20 +109,56 @@ def between_nans(size: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor,
     return around[GUARD:-GUARD].view(*size), around
 
 
-def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, diagonal: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The attention in float64 of (heads, sequence, head dimension) tensors, zeros for rows that see nothing; and the
+def _weights(q: torch.Tensor, k: torch.Tensor, case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights in float64 of (heads, sequence, head dimension) tensors, zeros for rows that see nothing; and the
     log-sum-exp of the scores.
     """
     import torch
 
     scores = q.double() @ k.double().transpose(-2, -1) * q.shape[-1] ** -0.5
-    if causal:
+    if case.causal:
         rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[-2:])
-        scores = scores.masked_fill(columns > rows[:, None] + diagonal, float("-inf"))
-    weights = torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0)
-    return weights @ v.double(), torch.logsumexp(scores, dim=-1)
+        scores = scores.masked_fill(columns > rows[:, None] + case.diagonal, float("-inf"))
+    return torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0), torch.logsumexp(scores, dim=-1)
+
+
+def attention(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The attention in float64, and the log-sum-exp of the scores."""
+    weights, log_sum_exp = _weights(q, k, case)
+    return weights @ v.double(), log_sum_exp
+
+
+def gradients(case: Case, *tensors: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Those of queries, keys and values in float64, from these and the gradient of the output; each with what errors
+    are to be compared with: where a weight is nearly 1, gradients are small differences of large numbers.
+
+    By the formula: autograd has none for rows that see nothing.
+    """
+    q, k, v, grad_out = (each.double() for each in tensors)
+    weights, _ = _weights(q, k, case)
+    terms = weights * (grad_out @ v.transpose(-2, -1)) * q.shape[-1] ** -0.5
+    of_scores = terms - weights * terms.sum(dim=-1, keepdim=True)
+    of_values = weights.transpose(-2, -1) @ grad_out
+    return [
+        (of_scores @ k, terms @ k),
+        (of_scores.transpose(-2, -1) @ q, terms.transpose(-2, -1) @ q),
+        (of_values, of_values),
+    ]
+
+
+def _inputs(case: Case, lengths: Sequence[int]) -> list[torch.Tensor]:
+    """Random tensors of these lengths between NaNs, the first of them times the factor."""
+    import torch
+
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[case.dtype]
+    generator = torch.Generator("cuda").manual_seed(case.seed + 1000 * case.queries + case.keys)
+    tensors: list[torch.Tensor] = []
+    for length in lengths:
+        tensor, _ = between_nans((case.batch, case.heads, length, case.head_dim), dtype)
+        values = torch.randn(tensor.shape, generator=generator, device="cuda")
+        tensor.copy_(values * case.factor if not tensors else values)
+        tensors.append(tensor)
+    return tensors
 
 
 def check(name: str, case: Case) -> tuple[float, str]:
@@ -129,14 +167,8 @@ def check(name: str, case: Case) -> tuple[float, str]:
 
     from _tiled import kernel_for
 
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[case.dtype]
-    generator = torch.Generator("cuda").manual_seed(case.seed + 1000 * case.queries + case.keys)
-    tensors: list[torch.Tensor] = []
-    for length in (case.queries, case.keys, case.keys):
-        tensor, _ = between_nans((case.batch, case.heads, length, case.head_dim), dtype)
-        values = torch.randn(tensor.shape, generator=generator, device="cuda")
-        tensor.copy_(values * case.factor if not tensors else values)
-        tensors.append(tensor)
+    tensors = _inputs(case, (case.queries, case.keys, case.keys))
+    dtype = tensors[0].dtype
     kernel = kernel_for(name, tensors[0], case.causal)
     outputs, logs = [], []
     for _ in range(2):
@@ -145,7 +177,7 @@ def check(name: str, case: Case) -> tuple[float, str]:
         kernel.launch((*tensors, out), case.causal, case.diagonal, log if STAGES[name].log_sum_exp else None)
         torch.cuda.synchronize()
         for guards in (around, around_log):
-            if not (guards[:GUARD].isnan().all() and guards[-GUARD:].isnan().all()):
+            if not all(guards[side].isnan().all() for side in _GUARDS):
                 return float("nan"), "written outside of the output"
         outputs.append(out)
         logs.append(log)
@@ -153,7 +185,7 @@ def check(name: str, case: Case) -> tuple[float, str]:
         return float("nan"), f"{int(outputs[0].isnan().sum())} elements are NaN or not written"
     if not torch.equal(*outputs):
         return float("nan"), "two runs differ"
-    found = [attention(q, k, v, case.causal, case.diagonal) for q, k, v in zip(*tensors, strict=True)]
+    found = [attention(case, *some) for some in zip(*tensors, strict=True)]
     want, want_log = (torch.stack(parts) for parts in zip(*found, strict=True))
     if STAGES[name].log_sum_exp and not torch.allclose(logs[0].double(), want_log, rtol=1e-6, atol=LOG_LIMIT):
         return float("nan"), f"the log-sum-exp is off by {(logs[0] - want_log).nan_to_num().abs().max():.1e}"
@@ -165,8 +197,47 @@ def check(name: str, case: Case) -> tuple[float, str]:
     return error, "" if error < LIMITS[case.dtype] else f"more than {LIMITS[case.dtype]}"
 
 
+def check_gradients(name: str, case: Case) -> tuple[float, str]:
+    """The largest relative norm of the error of a gradient, and what is wrong, or nothing."""
+    import torch
+
+    from _tiled import prepare
+    from _tiled_backward import launch
+
+    *inputs, grad_out = _inputs(case, (case.queries, case.keys, case.keys, case.queries))
+    out, log = prepare(name, causal=case.causal, diagonal=case.diagonal, log_sum_exp=True)(*inputs)
+    runs = []
+    for _ in range(2):
+        found = [between_nans(each.shape, each.dtype) for each in inputs]
+        launch((*inputs, out, log, grad_out), [each for each, _ in found], case.causal, case.diagonal)
+        torch.cuda.synchronize()
+        if not all(around[side].isnan().all() for _, around in found for side in _GUARDS):
+            return float("nan"), "written outside of the gradients"
+        runs.append([each for each, _ in found])
+    heads = [gradients(case, *some) for some in zip(*inputs, grad_out, strict=True)]
+    largest, wrong = 0.0, []
+    for letter, first, second, parts in zip("qkv", *runs, zip(*heads, strict=True), strict=True):
+        want, terms = (torch.stack(each) for each in zip(*parts, strict=True))
+        norm = terms.norm().item()
+        error = (first.double() - want).norm().item() / (norm or 1.0)
+        largest = max(largest, error)
+        if first.isnan().any():
+            wrong.append(f"d{letter} has {int(first.isnan().sum())} elements that are NaN or not written")
+        elif not torch.equal(first, second):
+            wrong.append(f"d{letter} differs in two runs")
+        elif error > (GRADIENT_LIMITS[case.dtype] if norm else 0):
+            wrong.append(f"d{letter} is off by {error:.1e}")
+    return largest, "; ".join(wrong)
+
+
 def check_stage(
-    name: str, *, small: bool, seeds: int = 1, dtype: str = "", head_dim: int = 0
+    name: str,
+    *,
+    small: bool,
+    seeds: int = 1,
+    dtype: str = "",
+    head_dim: int = 0,
+    backward: bool = False,
 ) -> tuple[int, list[str]]:
     """Check all cases of a stage, or those of a type or head dimension; how many there are, and what is wrong with
     which. Prints the largest errors.
@@ -175,13 +246,13 @@ def check_stage(
     for case in cases(name, small=small, seeds=seeds):
         if dtype not in ("", case.dtype) or head_dim not in (0, case.head_dim):
             continue
-        error, why = check(name, case)
+        error, why = (check_gradients if backward else check)(name, case)
         count += 1
         worst[case.dtype] = max(worst[case.dtype], error)
         if why:
             wrong.append(f"{name} {case}: {error:.2e}, {why}")
     said = ", ".join(f"{dtype} up to {error:.1e}" for dtype, error in worst.items() if error)
-    print(f"{name}: {count} cases, {len(wrong)} wrong; {said}", flush=True)
+    print(f"{name}{' backward' if backward else ''}: {count} cases, {len(wrong)} wrong; {said}", flush=True)
     return count, wrong
 
 
@@ -193,6 +264,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {' '.join(STAGES)} (all)")
+    parser.add_argument("--backward", action="store_true", help="the gradients of stages that have some")
     parser.add_argument("--small", action="store_true", help="few small cases, as for a sanitizer")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of the random tensors (1)")
     parser.add_argument("--dtype", choices=LIMITS, default="", help="these cases only")
@@ -200,8 +272,11 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.stages if name not in STAGES]:
         parser.error(f"no stage {unknown[0]}: {' '.join(STAGES)}")
+    if options.backward and (lacking := [name for name in options.stages if not STAGES[name].backward]):
+        parser.error(f"{lacking[0]} has no gradients")
     failed = False
-    for name in options.stages or STAGES:
+    stages = [name for name in STAGES if STAGES[name].backward or not options.backward]
+    for name in options.stages or stages:
         try:
             _, wrong = check_stage(
                 name,
@@ -209,6 +284,7 @@ def main(arguments: Sequence[str]) -> int:
                 seeds=options.seeds,
                 dtype=options.dtype,
                 head_dim=options.head_dim,
+                backward=options.backward,
             )
         except TiledError as error:
             wrong = [f"{name}: {error}"]

@@ -324,6 +324,19 @@ def test_a_log_sum_exp_is_refused_where_there_is_none(cupy: SimpleNamespace) -> 
     assert cupy.compiled == []
 
 
+def test_gradients_of_a_log_sum_exp_are_refused(cupy: SimpleNamespace) -> None:
+    """Those of the output are there."""
+    import torch
+
+    from _tiled import prepare
+    from _tiled_stages import TiledError
+
+    tensors = [torch.zeros(1, 1, 4, 64).half().requires_grad_() for _ in range(3)]
+    with pytest.raises(TiledError, match="tiled_o6 has no gradients of its log-sum-exp"):
+        prepare("tiled_o6", causal=True, log_sum_exp=True)(*tensors)
+    assert cupy.compiled == []
+
+
 def test_a_compile_error_shows_the_log(cupy: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     """All of it on stderr, with the options; the first error is the reason."""
     import torch

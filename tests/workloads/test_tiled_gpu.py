@@ -60,6 +60,43 @@ def test_right_for_all_shapes(name: str) -> None:
     assert count > 50
 
 
+def test_gradients_are_right_for_all_shapes() -> None:
+    """As `test_right_for_all_shapes`."""
+    count, wrong = tiled_check.check_stage(runnable("tiled_o6"), small=False, backward=True)
+    assert wrong == []
+    assert count > 50
+
+
+def test_gradients_are_captured_in_a_graph() -> None:
+    """Forward and backward by autograd, of views as a block has them; a replay reads what the inputs are by then."""
+    import torch
+
+    from _tiled import prepare
+
+    attend = prepare(runnable("tiled_o6"), causal=True)
+    qkv = torch.randn(2, 200, 3, 3, 64, device="cuda").half()
+    leaves = [each.requires_grad_() for each in qkv.permute(2, 0, 3, 1, 4)]
+    grad_out = torch.randn_like(leaves[0])
+
+    def step() -> tuple[torch.Tensor, ...]:
+        gradients: tuple[torch.Tensor, ...] = torch.autograd.grad(attend(*leaves), leaves, grad_out)
+        return gradients
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    qkv.normal_()
+    graph.replay()
+    exact = [each.detach().double().requires_grad_() for each in leaves]
+    out = torch.nn.functional.scaled_dot_product_attention(*exact, is_causal=True)
+    for got, want in zip(found, torch.autograd.grad(out, exact, grad_out.double()), strict=True):
+        assert ((got - want).norm() / want.norm()).item() < tiled_check.GRADIENT_LIMITS["fp16"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_is_captured_in_a_graph(name: str) -> None:
     """On the stream that captures, and a replay reads what the inputs are by then."""
@@ -118,12 +155,13 @@ def test_memory_is_the_output(name: str) -> None:
 
 
 def test_the_workloads_run_them(tmp_path: Path) -> None:
-    """Checked and measured as any backend; in the block with views as inputs; gradients are refused by name."""
+    """Checked and measured as any backend; in the block with views as inputs; without gradients by name."""
     names = [name for name in NAMES if not refusal(name)]
     for program, more, statuses in (
         ("sdpa.py", [], {"measured"}),
         ("transformer_block.py", ["--batch", "2"], {"measured"}),
-        ("sdpa.py", ["--backward"], {"unsupported"}),
+        ("sdpa.py", ["--backward"], {"measured", "unsupported"}),
+        ("transformer_block.py", ["--train"], {"measured", "unsupported"}),
     ):
         results = tmp_path / f"{program}{len(more)}{'-'.join(statuses)}.json"
         command = [sys.executable, str(WORKLOADS / program), *more, "--seq", "300", "--iterations", "2"]
@@ -135,5 +173,6 @@ def test_the_workloads_run_them(tmp_path: Path) -> None:
         )
         runs = json.loads(results.read_text(encoding="utf-8"))["runs"]
         assert {run["status"] for run in runs} == statuses, done.stderr
-        if "--backward" in more:
-            assert runs[0]["reason"] == "tiled_o0 is forward only, it has no gradients"
+        for name, run in zip(names, runs, strict=True) if "unsupported" in statuses else ():
+            lacking = f"{name} is forward only, it has no gradients"
+            assert run.get("reason") == (None if name == "tiled_o6" else lacking)

@@ -39,12 +39,13 @@ def head_dims(name: str) -> tuple[int, ...]:
 
 
 def test_every_stage_has_its_kernel_and_nothing_else_is_there() -> None:
-    """One source a stage, named like its symbol and its backend."""
+    """One source a stage, named like its symbol and its backend, and one for the gradients of those that have some."""
     from _attention import BACKENDS
     from _tiled_stages import STAGES
 
     assert list(STAGES) == NAMES
-    assert {path.stem for path in KERNELS.glob("*.cu")} == set(NAMES)
+    backward = {f"{name}_backward" for name in NAMES if STAGES[name].backward}
+    assert {path.stem for path in KERNELS.glob("*.cu")} == {*NAMES, *backward}
     assert [name for name in BACKENDS if name.startswith("tiled")] == NAMES
 
 
@@ -65,7 +66,7 @@ def test_a_kernel_takes_the_arguments_and_macros_that_it_is_given(name: str) -> 
     assert [macro for macro in ("HEAD_DIM", "ROWS", "COLUMNS", *own) if macro not in source] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "tiled_o6_backward"])
 def test_a_kernel_says_what_it_changes_predicts_and_reached(name: str) -> None:
     """In the comment at the top, with the GPU and the command it was measured with."""
     lines = (KERNELS / f"{name}.cu").read_text(encoding="utf-8").splitlines()
@@ -105,6 +106,18 @@ def test_shared_memory_is_counted_to_the_byte() -> None:
     assert taken("tiled_o1", "fp32", 64) == 4 * (16 * 64 + 64 * 65 + 64 * 64 + 16 * 64)
     assert taken("tiled_o2", "fp16", 64) == 2 * 64 * 128
     assert taken("tiled_o2", "fp32", 128) == 2 * 64 * 512
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_the_tile_of_gradients_fits_an_h200(head_dim: int, h200: Device) -> None:
+    """Shared memory as the kernels lay it out; and its macros are those that the source asks for."""
+    from _tiled_stages import backward_tile, macros
+
+    tile = backward_tile(head_dim)
+    assert tile.shared_bytes <= h200.shared_bytes
+    assert tile.threads == 384
+    source = (KERNELS / "tiled_o6_backward.cu").read_text(encoding="utf-8")
+    assert [macro for macro in macros("fp16", head_dim, tile) if macro not in source] == ["BLOCKS"]
 
 
 def test_old_gpus_run_what_needs_nothing_new(t4: Device) -> None:

@@ -1,0 +1,125 @@
+"""The gradients of `tiled_o6`, by `kernels/tiled_o6_backward.cu`: for PyTorch's autograd, and as a launch of their own.
+
+A call allocates the gradients and two numbers for each query row, and can be captured into a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import _tiled
+from _tiled_stages import TiledError, backward_tile, compile_options, macros
+from _tiled_tma import TYPES, heads_rows_columns, tensor_map
+
+if TYPE_CHECKING:
+    from _attention import Attend
+
+_SOURCE = "tiled_o6_backward"
+_ROWS_THREADS = 256  # of a block of the kernel that looks at rows
+
+
+class _Problem(ctypes.Structure):
+    """What the kernels get by value."""
+
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("queries", "keys", "heads", "causal", "diagonal")),
+        ("scale_log2e", ctypes.c_float),
+    ]
+
+
+class Attention(torch.autograd.Function):  # type: ignore[misc]
+    """Attention by a function that gives the output and the log-sum-exp, with its gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        attend: Attend,
+        causal: bool,
+        diagonal: int,
+        *inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        """The output; what the gradients need is kept."""
+        inputs = tuple(map(_tiled.plain, inputs))
+        out, log_sum_exp = attend(*inputs)
+        ctx.save_for_backward(*inputs, out, log_sum_exp)
+        ctx.mask = causal, diagonal
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[Any, ...]:
+        """The gradients of queries, keys and values."""
+        tensors = [*ctx.saved_tensors, _tiled.plain(grad_out)]
+        gradients = [torch.empty_like(each) for each in tensors[:3]]
+        launch(tensors, gradients, *ctx.mask)
+        return None, None, None, *gradients
+
+
+def launch(
+    tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], causal: bool, diagonal: int
+) -> None:
+    """Compute the gradients of queries, keys and values, on torch's current stream.
+
+    ``tensors`` are these three, the output, its log-sum-exp and the gradient of the output; all contiguous.
+    """
+    q, k, v, out, log_sum_exp, grad_out = tensors
+    heads, queries, head_dim = heads_rows_columns(q)
+    keys = k.shape[2]
+    if not q.numel() or not keys:
+        for each in gradients:
+            each.zero_()
+        return
+    by_rows, by_keys, by_queries, multiprocessors = _functions(str(q.dtype), head_dim, q.get_device())
+    tile, kind = backward_tile(head_dim), TYPES[str(q.dtype)]
+    padded = heads * -(-queries // tile.columns) * tile.columns
+    rows = torch.empty(2 * padded + 2, dtype=torch.float32, device=q.device)
+    maps = [
+        (ctypes.c_uint64 * 32)(*(word for each in two for word in _map(each, tile.columns, kind)))
+        for two in ((q, grad_out), (k, v))
+    ]
+    diagonal = max(-queries, min(diagonal, keys))  # as in the forward pass
+    problem = _Problem(queries, keys, heads, causal, diagonal, head_dim**-0.5 / math.log(2))
+    made = ctypes.c_void_p(rows.data_ptr()), ctypes.c_void_p(rows.data_ptr() + 8 * padded)
+    dq, dk, dv = (ctypes.c_void_p(each.data_ptr()) for each in gradients)
+    inputs = [ctypes.c_void_p(each.data_ptr()) for each in (out, grad_out, log_sum_exp)]
+    blocks = padded * head_dim // 8 // _ROWS_THREADS
+    _start(by_rows, blocks, _ROWS_THREADS, 0, [*inputs, *made, ctypes.c_int(queries), ctypes.c_int(heads)])
+    for function, length, outputs in ((by_keys, keys, (dk, dv)), (by_queries, queries, (dq,))):
+        blocks = min(heads * -(-length // tile.rows), multiprocessors)
+        _start(function, blocks, tile.threads, tile.shared_bytes, [*maps, *outputs, *made, problem])
+
+
+def _map(tensor: torch.Tensor, box_rows: int, kind: int) -> Any:
+    return tensor_map(tensor.data_ptr(), *heads_rows_columns(tensor), box_rows, kind)
+
+
+def _start(function: Any, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
+    """Launch a row of blocks with these ctypes objects as arguments."""
+    from cupy.cuda import driver
+
+    held = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+    stream = torch.cuda.current_stream().cuda_stream
+    driver.launchKernel(
+        function.ptr, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(held), 0
+    )
+
+
+@functools.cache
+def _functions(dtype: str, head_dim: int, index: int) -> tuple[Any, Any, Any, int]:
+    """The three kernels, compiled for a type and head dimension, and how many multiprocessors the GPU has."""
+    device, tile = _tiled.device_limits(index), backward_tile(head_dim)
+    if tile.shared_bytes > device.shared_bytes:
+        raise TiledError(
+            f"{_SOURCE} needs {tile.shared_bytes:,} bytes of shared memory a block, {device.name} has"
+            f" {device.shared_bytes:,}"
+        )
+    options = compile_options("tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), device)
+    sizes = {"rows": 0, "keys": tile.shared_bytes, "queries": tile.shared_bytes}
+    symbols = {f"{_SOURCE}_{part}": size for part, size in sizes.items()}
+    return (*_tiled.loaded(_SOURCE, symbols, options), device.multiprocessors)
