@@ -11,7 +11,7 @@ import ctypes
 import importlib
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -222,15 +222,15 @@ def device_limits(index: int) -> Device:
     )
 
 
-def loaded(source: str, symbols: Mapping[str, int], options: tuple[str, ...]) -> list[Any]:
-    """The kernels of a source by their symbols, compiled, each allowed the bytes of shared memory that it needs."""
+def loaded(source: str, symbols: Sequence[str], shared_bytes: int, options: tuple[str, ...]) -> list[Any]:
+    """Kernels of a source, compiled, allowed the shared memory that they need."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
     module.load(compiled(source, options))
     functions = [module.get_function(symbol) for symbol in symbols]
-    for function, shared_bytes in zip(functions, symbols.values(), strict=True):
+    for function in functions:
         driver.funcSetAttribute(function.ptr, _SHARED_SIZE, shared_bytes)
     return functions
 
@@ -239,7 +239,7 @@ def _kernel(name: str, head_dim: int, tile: Tile, device: Device, options: tuple
     """The kernel of a stage, where the GPU has the registers for a block."""
     from cupy.cuda import driver
 
-    (function,) = loaded(name, {name: tile.shared_bytes}, options)
+    (function,) = loaded(name, [name], tile.shared_bytes, options)
     most = driver.funcGetAttribute(_MOST_THREADS, function.ptr)
     if most < tile.threads:
         raise TiledError(

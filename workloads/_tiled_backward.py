@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import _tiled
-from _tiled_stages import TiledError, backward_tile, compile_options, macros
+from _tiled_stages import TiledError, backward_tiles, compile_options, macros
 from _tiled_tma import TYPES, heads_rows_columns, tensor_map
 
 if TYPE_CHECKING:
@@ -75,28 +75,27 @@ def launch(
         for each in gradients:
             each.zero_()
         return
-    by_rows, by_keys, by_queries, multiprocessors = _functions(str(q.dtype), head_dim, q.get_device())
-    tile, kind = backward_tile(head_dim), TYPES[str(q.dtype)]
-    padded = heads * -(-queries // tile.columns) * tile.columns
+    functions, multiprocessors = _functions(str(q.dtype), head_dim, q.get_device())
+    tiles, kind = backward_tiles(head_dim), TYPES[str(q.dtype)]
+    box = tiles[0].columns
+    padded = heads * -(-queries // box) * box
     rows = torch.empty(2 * padded + 2, dtype=torch.float32, device=q.device)
-    maps = [
-        (ctypes.c_uint64 * 32)(*(word for each in two for word in _map(each, tile.columns, kind)))
-        for two in ((q, grad_out), (k, v))
+    boxes = [
+        tensor_map(each.data_ptr(), *heads_rows_columns(each), box, kind) for each in (q, grad_out, k, v)
     ]
+    maps = [(ctypes.c_uint64 * 32)(*boxes[first], *boxes[first + 1]) for first in (0, 2)]
     diagonal = max(-queries, min(diagonal, keys))  # as in the forward pass
     problem = _Problem(queries, keys, heads, causal, diagonal, head_dim**-0.5 / math.log(2))
     made = ctypes.c_void_p(rows.data_ptr()), ctypes.c_void_p(rows.data_ptr() + 8 * padded)
     dq, dk, dv = (ctypes.c_void_p(each.data_ptr()) for each in gradients)
     inputs = [ctypes.c_void_p(each.data_ptr()) for each in (out, grad_out, log_sum_exp)]
     blocks = padded * head_dim // 8 // _ROWS_THREADS
-    _start(by_rows, blocks, _ROWS_THREADS, 0, [*inputs, *made, ctypes.c_int(queries), ctypes.c_int(heads)])
-    for function, length, outputs in ((by_keys, keys, (dk, dv)), (by_queries, queries, (dq,))):
+    sizes = ctypes.c_int(queries), ctypes.c_int(heads)
+    _start(functions[0], blocks, _ROWS_THREADS, 0, [*inputs, *made, *sizes])
+    lengths, outputs = (keys, queries), ((dk, dv), (dq,))
+    for function, tile, length, outs in zip(functions[1:], tiles, lengths, outputs, strict=True):
         blocks = min(heads * -(-length // tile.rows), multiprocessors)
-        _start(function, blocks, tile.threads, tile.shared_bytes, [*maps, *outputs, *made, problem])
-
-
-def _map(tensor: torch.Tensor, box_rows: int, kind: int) -> Any:
-    return tensor_map(tensor.data_ptr(), *heads_rows_columns(tensor), box_rows, kind)
+        _start(function, blocks, tile.threads, tile.shared_bytes, [*maps, *outs, *made, problem])
 
 
 def _start(function: Any, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
@@ -111,15 +110,19 @@ def _start(function: Any, blocks: int, threads: int, shared_bytes: int, argument
 
 
 @functools.cache
-def _functions(dtype: str, head_dim: int, index: int) -> tuple[Any, Any, Any, int]:
+def _functions(dtype: str, head_dim: int, index: int) -> tuple[list[Any], int]:
     """The three kernels, compiled for a type and head dimension, and how many multiprocessors the GPU has."""
-    device, tile = _tiled.device_limits(index), backward_tile(head_dim)
-    if tile.shared_bytes > device.shared_bytes:
-        raise TiledError(
-            f"{_SOURCE} needs {tile.shared_bytes:,} bytes of shared memory a block, {device.name} has"
-            f" {device.shared_bytes:,}"
-        )
-    options = compile_options("tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), device)
-    sizes = {"rows": 0, "keys": tile.shared_bytes, "queries": tile.shared_bytes}
-    symbols = {f"{_SOURCE}_{part}": size for part, size in sizes.items()}
-    return (*_tiled.loaded(_SOURCE, symbols, options), device.multiprocessors)
+    device, (keys, queries) = _tiled.device_limits(index), backward_tiles(head_dim)
+    parts = {"rows": keys, "keys": keys, "queries": queries}
+    functions: dict[str, Any] = {}
+    for tile in dict.fromkeys(parts.values()):
+        if tile.shared_bytes > device.shared_bytes:
+            raise TiledError(
+                f"{_SOURCE} needs {tile.shared_bytes:,} bytes of shared memory a block, {device.name} has"
+                f" {device.shared_bytes:,}"
+            )
+        names = [part for part, of in parts.items() if of == tile]
+        symbols = [f"{_SOURCE}_{part}" for part in names]
+        options = compile_options("tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), device)
+        functions |= zip(names, _tiled.loaded(_SOURCE, symbols, tile.shared_bytes, options), strict=True)
+    return [functions[part] for part in parts], device.multiprocessors

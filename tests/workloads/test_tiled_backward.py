@@ -24,7 +24,7 @@ BEFORE = """
 #define __forceinline__ inline
 using std::max; using std::min;
 typedef unsigned u32;
-constexpr int TILE = 64, CONSUMERS = 2, ROWS = 128;
+constexpr int TILE = 64, ROWS = 128, HEADS = 8;
 """
 # A line for each warpgroup of each task: whether it holds keys, head, first row, and the tiles of the task and its own.
 AFTER = """
@@ -56,7 +56,7 @@ SIZES = (1, 64, 65, 200, 300)
 PROBLEMS = [
     (queries, keys, heads, causal, diagonal)
     for queries, keys in product(SIZES, SIZES)
-    for heads in (1, 3)
+    for heads in (1, 8, 11)
     for causal, diagonal in ((0, 0), (1, 0), (1, 5), (1, -70), (1, keys - queries), (1, keys), (1, -queries))
     if -queries <= diagonal <= keys
 ]

@@ -8,14 +8,18 @@
 //   product is as it stands the left operand of the next, in registers, and never goes to shared memory.
 // - `queries` has 64 rows of Q and dO for each warpgroup and goes through the tiles of K and V: dQ += dS K.
 //
-// The last two are one function. What a warpgroup holds is in its registers where there is room for it (not for the keys of
-// HEAD_DIM 128: their two gradients take 128), what passes comes by TMA through a ring. Products of a tile are started while
-// the weights of it or its products before are still in work, so that the tensor cores have two to four pieces of work of
-// each warpgroup before them; two warpgroups share the ring. Blocks stay and take the next tile of a counter in memory, heavy
-// ones of a head first, head by head for the L2 cache.
+// The last two are one function. Two tiles that a warpgroup holds are in its registers where there is room for them, two that
+// pass come by TMA through a ring. A warpgroup starts products of the next tile before it has used those of this one: with
+// HEAD_DIM 64 the next scores run beside the gradients of these, and what these add beside the next exponentials. The warpgroups
+// of a block share the ring: three of them in `queries` with HEAD_DIM 64, else two. Blocks stay and take their next tile from a
+// counter in memory, eight heads at a time, their heavy tiles first.
 //
-// Predicts: forward and backward, fp16 causal, B4 H16 S4096: D64 in 1,200 us, D128 in 2,050 us, of which 258 and 393 are the
-// forward pass; tensor cores 75 to 80 % busy in `keys`, 65 to 75 % in `queries`. PyTorch's flash: about 1,600 and 2,900.
+// fp16 holds no weight below 6e-8 and few digits below 6e-5, where those of long sequences are. So weights are made 256 times as
+// large, and the gradients with which they are multiplied 256 times as small.
+//
+// Predicts: forward and backward, fp16 causal, B4 H16 S4096: D64 in 1,200 us, D128 in 2,050, of which 258 and 393 are the forward
+// pass. A first build, without the next scores beside anything, came to 1,100 and 1,901 (`keys` 462 and 903, `queries` 354 and
+// 569, `rows` 21 and 37), cudnn to 1,295 and 1,923, flash to 2,079 and 3,792. Of the present one 970 and 1,830 are predicted.
 // Measured: not yet.
 //
 // Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), COLUMNS (64, the rows of a tile that passes), WARPS (4 that copy and
@@ -37,10 +41,12 @@ constexpr int WARPGROUP = 128;
 constexpr int CONSUMERS = WARPS / 4 - 1;          // warpgroups that compute; one more copies
 constexpr int TILE = COLUMNS;                     // rows, of queries or keys
 constexpr int SWIZZLED = 128;                     // bytes of a row of shared memory for TMA: 64 columns of a tile
+constexpr int HEADS = 8;                          // whose tiles are dealt in turn, from heavy to light
 constexpr int TILE_BYTES = TILE * HEAD_DIM * 2;
 constexpr int PLACE_BYTES = 2 * TILE_BYTES;       // of the ring: Q and dO, or K and V
 constexpr int ROWS_BYTES = 2 * TILE * 4;          // of a tile of queries: logarithms, then deltas
 constexpr int COMPUTING_REGISTERS = CONSUMERS == 2 ? 240 : 160, COPYING_REGISTERS = CONSUMERS == 2 ? 24 : 32;
+constexpr float FINER = HALF ? 256.f : 1.f;       // weights are made as many times as large, as fp16 ends at 6e-8
 #define NEVER __int_as_float(0xff800000)          // minus infinity: the score of what is masked
 
 // Shared memory, from an address that is a multiple of 1024: two tiles for each warpgroup to hold, the ring, what `rows` made
@@ -293,11 +299,11 @@ __device__ __forceinline__ void unpack(float (&two)[2], u32 both)
 #endif
 }
 
-__device__ __forceinline__ float2 read_two(u32 from)
+// Where the number of a tile's query stands: what a thread of `keys` needs of 16 columns comes together, 8 i + 2 j and the next
+// one and 8 further on the same for j = lane % 4.
+__device__ __forceinline__ int place_of(int query)
 {
-    float2 two;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two.x), "=f"(two.y) : "r"(from) : "memory");
-    return two;
+    return query / 16 * 16 + query % 8 / 2 * 4 + query / 8 % 2 * 2 + query % 2;
 }
 
 // ---- which work ----
@@ -326,9 +332,11 @@ __device__ __forceinline__ void tiles_passing(int& begin, int& end, const Proble
 template <bool KEYS>
 __device__ __forceinline__ Task task_of(const Problem& problem, u32 index)
 {
-    const int blocks = ((KEYS ? problem.keys : problem.queries) + ROWS - 1) / ROWS, head = index / blocks;
-    const int rank = index - head * blocks;  // with a causal mask the first keys have most to do, and the last queries
-    Task task = {(KEYS ? rank : blocks - 1 - rank) * ROWS, head < problem.heads ? head : -1, 0, 0};
+    const int blocks = ((KEYS ? problem.keys : problem.queries) + ROWS - 1) / ROWS;
+    const int chunk = index / (blocks * HEADS), first = chunk * HEADS, heads = min(HEADS, problem.heads - first);
+    const int inside = index - first * blocks, rank = heads > 0 ? inside / heads : blocks;
+    // With a causal mask the first keys have most to do, and the last queries.
+    Task task = {(KEYS ? rank : blocks - 1 - rank) * ROWS, rank < blocks ? first + inside % heads : -1, 0, 0};
     tiles_passing<KEYS>(task.begin, task.end, problem, task.row, ROWS);
     return task;
 }
@@ -446,13 +454,29 @@ __device__ __forceinline__ void store(const float (&d)[HEAD_DIM / 2], float fact
         }
 }
 
+// Of 64 numbers of a tile's queries those of a thread's 16 columns, which are 4 and 4 in a piece, see `place_of`.
+__device__ __forceinline__ void read_columns(float (&to)[16], u32 from)
+{
+#pragma unroll
+    for (int i = 0; i < 16; i += 4)
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(to[i]), "=f"(to[i + 1]), "=f"(to[i + 2]), "=f"(to[i + 3]) : "r"(from + 16 * i) : "memory");
+}
+
+template <bool IS>
+struct Bool {
+    static constexpr bool is = IS;
+};
+
 // A warpgroup. Element i of an accumulator stands in row i / 2 % 2 * 8 of the thread's two, in column i / 4 * 8 + i % 2 from
 // its first: with KEYS, rows are keys and columns queries, else the reverse.
 template <bool KEYS>
 __device__ __forceinline__ void consume(unsigned short* out, unsigned short* out_values, const float* rows,
                                         const Problem& problem, u32 shared, int consumer)
 {
-    constexpr bool IN_REGISTERS = !KEYS || HEAD_DIM == 64;
+    constexpr bool IN_REGISTERS = CONSUMERS == 2 && (!KEYS || HEAD_DIM == 64);
+    constexpr bool EAGER = HEAD_DIM == 64;  // scores of the next tile are started before gradients of this one's are made
+    constexpr bool PACKED = KEYS;           // weights wait for their gradients in two bytes each
     const int inside = threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
     const u32 own = __shfl_sync(~0u, shared + consumer * 2 * TILE_BYTES, 0);
     Place place = {0, 0};
@@ -479,8 +503,8 @@ __device__ __forceinline__ void consume(unsigned short* out, unsigned short* out
                 const int query = thread_row + 8 * r;
                 const bool is = query < problem.queries;
                 const float* from = rows + (size_t(task.head) * tiles_of(problem.queries) + query / TILE) * 2 * TILE;
-                logarithm[r] = is ? from[query % TILE] : -NEVER;
-                delta[r] = is ? from[TILE + query % TILE] : 0.f;
+                logarithm[r] = is ? from[place_of(query % TILE)] : -NEVER;
+                delta[r] = is ? from[TILE + place_of(query % TILE)] : 0.f;
             }
         // Of the thread's rows: the first query that sees the key, or the first key that the query does not see. Keys past the
         // end are masked where they are columns; where they are rows, these rows are not stored.
@@ -500,33 +524,18 @@ __device__ __forceinline__ void consume(unsigned short* out, unsigned short* out
         for (int i = task.begin; i < min(begin, task.end); i++) skip();
         if (begin < end) {
             float s[TILE / 2], d[TILE / 2], w[TILE / 2];
-            u32 ds[TILE / 4];
-            u32 previous = 0;
-            auto start = [&]() {
-                barrier_wait(full_at(shared, place), place.parity);
-                held[0].start(s, tile_at(shared, place));
-                held[1].start(d, tile_at(shared, place) + TILE_BYTES);
-            };
-            start();
-            for (int at = begin;;) {
-                wgmma_wait<1>();
-                settle(s);
-                if (at > begin) barrier_arrive(previous);
-                const u32 columns = rows_at(shared, place) + 4 * column;
+            float shift[16], less[16];  // of the tile's columns, where these are queries
+            u32 p[TILE / 4], ds[TILE / 4];
+            u32 before = 0;  // the barrier of the place before, whose last product may not be done
+            Place next = place;
+            auto await = [&]() { barrier_wait(full_at(shared, next), next.parity); };
+            // One tile. Its scores are there, the gradients of its weights are started. Starts those of the next one.
+            auto step = [&](int at, auto last) {
+                const u32 tile = tile_at(shared, place), columns = rows_at(shared, place) + 8 * column;
 #pragma unroll
-                for (int i = 0; i < TILE / 2; i += 4) {
-                    float shift[4];
-                    if (KEYS) {
-                        const float2 two = read_two(columns + 8 * i);
-                        shift[0] = shift[2] = two.x;
-                        shift[1] = shift[3] = two.y;
-                    } else {
-                        shift[0] = shift[1] = logarithm[0];
-                        shift[2] = shift[3] = logarithm[1];
-                    }
-#pragma unroll
-                    for (int j = 0; j < 4; j++) w[i + j] = exp2_fast(fmaf(s[i + j], problem.scale, -shift[j]));
-                }
+                for (int i = 0; i < TILE / 2; i++)
+                    w[i] = exp2_fast(fmaf(s[i], problem.scale, -(KEYS ? shift[i / 4 * 2 + i % 2] : logarithm[i / 2 % 2])));
+                if (KEYS && !EAGER) read_columns(less, columns + 4 * TILE);
                 if (masked(at)) {
 #pragma unroll
                     for (int i = 0; i < TILE / 2; i++) {
@@ -534,48 +543,62 @@ __device__ __forceinline__ void consume(unsigned short* out, unsigned short* out
                         if (KEYS ? x < edge[r] : x >= edge[r]) w[i] = 0.f;
                     }
                 }
-                const u32 tile = tile_at(shared, place);
-                if (KEYS) {
-                    u32 p[TILE / 4];
+                if (KEYS)
 #pragma unroll
                     for (int i = 0; i < TILE / 4; i++) p[i] = pack(w[2 * i], w[2 * i + 1]);
-                    start_sum(sum_values, p, tile + TILE_BYTES);
-                    wgmma_wait<HEAD_DIM == 64>();
-                } else {
-                    wgmma_wait<0>();
-                }
+                if (KEYS && !EAGER) start_sum(sum_values, p, tile + TILE_BYTES);
+                wgmma_wait<0>();
                 settle(d);
-                if (!IN_REGISTERS && at + 1 == end) barrier_arrive_each(shared + HELD_EMPTY);
+                if (EAGER) {
+                    if (KEYS) start_sum(sum_values, p, tile + TILE_BYTES);
+                    if (!last.is) held[0].start(s, tile_at(shared, next));
+                    if (at > begin) barrier_arrive(before);
+                    if (KEYS) read_columns(less, columns + 4 * TILE);
+                }
+                if (!IN_REGISTERS && last.is) barrier_arrive_each(shared + HELD_EMPTY);
 #pragma unroll
-                for (int i = 0; i < TILE / 2; i += 4) {
-                    float less[4];
-                    if (KEYS) {
-                        const float2 two = read_two(columns + 4 * TILE + 8 * i);
-                        less[0] = less[2] = two.x;
-                        less[1] = less[3] = two.y;
-                    } else {
-                        less[0] = less[1] = delta[0];
-                        less[2] = less[3] = delta[1];
-                    }
-                    ds[i / 2] = pack(w[i] * (d[i] - less[0]), w[i + 1] * (d[i + 1] - less[1]));
-                    ds[i / 2 + 1] = pack(w[i + 2] * (d[i + 2] - less[2]), w[i + 3] * (d[i + 3] - less[3]));
+                for (int i = 0; i < TILE / 4; i++) {
+                    float two[2] = {w[2 * i], w[2 * i + 1]};
+                    if (PACKED) unpack(two, p[i]);
+#pragma unroll
+                    for (int j = 0; j < 2; j++)
+                        two[j] *= fmaf(d[2 * i + j], 1.f / FINER, -(KEYS ? less[i / 2 * 2 + j] : delta[i % 2]));
+                    ds[i] = pack(two[0], two[1]);
                 }
                 start_sum(sum, ds, tile);
-                previous = empty_at(shared, place);
-                advance(place);
-                if (++at == end) break;
-                start();
-            }
+                before = empty_at(shared, place);
+                place = next;
+                if (last.is) return;
+                if (!EAGER) held[0].start(s, tile_at(shared, place));
+                held[1].start(d, tile_at(shared, place) + TILE_BYTES);
+                if (KEYS) read_columns(shift, rows_at(shared, place) + 8 * column);
+                advance(next);
+                if (at + 2 < end) await();
+                wgmma_wait<EAGER ? 2 : 1>();
+                settle(s);
+                if (!EAGER) barrier_arrive(before);
+            };
+            await();
+            held[0].start(s, tile_at(shared, place));
+            held[1].start(d, tile_at(shared, place) + TILE_BYTES);
+            if (KEYS) read_columns(shift, rows_at(shared, place) + 8 * column);
+            advance(next);
+            if (begin + 1 < end) await();
+            wgmma_wait<1>();
+            settle(s);
+#pragma unroll 1
+            for (int at = begin; at + 1 < end; at++) step(at, Bool<false>());
+            step(end - 1, Bool<true>());
             wgmma_wait<0>();
             settle(sum);
             settle(sum_values);
-            barrier_arrive(previous);
+            barrier_arrive(before);
         } else if (!IN_REGISTERS) {
             barrier_arrive_each(shared + HELD_EMPTY);
         }
         for (int i = max(end, task.begin); i < task.end; i++) skip();
         store(sum, problem.scale * 0.69314718f, out, task.head, KEYS ? problem.keys : problem.queries, thread_row);
-        if (KEYS) store(sum_values, 1.f, out_values, task.head, problem.keys, thread_row);
+        if (KEYS) store(sum_values, 1.f / FINER, out_values, task.head, problem.keys, thread_row);
     }
 }
 
@@ -653,9 +676,9 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int by = THREADS / 2; by; by /= 2) sum += __shfl_xor_sync(~0u, sum, by);
     if (int(head) < heads && index % THREADS == 0) {
-        float* to = rows + row / TILE * 2 * TILE + row % TILE;
+        float* to = rows + row / TILE * 2 * TILE + place_of(row % TILE);
         const float log = is ? log_sum_exp[head * queries + query] : NEVER;
-        to[0] = log == NEVER ? -NEVER : log * 1.44269504f;  // what sees nothing has weights of 0
-        to[TILE] = sum;
+        to[0] = log == NEVER ? -NEVER : log * 1.44269504f - log2f(FINER);  // what sees nothing has weights of 0
+        to[TILE] = sum / FINER;
     }
 }
