@@ -568,6 +568,32 @@ def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
         assert said.format(round(rate)) in text
 
 
+def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
+    """Each cell of the table of problems; backward is what forward takes less."""
+    folder = ANALYSIS / "tiled-attention" / "o5-o6"
+    frame = pd.read_csv(folder / "gradients.csv").set_index(["run", "problem", "backend", "part"])["us"]
+    section = (
+        (folder / "README.md").read_text(encoding="utf-8").split("## Gradients")[1].partition("| what")[0]
+    )
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| B")]
+    assert len(rows) == 8  # the last one is the head of the next table
+
+    def shown(time: float) -> str:
+        return f"{time:,.0f}" if time >= 100 else f"{time:.1f}"
+
+    for problem, *cells in rows[:-1]:
+        name = problem.strip().replace(", no mask", "")
+        name += "" if name.endswith("bf16") else " fp16"
+        together, forward = (
+            [frame["landed", name, backend, part] for backend in ("tiled_o6", "cudnn", "flash")]
+            for part in ("forward and backward", "forward")
+        )
+        backward = [both - one for both, one in zip(together, forward, strict=True)]
+        first = frame.get(("first build", name, "tiled_o6", "forward and backward"))
+        wanted = [*map(shown, (*together, *backward)), "" if first is None else shown(first)]
+        assert [cell.strip() for cell in cells] == wanted
+
+
 def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
     """Each cell of its two tables of outcomes, from the sweep or the run that it says."""
     folder = ANALYSIS / "tiled-attention" / "o5-o6"

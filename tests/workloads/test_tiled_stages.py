@@ -76,6 +76,12 @@ def test_a_kernel_says_what_it_changes_predicts_and_reached(name: str) -> None:
     assert re.search(r"Predicts: .*\d.* Measured on an NVIDIA H200 \(`.+`.*\): .*\d", top)
 
 
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.cu")), ids=lambda path: path.stem)
+def test_nvrtc_takes_no_generic_lambda(path: Path) -> None:
+    """To it their code is a host function's, where nvcc takes it for the device's."""
+    assert not re.search(r"\[[&=]\]\([^)]*\bauto\b", path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_tiles_fit_an_h200(name: str, h200: Device) -> None:
     """Whatever type and head dimension: whole warps, and as many blocks as are meant to fit on a multiprocessor."""
