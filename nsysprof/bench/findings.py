@@ -19,6 +19,7 @@ from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
 
 _LEAST_SHARE_OF_LAUNCHING = 0.1
+_MUCH = 1.1  # of a dtype alone: what it does beyond is worth a sentence
 _ENDS = ("", "_low", "_high")
 _PARTS = ("total", "precision", "algorithm")
 
@@ -249,7 +250,7 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
-    """For each two backends what their comparison across dtypes hides, at the largest S."""
+    """For each two backends what their comparison across dtypes hides, at the largest S, if the dtype does much."""
     for _, group in mixed_rows(results).groupby(["base", "new"], sort=False):
         known = group[group["algorithm"].notna() & group["precision"].notna()]
         row = (known if len(known) else group).sort_values(results.about.size, kind="stable").iloc[-1]
@@ -260,6 +261,8 @@ def _mixed(results: BenchResults) -> Iterator[str]:
             f" {row['base_dtype']} at {results.about.short}={row[results.about.size]}"
         )
         if len(known):
+            if abs(math.log(row["precision"])) < math.log(_MUCH):
+                continue
             precision, algorithm = (format_ratio(row[name]) for name in ("precision", "algorithm"))
             line += f": {precision} from the dtype, {algorithm} from the algorithm"
         yield line

@@ -169,9 +169,9 @@ _MAX_LINES = 3
 def draw_waterfalls(plan: Waterfalls) -> Figure:
     """Draw the chart with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
     width = WIDTH - _LEFT - _RIGHT
-    labels = [_label_lines(name, width / len(plan.columns)) for name, _ in plan.columns]
-    remarks = any(remark for _, remark in plan.columns)
-    feet = 0.1 + _TEXT_LINE * (max(map(len, labels)) + remarks)
+    each = width / len(plan.columns)
+    labels = [(_label_lines(name, each), _label_lines(remark, each)) for name, remark in plan.columns]
+    feet = 0.1 + _TEXT_LINE * max(len(lines) + len(remark) for lines, remark in labels)
     high = _TALL if len(plan.panels) == 1 else _FLAT
     titles = [_TITLE if panel.title else 0.0 for panel in plan.panels]
     foot = feet + 0.08 + (0.22 if plan.heading.notes else 0.0)
@@ -181,7 +181,7 @@ def draw_waterfalls(plan: Waterfalls) -> Figure:
     )
     for axes, panel in zip(every, plan.panels, strict=True):
         _draw_panel(axes, panel, high)
-    _write_columns(every[-1], labels, [remark for _, remark in plan.columns])
+    _write_columns(every[-1], labels)
     return figure
 
 
@@ -294,13 +294,12 @@ def _write(axes: Axes, x: float, y: float, lines: Sequence[tuple[str, str]], pix
         write(axes, x, y_of, text, va="baseline", size=size, color=colour, weight=weight, zorder=3, bbox=box)
 
 
-def _write_columns(axes: Axes, labels: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
+def _write_columns(axes: Axes, labels: Sequence[tuple[Sequence[str], Sequence[str]]]) -> None:
     """Write the names of the columns below the last panel, and below each its remark."""
     inch = DPI / axes.bbox.height
     where = axes.get_xaxis_transform()
-    for x, (lines, remark) in enumerate(zip(labels, remarks, strict=True)):
+    for x, (lines, remarks) in enumerate(labels):
         weight = "bold" if x in (0, len(labels) - 1) else "normal"
-        for number, line in enumerate(lines):
-            y = -(0.07 + _TEXT_LINE * number) * inch
-            write(axes, x, y, line, va="top", size=TEXT, at=where, color=INK, weight=weight)
-        write(axes, x, -(0.07 + _TEXT_LINE * len(lines)) * inch, remark, va="top", at=where, color=FAINT)
+        for number, line in enumerate([*lines, *remarks]):
+            own = {"size": TEXT, "color": INK, "weight": weight} if number < len(lines) else {"color": FAINT}
+            write(axes, x, -(0.07 + _TEXT_LINE * number) * inch, line, va="top", at=where, **own)

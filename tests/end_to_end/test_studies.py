@@ -34,6 +34,11 @@ from tests.kit.study_figures import ANALYSIS, study_figures
 from tests.kit.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention
 
 BENCHES = ("math-vs-flash", "baseline", "scaling", "long")
+WITHOUT_CHARTS = (
+    *("best-kernels", "best-kernels/flash-attn", "selection/cost", "short-block"),
+    *("training/block", "training/gpt", "training/backward", "training/deterministic"),
+    *("decoding/prefill", "decoding/decode-graph"),
+)
 TILED_BENCHES = tuple(
     f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
 )
@@ -59,7 +64,7 @@ def readme_of(study: str) -> str:
 
 
 @pytest.mark.studies
-@pytest.mark.parametrize("study", BENCHES + TILED_BENCHES)
+@pytest.mark.parametrize("study", BENCHES + TILED_BENCHES + WITHOUT_CHARTS)
 def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -> None:
     """To the byte; only the version of nsysprof in the report may be another, and tables have more columns now.
 
@@ -77,15 +82,16 @@ def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -
             made, kept = (table.drop(columns=INTERVALS) for table in (made, kept))
             made.loc[unsure, ["verdict", "reason"]] = kept.loc[unsure, ["verdict", "reason"]]
         pd.testing.assert_frame_equal(made[list(kept)], kept)
+    charts = () if study in WITHOUT_CHARTS else BENCH_CHARTS
     text_made, text_kept = (
         re.sub(r"\| nsysprof \| .* \|", "", text)
         for text in (
-            bench_report(results, BENCH_CHARTS),
+            bench_report(results, charts),
             (ANALYSIS / study / "report.md").read_text(encoding="utf-8"),
         )
     )
     assert text_made == text_kept
-    assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in files_of(BENCH_CHARTS))
+    assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in files_of(charts))
 
 
 @pytest.mark.studies
@@ -592,6 +598,54 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
         first = frame.get(("first build", name, "tiled_o6", "forward and backward"))
         wanted = [*map(shown, (*together, *backward)), "" if first is None else shown(first)]
         assert [cell.strip() for cell in cells] == wanted
+
+
+@pytest.mark.parametrize(
+    ("study", "head", "results"),
+    [
+        ("best-kernels", "| µs without", "."),
+        ("short-block", "| S | naive", "."),
+        ("training", "| program", "block gpt"),
+        ("training", "| S | efficient", "backward"),
+        ("decoding", "| | math", "prefill decode-graph"),
+    ],
+)
+def test_tables_of_a_page_quote_the_sweeps(study: str, head: str, results: str) -> None:
+    """Each latency, speed-up, size and rate of the table that begins so is one of the sweeps of the study."""
+    folder = ANALYSIS / study
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    table = text[text.index(f"\n{head}") :].partition("\n\n")[0].splitlines()[3:]
+    frames = [pd.read_csv(folder / each / "results.csv") for each in results.split()]
+    ratios = pd.concat(pd.read_csv(folder / each / "comparisons.csv") for each in results.split())
+    known = set(ratios["speedup"].map(format_ratio))
+    for frame in frames:
+        for ns in pd.concat([frame["median_ns"], frame["graph_median_ns"]]).dropna():
+            known |= {
+                format_ns(ns),
+                f"{ns / 1e3:.1f}",
+                f"{ns / 1e3:.0f}",
+                f"{ns / 1e3:.0f} µs",
+                f"{ns / 1e3:.1f} µs",
+            }
+        known |= set(frame["temporary_bytes"].dropna().map(format_bytes))
+        known |= {f"{rate:,.0f}" for rate in frame["tokens_per_s"].dropna()}
+    cells = [cell.strip(" *") for line in table for cell in line.split("|")[2:-1]]
+    assert len(cells) > 10
+    assert [cell for cell in cells if cell and cell not in known] == []
+
+
+def test_the_page_of_runs_quotes_its_counts() -> None:
+    """Row by row."""
+    folder = ANALYSIS / "between-runs"
+    counts = pd.read_csv(folder / "counts.csv")
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:one|three) \|.*$", text, re.MULTILINE)
+    said = [[cell.strip().removesuffix(" %") for cell in row.split("|")[1:-1]] for row in rows]
+    assert len(said) == len(counts)
+    for cells, row in zip(said, counts.to_dict("records"), strict=True):
+        shares = (row["median_moved"], row["most_moved"], row["median_half_width"])
+        words = [str(row[name]) for name in ("runs", "machine", "of", "kind", "intervals", "disjoint")]
+        assert cells == [*words, *(f"{share:.1%}".removesuffix("%") for share in shares)]
 
 
 def test_the_page_of_tiled_o6_quotes_its_medians() -> None:

@@ -1,13 +1,15 @@
-"""Counts the intervals of two sweeps of one plan that do not even touch, of 1 run each and of 3 runs each.
+"""Counts the intervals of sweeps of one plan that do not even touch, of one run each and of three runs each.
 
-    python analysis/prepared/between_runs.py FOLDER
+    python analysis/between-runs/count.py
 
-FOLDER holds r1a.bench, r1b.bench, r3a.bench and r3b.bench. Writes pairs.csv, a row per quantity, and counts.csv.
+Takes each pair of the sweeps beside it, such as three-1a and three-2b: the second of three runs on another machine than
+the first. Writes counts.csv; with --pairs also pairs.csv, a row per quantity of a pair.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -34,20 +36,24 @@ def quantities(results: BenchResults) -> pd.DataFrame:
 
 def main(folder: Path) -> None:
     """Count, and write the tables."""
+    key = ["of", "kind", "configuration", "backend", "base", "new"]
     rows = []
-    for runs in (1, 3):
-        both = [quantities(read_bench_results(folder / f"r{runs}{which}.bench")) for which in "ab"]
-        key = ["of", "kind", "configuration", "backend", "base", "new"]
-        rows.append(both[0].merge(both[1], on=key, suffixes=("_a", "_b"), validate="1:1").assign(runs=runs))
+    for runs in ("one", "three"):
+        sweeps = {
+            path.name: quantities(read_bench_results(path)) for path in sorted(folder.glob(f"{runs}-*"))
+        }
+        for (first, a), (second, b) in combinations(sweeps.items(), 2):
+            both = a.merge(b, on=key, suffixes=("_a", "_b"), validate="1:1")
+            machine = "same" if first[-2] == second[-2] else "another"
+            rows.append(both.assign(runs=runs, machine=machine, a=first, b=second))
     pairs = pd.concat(rows, ignore_index=True)
     pairs["given"] = pairs["low_a"].notna() & pairs["low_b"].notna()
     apart = (pairs["high_a"] < pairs["low_b"]) | (pairs["high_b"] < pairs["low_a"])
     pairs["disjoint"] = pairs["given"] & apart
-    pairs["moved"] = (pairs["value_b"] / pairs["value_a"]).where(
-        pairs["value_b"] > pairs["value_a"], pairs["value_a"] / pairs["value_b"]
-    ) - 1
+    ratio = pairs["value_b"] / pairs["value_a"]
+    pairs["moved"] = ratio.where(ratio > 1, 1 / ratio) - 1
     pairs["width"] = (pairs["high_a"] - pairs["low_a"]) / 2 / pairs["value_a"]
-    counts = pairs.groupby(["runs", "of", "kind"]).agg(
+    counts = pairs.groupby(["runs", "machine", "of", "kind"]).agg(
         pairs=("given", "size"),
         intervals=("given", "sum"),
         disjoint=("disjoint", "sum"),
@@ -55,12 +61,12 @@ def main(folder: Path) -> None:
         most_moved=("moved", "max"),
         median_half_width=("width", "median"),
     )
-    order = ["runs", "of", "kind", "configuration", "backend", "base", "new", "value_a", "low_a", "high_a"]
-    order += ["value_b", "low_b", "high_b", "disjoint"]
-    pairs[order].to_csv("pairs.csv", index=False, float_format="%.6g")
-    counts.round(5).to_csv("counts.csv", float_format="%.4g")
-    print(counts.to_string(float_format=lambda value: f"{value:.4f}"))
+    order = ["a", "b", *key, "value_a", "low_a", "high_a", "value_b", "low_b", "high_b", "disjoint"]
+    if sys.argv[1:] == ["--pairs"]:
+        pairs[order].to_csv(folder / "pairs.csv", index=False, float_format="%.6g")
+    counts.round(5).to_csv(folder / "counts.csv", float_format="%.4g")
+    sys.stdout.write(counts.to_string(float_format=lambda value: f"{value:.4f}") + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(__file__).parent)
