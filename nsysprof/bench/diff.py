@@ -241,7 +241,7 @@ def _times(
         ends: dict[str, Any] = {}
         for name, point, of, runs in zip(names, pair, samples, over, strict=True):
             values = point.samples(kind)
-            found = median_of(summarize(values, name), runs.get(place), of.rounding(point, kind))
+            found = median_of(summarize(values, name, step=of.step(point, kind)), runs.get(place))
             ends |= _ends(found["median_ns"], found["low_ns"], found["high_ns"], len(values), name)
         rows[place] = {
             **ends,

@@ -138,16 +138,18 @@ def _measured(
     warnings: list[str],
 ) -> dict[str, Any]:
     cost, traffic = point.shape.cost, point.shape.cost.traffic_bytes(point.backend)
-    summary = summarize(point.latency_ns, point.name)
+    summary = summarize(point.latency_ns, point.name, step=samples.step(point, "eager"))
     runs = over["eager"].get(point.place)
     # over runs it does not matter how samples of a run depend on each other
     warnings += summary.warnings if runs is None else ()
-    graph = summarize(point.samples("graph"), f"{point.name}, graph") if len(point.samples("graph")) else None
+    graph = None
+    if len(replays := point.samples("graph")):
+        graph = summarize(replays, f"{point.name}, graph", step=samples.step(point, "graph"))
     # what is allowed for is counted once for each point, and so are samples that are few in both
     if graph and runs is None and max(graph.n, summary.n) >= LEAST_SAMPLES:
         warnings += [line for line in graph.warnings if not line.endswith(ALLOWED_FOR)]
-    latency = median_of(summary, runs, samples.rounding(point, "eager"))
-    replay = median_of(graph, over["graph"].get(point.place), samples.rounding(point, "graph"))
+    latency = median_of(summary, runs)
+    replay = median_of(graph, over["graph"].get(point.place))
     per_ns, graph_ns = 1e9 / latency["median_ns"], replay["median_ns"]
     shares = _shares_of_peaks(point, samples.limits, latency["median_ns"], graph_ns)
     if shares["refused"]:
@@ -170,30 +172,15 @@ def _measured(
     }
 
 
-def median_of(summary: Summary | None, runs: OverRuns | None, rounding: float) -> dict[str, Any]:
-    """The median with its interval: over the runs where there are several, else within the one.
-
-    No interval where it is not sure; it is never narrower than what steps of the clock make of a median.
-    """
+def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
+    """The median with its interval, if that is sure: over the runs where there are several, else within the one."""
     if summary is None:
         return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
-    if runs is not None and not runs.sure:
-        return {"median_ns": runs.value, "low_ns": _NAN, "high_ns": _NAN, "interval": NO_INTERVAL}
-    if runs is not None:
-        interval = runs.interval()
-        return {
-            "median_ns": runs.value,
-            "low_ns": interval.low,
-            "high_ns": interval.high,
-            "interval": interval.method,
-        }
-    found = {"median_ns": summary.median, "low_ns": _NAN, "high_ns": _NAN, "interval": NO_INTERVAL}
-    if summary.sure:
-        found |= {
-            "low_ns": min(summary.interval.low, summary.median / float(np.exp(rounding))),
-            "high_ns": max(summary.interval.high, summary.median * float(np.exp(rounding))),
-            "interval": summary.interval.method,
-        }
+    sure, median = (runs.sure, runs.value) if runs else (summary.sure, summary.median)
+    found = {"median_ns": median, "low_ns": _NAN, "high_ns": _NAN, "interval": NO_INTERVAL}
+    if sure:
+        interval = runs.interval() if runs else summary.interval
+        found |= {"low_ns": interval.low, "high_ns": interval.high, "interval": interval.method}
     return found
 
 

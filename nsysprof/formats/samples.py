@@ -208,12 +208,16 @@ class BenchSamples:
         """In how many runs, each a process of its own, samples were taken; 1 where the file states none."""
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
+    def step(self, point: BenchPoint, kind: Kind) -> float:
+        """The step of the clock in the latency of a call, in ns: a sample is the mean of several calls."""
+        return self.clock_step / point.calls_of(kind)
+
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
         """By how much, on a logarithm, steps of the clock may move the median of a point; see `rounding_of`."""
         values = point.samples(kind)
         if not len(values):
             return 0.0
-        return rounding_of(self.clock_step / point.calls_of(kind), float(np.median(values)))
+        return rounding_of(self.step(point, kind), float(np.median(values)))
 
     @cached_property
     def clock_step(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,7 +47,13 @@ class ConfidenceInterval:
 
 
 def median_interval(
-    values: Floats, order: Dependence, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
+    values: Floats,
+    order: Dependence,
+    *,
+    step: float = 0.0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> ConfidenceInterval:
     """Compute the interval of the median of samples, the same for the same seed.
 
@@ -55,12 +61,23 @@ def median_interval(
     length in ``order``. Both are read at levels a little farther out than `level`, which compensates for what
     resampling misses in few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
     percentiles").
+
+    A clock that advances by ``step`` shows equal samples where times differ. So each sample is moved at random within
+    its step, as if none were rounded. Where more than half of the samples are equal, these do not show where in the
+    step the median lies: the interval then reaches to the step's edge, if all other samples lay beyond that.
     """
     if order.effective < _MIN_SAMPLES:
         return _range(values, order.effective, level)
+    spread = values + step * (np.random.default_rng([seed, 1]).random(order.n) - 0.5)
     # a block counts as a sample
     reach = t_quantile(level, order.blocks - 1) * _understated(order)
-    return _resampled(values, order, reach, level, resamples, seed)
+    found = _resampled(spread, order, reach, level, resamples, seed)
+    middle, centre = float(np.median(values)), float(np.median(spread))
+    equal = max(float(np.mean(np.abs(values - middle) < step / 2)), 0.5)
+    edge = step * (1 - 0.5 / equal)
+    return replace(
+        found, low=min(found.low, middle, centre - edge), high=max(found.high, middle, centre + edge)
+    )
 
 
 def median_ratio(

@@ -19,7 +19,7 @@ Statistic = Literal["median", "rank"]
 ALARM = 0.20
 SIGNIFICANT = 0.05
 _MAX_PHI = 0.98
-_SURE_N, _SURE_WORTH = 40, 18
+_SURE_N, _SURE_WORTH = 50, 1 / 3
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Dependence:
     def sure(self) -> bool:
         """Whether an interval of the median holds what it says; see docs/statistics.md for the simulations.
 
-        That takes `_SURE_N` samples that are worth `_SURE_WORTH` independent ones, and a third of their number, by the
-        autoregression alone, which tells mild dependence from strong one better than ``effective`` does.
+        That takes `_SURE_N` samples that are worth a third of their number: by the autoregression, which tells mild
+        dependence from strong one best, and by ``effective``, which shows regimes.
         """
-        worth = self.n * (1 - self.phi) / (1 + self.phi)
-        return self.n >= _SURE_N and worth >= max(_SURE_WORTH, self.n / 3)
+        worth = min((1 - self.phi) / (1 + self.phi), self.effective / self.n)
+        return self.n >= _SURE_N and worth >= _SURE_WORTH
 
     @property
     def blocks(self) -> float:

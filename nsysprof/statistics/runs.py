@@ -53,7 +53,7 @@ class OverRuns:
 
     def half(self, level: float = LEVEL) -> float:
         """Half the width of the interval, on the logarithm."""
-        return float(np.hypot(t_quantile(level, self.freedom) * self.error, self.rounding))
+        return max(t_quantile(level, self.freedom) * self.error, self.rounding)
 
     def interval(self, level: float = LEVEL) -> ConfidenceInterval:
         """The interval of what the logarithm is of."""

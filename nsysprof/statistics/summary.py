@@ -62,13 +62,15 @@ def summarize(
     values: ArrayLike,
     name: str = "samples",
     *,
+    step: float = 0.0,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Summary:
     """Summarize samples in the order they were taken; errors and warnings call them ``name``.
 
-    The same samples and seed give the same summary. Raises NsysprofError as `check_sample` does.
+    ``step``: by which the clock that took them advances, 0 where that is unknown. The same samples and seed give the
+    same summary. Raises NsysprofError as `check_sample` does.
     """
     sample = check_sample(values, name)
     n = len(sample)
@@ -79,7 +81,7 @@ def summarize(
     return Summary(
         n=n,
         median=middle,
-        interval=median_interval(sample, order, level=level, resamples=resamples, seed=seed),
+        interval=median_interval(sample, order, step=step, level=level, resamples=resamples, seed=seed),
         mean=mean,
         cv=float(sample.std(ddof=1)) / mean if n > 1 and mean > 0 else None,
         minimum=float(sample.min()),

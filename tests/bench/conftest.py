@@ -13,7 +13,7 @@ ALL = ("math", "flash", "efficient", "cudnn", "auto")
 @pytest.fixture(scope="package")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
     """Five backends over S, as on an H200; cudnn passes flash between 1024 and 2048."""
-    data = made_up(ALL, (256, 512, 1024, 2048, 4096), samples=40)
+    data = made_up(ALL, (256, 512, 1024, 2048, 4096), samples=50)
     return results_of(tmp_path_factory.mktemp("sweep"), data)
 
 

@@ -182,7 +182,7 @@ def test_violins_show_three_lengths_with_their_counts(sweep: BenchResults) -> No
         "S1024",
         "S4096",
     ]
-    assert sum("n 40, CV" in text for text in found) == 3 * 5
+    assert sum("n 50, CV" in text for text in found) == 3 * 5
     for axes in figure.axes:
         halves = [band for band in axes.collections if band.get_label() == "violin"]
         assert len(halves) == 2 * 5
@@ -285,7 +285,7 @@ def test_the_selection_says_nothing_of_few_samples(tmp_path: Path) -> None:
 
 def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:
     """By how much another backend is faster there, in title and column alike."""
-    data = made_up(("math", "flash", "auto"), (512, 1024, 2048), samples=40)
+    data = made_up(("math", "flash", "auto"), (512, 1024, 2048), samples=50)
     point = point_of(data, "auto", 1024)
     for name in ("latency_ns", "aa_latency_ns", "graph_latency_ns"):
         point[name] = [30 * value for value in point[name]]

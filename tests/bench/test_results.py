@@ -56,7 +56,7 @@ def test_a_row_is_the_summary_of_its_samples(sweep: BenchResults) -> None:
     row = row_of(sweep, "flash", 2048)
     point = next(p for p in sweep.samples.points if p.backend == "flash" and p.shape.sizes["seq"] == 2048)
     summary = summarize(point.latency_ns)
-    assert (row["n"], row["median_ns"], row["q25_ns"]) == (40, summary.median, summary.p25)
+    assert (row["n"], row["median_ns"], row["q25_ns"]) == (50, summary.median, summary.p25)
     assert (row["low_ns"], row["high_ns"]) == (summary.interval.low, summary.interval.high)
     assert (row["outliers"], row["cv"]) == (summary.outliers, summary.cv)
     assert row["graph_median_ns"] == np.median(point.samples("graph"))
@@ -311,7 +311,7 @@ def test_decisions_name_the_fastest_and_who_it_beats(sweep: BenchResults) -> Non
 
 def test_backends_without_a_clear_difference_share_the_decision(tmp_path: Path) -> None:
     """Two equal backends are both the answer."""
-    data = made_up(("flash", "cudnn", "math"), (2048,), samples=40)
+    data = made_up(("flash", "cudnn", "math"), (2048,), samples=50)
     flash, cudnn = point_of(data, "flash", 2048), point_of(data, "cudnn", 2048)
     for field in ("latency_ns", "aa_latency_ns", "graph_latency_ns"):
         cudnn[field] = [value * 1.001 for value in flash[field]]

@@ -326,7 +326,7 @@ def test_a_backend_that_differs_from_itself_is_named(tmp_path: Path) -> None:
 
 def test_graphs_that_are_slower_than_the_call_are_reported(tmp_path: Path) -> None:
     """A replay is no faster by nature."""
-    data = made_up(("math", "flash"), (2048,), samples=40)
+    data = made_up(("math", "flash"), (2048,), samples=50)
     math = point_of(data, "math", 2048)
     math["graph_latency_ns"] = [value * 1.06 for value in math["latency_ns"]]
     summary = " ".join(bench_summary(results_of(tmp_path, data)).split())

@@ -18,6 +18,7 @@ from nsysprof.statistics.summary import (
     summarize,
 )
 from nsysprof.trace.report import open_report, read_tables
+from tests.kit.coverage import SOURCES, one_run
 from tests.statistics.test_dependence import autoregressive
 
 Ints = NDArray[np.int64]
@@ -34,6 +35,35 @@ def test_summary_of_known_samples() -> None:
     assert found.warnings == ()
     assert found.interval.low < 11 < found.interval.high
     assert found == summarize(values.astype(np.float64))
+
+
+def test_intervals_of_coarse_samples_hold_in_95_of_100() -> None:
+    """Samples on four steps of the clock: limits on whole steps would hold in all of 100, and be a step wide."""
+    assert 0.93 <= one_run(SOURCES[7], 100, 250, 1).held <= 0.98
+    rng = np.random.default_rng(4)
+    found = summarize(32 * np.round(rng.normal(156.3, 0.6, 400)), step=32)
+    assert found.median == 32 * 156
+    assert found.interval.holds(32 * 156.3)
+    assert found.interval.high - found.interval.low < 16
+
+
+def test_equal_samples_may_stand_for_all_of_a_step() -> None:
+    """Nothing tells where in it; without a known step they are what they are."""
+    found = summarize([5_024] * 100, step=32).interval
+    assert (found.low, found.high) == pytest.approx((5_008, 5_040), abs=4)
+    found = summarize([5_024] * 100).interval
+    assert (found.low, found.high) == (5_024, 5_024)
+
+
+def test_regimes_make_no_interval() -> None:
+    """A stretch of samples that lie a little above the rest: neighbours hardly show it, blocks do."""
+    values = np.random.default_rng(2).normal(1000, 10, 100)
+    assert [summarize(values[:n]).sure for n in (49, 50, 100)] == [False, True, True]
+    values[40:70] += 15
+    found = summarize(values)
+    assert (1 - found.order.phi) / (1 + found.order.phi) > 0.5
+    assert not found.drift.significant
+    assert not found.sure
 
 
 def test_outliers_are_far_out() -> None:
