@@ -19,7 +19,7 @@ Statistic = Literal["median", "rank"]
 ALARM = 0.20
 SIGNIFICANT = 0.05
 _MAX_PHI = 0.98
-_SURE_N, _SURE_WORTH = 50, 1 / 3
+_SURE_N, _SURE_WORTH = 45, 1 / 3
 
 
 @dataclass(frozen=True)
