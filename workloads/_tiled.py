@@ -2,7 +2,8 @@
 stream.
 
 Tensors are passed by their addresses, nothing is copied; only what is not contiguous is made so first, by PyTorch. A
-call allocates the output and nothing else, and can be captured into a CUDA graph once it was made outside of one.
+call allocates the output and nothing else, and can be captured into a CUDA graph once one with tensors of the same
+shape was made outside of it: kernels are loaded then.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import ctypes
 import importlib
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ import torch
 from _tiled_stages import (
     STAGES,
     Device,
+    Grid,
     Load,
     Tile,
     TiledError,
@@ -56,14 +58,12 @@ class _Arguments(ctypes.Structure):
 
 
 _OFFSETS = [getattr(_Arguments, field[0]).offset for field in _Arguments._fields_]
-_Addresses = ctypes.c_void_p * len(_OFFSETS)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel on a device, compiled for one type and head dimension.
-
-    ``function`` is CuPy's, which keeps it loaded, and ``start`` CUDA's `cuLaunchKernel`.
+    """A kernel on a device, compiled for one type, head dimension and tile. ``function`` is CuPy's, which keeps it
+    loaded.
     """
 
     name: str
@@ -71,7 +71,6 @@ class Kernel:
     tile: Tile
     device: Device
     function: Any
-    start: Callable[..., None]
 
     def launch(
         self,
@@ -104,19 +103,31 @@ class Kernel:
         if module := STAGES[self.name].arguments:
             own = importlib.import_module(module).arguments(self, tensors)
             places[: len(own)] = map(ctypes.addressof, own)
-        held = _Addresses(*places)
-        self.start(
-            self.function.ptr,
-            *launch_grid(self.name, self.tile, batch * heads, queries, self.device),
-            *(self.tile.threads, 1, 1),
-            self.tile.shared_bytes,
-            torch.cuda.current_stream().cuda_stream,
-            ctypes.addressof(held),
-            0,
-        )
+        grid = launch_grid(self.name, self.tile, batch * heads, queries, self.device)
+        start(self.function, grid, self.tile.threads, self.tile.shared_bytes, places, q.get_device())
 
 
-_kernels: dict[tuple[Any, ...], Kernel] = {}  # by what is asked for, and by what is compiled for it
+def start(
+    function: Any, grid: Grid, threads: int, shared_bytes: int, addresses: Sequence[int], index: int
+) -> None:
+    """Launch a kernel with arguments at these addresses on a GPU, by its number, on torch's current stream.
+
+    Launching needs a context, which a thread has only once it called CUDA's runtime. A thread of autograd's may have
+    this for its first work: choosing the GPU gives it one.
+    """
+    launch_kernel, choose = _calls()
+    choose(index)
+    held = (ctypes.c_void_p * len(addresses))(*addresses)
+    stream = torch.cuda.current_stream().cuda_stream
+    launch_kernel(function.ptr, *grid, threads, 1, 1, shared_bytes, stream, ctypes.addressof(held), 0)
+
+
+@cache
+def _calls() -> tuple[Any, Any]:
+    """CUDA's `cuLaunchKernel` and `cudaSetDevice`."""
+    from cupy.cuda import driver, runtime
+
+    return driver.launchKernel, runtime.setDevice
 
 
 def prepare(
@@ -141,25 +152,24 @@ def prepare(
         raise TiledError(f"{name} has no log-sum-exp")
     _require_cupy(name)
 
-    def differentiable(*tensors: torch.Tensor) -> Any:
-        module = STAGES[name].backward
-        if not module:
-            raise TiledError(f"{name} is forward only, it has no gradients")
-        if log_sum_exp:
-            raise TiledError(f"{name} has no gradients of its log-sum-exp")
-        both = prepare(name, causal=causal, diagonal=diagonal, columns=columns, log_sum_exp=True)
-        return importlib.import_module(module).Attention.apply(both, causal, diagonal, *tensors)
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            return differentiable(q, k, v)
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, both: bool = True) -> tuple[Any, Any]:
         _check_tensors(name, q, k, v)
         kernel = kernel_for(name, q, causal, columns)
         q, k, v = plain(q), plain(k), plain(v)
         out = torch.empty_like(q)
-        sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if log_sum_exp else None
+        sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if both else None
         kernel.launch((q, k, v, out), causal, diagonal, sums)
-        return (out, sums) if log_sum_exp else out
+        return out, sums
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            if not (module := STAGES[name].backward):
+                raise TiledError(f"{name} is forward only, it has no gradients")
+            if log_sum_exp:
+                raise TiledError(f"{name} has no gradients of its log-sum-exp: call it under torch.no_grad()")
+            return importlib.import_module(module).Attention.apply(forward, causal, diagonal, q, k, v)
+        found = forward(q, k, v, log_sum_exp)
+        return found if log_sum_exp else found[0]
 
     return attend
 
@@ -193,20 +203,19 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def kernel_for(name: str, q: torch.Tensor, causal: bool, columns: int = 0) -> Kernel:
     """The kernel of a stage for queries on a GPU, compiled where it is not yet."""
-    index = q.get_device()
-    asked = (name, q.dtype, q.shape, index, causal, columns)
-    if asked not in _kernels:
-        dtype = DTYPES.get(str(q.dtype), str(q.dtype))
-        batch, heads, queries, head_dim = q.shape
-        device = device_limits(index)
-        require(name, dtype, head_dim, device)
-        tile = fitting_tile(name, dtype, head_dim, device, columns, Load(queries, batch * heads, causal))
-        build = (name, dtype, head_dim, index, tile)
-        if build not in _kernels:
-            options = compile_options(name, macros(dtype, head_dim, tile), device)
-            _kernels[build] = _kernel(name, head_dim, tile, device, options)
-        _kernels[asked] = _kernels[build]
-    return _kernels[asked]
+    return _kernel_for(name, q.dtype, q.shape, q.get_device(), causal, columns)
+
+
+@lru_cache(maxsize=256)
+def _kernel_for(
+    name: str, dtype: torch.dtype, shape: torch.Size, index: int, causal: bool, columns: int
+) -> Kernel:
+    short = DTYPES.get(str(dtype), str(dtype))
+    batch, heads, queries, head_dim = shape
+    device = device_limits(index)
+    require(name, short, head_dim, device)
+    tile = fitting_tile(name, short, head_dim, device, columns, Load(queries, batch * heads, causal))
+    return _kernel(name, short, head_dim, index, tile)
 
 
 @cache
@@ -227,6 +236,10 @@ def loaded(source: str, symbols: Sequence[str], shared_bytes: int, options: tupl
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
+    if torch.cuda.is_current_stream_capturing():
+        raise TiledError(
+            f"{source} cannot be loaded while a CUDA graph is captured: call it before, with the same shape"
+        )
     module = Module()
     module.load(compiled(source, options))
     functions = [module.get_function(symbol) for symbol in symbols]
@@ -235,17 +248,20 @@ def loaded(source: str, symbols: Sequence[str], shared_bytes: int, options: tupl
     return functions
 
 
-def _kernel(name: str, head_dim: int, tile: Tile, device: Device, options: tuple[str, ...]) -> Kernel:
+@cache
+def _kernel(name: str, dtype: str, head_dim: int, index: int, tile: Tile) -> Kernel:
     """The kernel of a stage, where the GPU has the registers for a block."""
     from cupy.cuda import driver
 
+    device = device_limits(index)
+    options = compile_options(name, macros(dtype, head_dim, tile), device)
     (function,) = loaded(name, [name], tile.shared_bytes, options)
     most = driver.funcGetAttribute(_MOST_THREADS, function.ptr)
     if most < tile.threads:
         raise TiledError(
             f"{name} has blocks of {tile.threads} threads, the registers of {device.name} suffice for {most}"
         )
-    return Kernel(name, head_dim, tile, device, function, driver.launchKernel)
+    return Kernel(name, head_dim, tile, device, function)
 
 
 def compiled(name: str, options: tuple[str, ...]) -> bytes:

@@ -1,6 +1,7 @@
 """The gradients of `tiled_o6`, by `kernels/tiled_o6_backward.cu`: for PyTorch's autograd, and as a launch of their own.
 
-A call allocates the gradients and two numbers for each query row, and can be captured into a CUDA graph.
+A call allocates the gradients and two numbers for each query row, and can be captured into a CUDA graph once one was
+made outside of it.
 """
 
 from __future__ import annotations
@@ -8,17 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 import _tiled
-from _tiled_stages import TiledError, backward_tiles, compile_options, macros
+from _tiled_stages import backward_tiles, compile_options, macros
 from _tiled_tma import TYPES, heads_rows_columns, tensor_map
-
-if TYPE_CHECKING:
-    from _attention import Attend
 
 _SOURCE = "tiled_o6_backward"
 _ROWS_THREADS = 256  # of a block of the kernel that looks at rows
@@ -39,7 +37,7 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(
         ctx: Any,
-        attend: Attend,
+        attend: Callable[..., tuple[torch.Tensor, torch.Tensor]],
         causal: bool,
         diagonal: int,
         *inputs: torch.Tensor,
@@ -75,7 +73,8 @@ def launch(
         for each in gradients:
             each.zero_()
         return
-    functions, multiprocessors = _functions(str(q.dtype), head_dim, q.get_device())
+    index = q.get_device()
+    functions = _functions(str(q.dtype), head_dim, index)
     tiles, kind = backward_tiles(head_dim), TYPES[str(q.dtype)]
     box = tiles[0].columns
     padded = heads * -(-queries // box) * box
@@ -89,40 +88,29 @@ def launch(
     made = ctypes.c_void_p(rows.data_ptr()), ctypes.c_void_p(rows.data_ptr() + 8 * padded)
     dq, dk, dv = (ctypes.c_void_p(each.data_ptr()) for each in gradients)
     inputs = [ctypes.c_void_p(each.data_ptr()) for each in (out, grad_out, log_sum_exp)]
-    blocks = padded * head_dim // 8 // _ROWS_THREADS
     sizes = ctypes.c_int(queries), ctypes.c_int(heads)
-    _start(functions[0], blocks, _ROWS_THREADS, 0, [*inputs, *made, *sizes])
+
+    def start(function: Any, blocks: int, threads: int, shared_bytes: int, *arguments: Any) -> None:
+        addresses = [*map(ctypes.addressof, arguments)]
+        _tiled.start(function, (blocks, 1, 1), threads, shared_bytes, addresses, index)
+
+    start(functions[0], padded * head_dim // 8 // _ROWS_THREADS, _ROWS_THREADS, 0, *inputs, *made, *sizes)
+    multiprocessors = _tiled.device_limits(index).multiprocessors
     lengths, outputs = (keys, queries), ((dk, dv), (dq,))
     for function, tile, length, outs in zip(functions[1:], tiles, lengths, outputs, strict=True):
         blocks = min(heads * -(-length // tile.rows), multiprocessors)
-        _start(function, blocks, tile.threads, tile.shared_bytes, [*maps, *outs, *made, problem])
-
-
-def _start(function: Any, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
-    """Launch a row of blocks with these ctypes objects as arguments."""
-    from cupy.cuda import driver
-
-    held = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-    stream = torch.cuda.current_stream().cuda_stream
-    driver.launchKernel(
-        function.ptr, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(held), 0
-    )
+        start(function, blocks, tile.threads, tile.shared_bytes, *maps, *outs, *made, problem)
 
 
 @functools.cache
-def _functions(dtype: str, head_dim: int, index: int) -> tuple[list[Any], int]:
-    """The three kernels, compiled for a type and head dimension, and how many multiprocessors the GPU has."""
+def _functions(dtype: str, head_dim: int, index: int) -> list[Any]:
+    """The three kernels, compiled for a type and head dimension on the GPU of a number."""
     device, (keys, queries) = _tiled.device_limits(index), backward_tiles(head_dim)
     parts = {"rows": keys, "keys": keys, "queries": queries}
     functions: dict[str, Any] = {}
     for tile in dict.fromkeys(parts.values()):
-        if tile.shared_bytes > device.shared_bytes:
-            raise TiledError(
-                f"{_SOURCE} needs {tile.shared_bytes:,} bytes of shared memory a block, {device.name} has"
-                f" {device.shared_bytes:,}"
-            )
         names = [part for part, of in parts.items() if of == tile]
         symbols = [f"{_SOURCE}_{part}" for part in names]
         options = compile_options("tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), device)
         functions |= zip(names, _tiled.loaded(_SOURCE, symbols, tile.shared_bytes, options), strict=True)
-    return [functions[part] for part in parts], device.multiprocessors
+    return [functions[part] for part in parts]

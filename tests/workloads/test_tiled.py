@@ -87,14 +87,16 @@ class CompileError(Exception):
 def cupy(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A CuPy for CUDA 13 with one H200, on the CPU: its `launchKernel` computes what the kernels should.
 
-    Has what was compiled and launched, and may be told a `log` with which compiling fails.
+    Has what was compiled and launched, and on which GPU; may be given a `log` with which compiling fails.
     """
     monkeypatch.syspath_prepend(str(WORKLOADS))
     import torch
 
     import _tiled
 
-    made = SimpleNamespace(compiled=[], launched=[], shared=[], log="", version=13020, threads=1024)
+    made = SimpleNamespace(
+        compiled=[], launched=[], shared=[], chosen=[], log="", version=13020, threads=1024
+    )
 
     def compile_program(program: list[str], options: tuple[str, ...]) -> None:
         made.compiled.append((program[1], options))
@@ -111,6 +113,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             runtimeGetVersion=lambda: made.version,
             deviceGetAttribute=lambda number, _index: limits[number],
             getDeviceProperties=lambda _index: {"name": b"NVIDIA H200"},
+            setDevice=made.chosen.append,
         ),
         nvrtc=SimpleNamespace(
             NVRTCError=CompileError,
@@ -132,8 +135,9 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # as CPU tensors have it
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
-    monkeypatch.setattr(_tiled, "_kernels", {})
-    _tiled.device_limits.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for made_once in (_tiled._calls, _tiled._kernel, _tiled._kernel_for, _tiled.device_limits):
+        made_once.cache_clear()
     return made
 
 
@@ -203,6 +207,7 @@ def test_it_is_a_backend(name: str, cupy: SimpleNamespace) -> None:
     grid = (rows, 1, 1) if name == "tiled_o0" else (6, rows, 1)
     assert cupy.launched == [(*grid, tile.threads, 1, 1, tile.shared_bytes, 7)]
     assert cupy.shared == [(8, tile.shared_bytes)]
+    assert cupy.chosen == [-1]  # the tensors' GPU: so a thread that has no context yet gets one
 
 
 def test_it_is_compiled_once_for_a_type_and_head_dimension(cupy: SimpleNamespace) -> None:
@@ -314,6 +319,35 @@ def test_tensors_elsewhere_are_refused(cupy: SimpleNamespace, monkeypatch: pytes
     assert cupy.launched == []
 
 
+def test_nothing_is_loaded_into_a_graph(cupy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is captured; what a call before has loaded can be called."""
+    import torch
+
+    from _tiled import prepare
+    from _tiled_stages import TiledError
+
+    q, k, v = torch.randn(3, 1, 2, 5, 16)
+    attend = prepare("tiled_o0", causal=True)
+    attend(q, k, v)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    attend(q, k, v)
+    with pytest.raises(TiledError, match=r"tiled_o0 cannot be loaded while .* captured: call it before"):
+        attend(q.half(), k.half(), v.half())
+    assert (len(cupy.compiled), len(cupy.launched)) == (1, 2)
+
+
+def test_lengths_that_grow_keep_no_more_than_some(cupy: SimpleNamespace) -> None:
+    """What a decoder asks for differs from call to call; the kernels are few."""
+    import torch
+
+    import _tiled
+
+    for queries in range(300):
+        _tiled.kernel_for("tiled_o0", torch.empty(1, 1, queries, 16), causal=True)
+    assert _tiled._kernel_for.cache_info().currsize < 300
+    assert len(cupy.compiled) == 1
+
+
 def test_a_log_sum_exp_is_refused_where_there_is_none(cupy: SimpleNamespace) -> None:
     """By name, before anything is compiled."""
     from _tiled import prepare
@@ -332,7 +366,9 @@ def test_gradients_of_a_log_sum_exp_are_refused(cupy: SimpleNamespace) -> None:
     from _tiled_stages import TiledError
 
     tensors = [torch.zeros(1, 1, 4, 64).half().requires_grad_() for _ in range(3)]
-    with pytest.raises(TiledError, match="tiled_o6 has no gradients of its log-sum-exp"):
+    with pytest.raises(
+        TiledError, match=r"tiled_o6 has no gradients of its log-sum-exp: call it under torch\.no_grad"
+    ):
         prepare("tiled_o6", causal=True, log_sum_exp=True)(*tensors)
     assert cupy.compiled == []
 

@@ -131,3 +131,16 @@ def test_autograd_gets_each_gradient_where_it_belongs(monkeypatch: pytest.Monkey
     found = torch.autograd.grad(out, leaves, grad_out)
     wanted = torch.autograd.grad(leaves[0] + leaves[1] * leaves[2], leaves, grad_out)
     assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (5, 0)])
+def test_without_rows_gradients_are_zero(queries: int, keys: int) -> None:
+    """Those of queries that see no key, and those of keys that no query sees; nothing is compiled."""
+    import torch
+
+    from _tiled_backward import launch
+
+    q, k, v = (torch.zeros(1, 2, length, 64).half() for length in (queries, keys, keys))
+    gradients = [torch.full_like(each, torch.nan) for each in (q, k, v)]
+    launch((q, k, v, q, q[..., 0].float(), q), gradients, False, 0)
+    assert not any(each.any() for each in gradients)
