@@ -36,15 +36,15 @@ class Device:
 
 @dataclass(frozen=True)
 class Load:
-    """What a launch has to do: queries of a head, heads of all batches, with a causal mask or without."""
+    """What a launch has to do: queries of a head, heads of all batches, and whether the mask is causal."""
 
     queries: int
     heads: int
     causal: bool
 
     def fills(self, rows: int, device: Device) -> bool:
-        """Whether tiles of so many rows keep a GPU busy: with a mask, if the heaviest, as long as a head has tiles, is
-        no more than a multiprocessor's share of all; without one, if more than half of them get a tile.
+        """Whether tiles of so many rows keep a GPU busy. With a mask, if the heaviest tile is no more than what all of
+        them make for each multiprocessor; without one, if more than half of the multiprocessors get a tile.
         """
         blocks = -(-self.queries // rows)
         if self.causal:
@@ -115,7 +115,8 @@ class Stage:
     ``exactly`` the only one, for which it is then compiled with all of that architecture's own instructions
     (``sm_90a``). ``arguments`` names a module whose function of that name makes the first four of the kernel's
     arguments, as ctypes objects, where these are not the addresses of the tensors. ``log_sum_exp`` says that it gives
-    one where it is asked for, ``by_load`` that of its tiles one is for full GPUs, those after it for emptier ones.
+    one where it is asked for, ``by_load`` that its tiles after the first are for emptier GPUs. ``backward`` names the
+    module that has its gradients, if any.
     """
 
     says: str

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,20 @@ def test_a_call_is_captured_in_a_graph(name: str) -> None:
         q.double(), k.double(), v.double(), is_causal=True
     )
     assert ((out - want).norm() / want.norm()).item() < 2e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_thread_without_a_context_launches(name: str) -> None:
+    """As autograd's may be, if nothing before has called CUDA's runtime in it: all memory is there already."""
+    import torch
+
+    from _tiled import prepare
+
+    attend = prepare(runnable(name), causal=True)
+    q, k, v = torch.randn(3, 1, 2, 200, 64, device="cuda").half()
+    want = attend(q, k, v).clone()
+    with ThreadPoolExecutor(1) as threads:
+        assert torch.equal(threads.submit(attend, q, k, v).result(), want)
 
 
 def test_the_log_sum_exp_is_that_of_the_scores() -> None:

@@ -26,8 +26,9 @@
 // at D128, where 5 were predicted. A first build, that chose the height of tiles itself, took 2 us longer to its first
 // copy; its counters: tensor cores 88 % busy at the first of these, o5 72 %; 225 MB read from memory in place of 1,141.
 //
-// Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), ROWS (of a tile: 64 for each warpgroup that computes, or half or a quarter of that), COLUMNS (keys of a
-// tile, 64 or 128), WARPS (4 for TMA and 4 for each warpgroup that computes), STAGES (places of the ring).
+// Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), ROWS (of a tile: 64 for each warpgroup that computes, or half or a
+// quarter of that), COLUMNS (keys of a tile, 64 or 128), WARPS (4 for TMA and 4 for each warpgroup that computes), STAGES
+// (places of the ring).
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
