@@ -170,7 +170,10 @@ def draw_waterfalls(plan: Waterfalls) -> Figure:
     """Draw the chart with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
     width = WIDTH - _LEFT - _RIGHT
     each = width / len(plan.columns)
-    labels = [(_label_lines(name, each), _label_lines(remark, each)) for name, remark in plan.columns]
+    labels = [
+        (_label_lines(name, each), _label_lines(remark, each) if remark else [])
+        for name, remark in plan.columns
+    ]
     feet = 0.1 + _TEXT_LINE * max(len(lines) + len(remark) for lines, remark in labels)
     high = _TALL if len(plan.panels) == 1 else _FLAT
     titles = [_TITLE if panel.title else 0.0 for panel in plan.panels]

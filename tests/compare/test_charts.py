@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
+from nsysprof.charts.bars import draw_waterfalls
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.charts import CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison
@@ -279,3 +281,11 @@ def test_no_clear_change_names_no_causes(shipped: dict[str, Comparison]) -> None
         ]
         seen += verdicts
     assert set(seen) == {"faster", "no clear change"}
+
+
+def test_remarks_have_room_only_where_there_are_some(shipped: dict[str, Comparison]) -> None:
+    """Columns of several pairs have none."""
+    plan = plan_gap(shipped["S4096"])
+    bare = replace(plan, columns=[(name, "") for name, _ in plan.columns])
+    with_remarks, without = (draw_waterfalls(each).get_size_inches()[1] for each in (plan, bare))
+    assert with_remarks > without

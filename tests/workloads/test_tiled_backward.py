@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from itertools import product
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tests.workloads.test_tiled_dealer import COMPILER, part
+
 if TYPE_CHECKING:
     import torch
 
 SOURCE = Path(__file__).parents[2] / "workloads" / "kernels" / "tiled_o6_backward.cu"
-COMPILER = shutil.which("c++") or shutil.which("g++")
 BEFORE = """
 #include <algorithm>
 #include <cstdio>
@@ -60,12 +60,6 @@ PROBLEMS = [
     for causal, diagonal in ((0, 0), (1, 0), (1, 5), (1, -70), (1, keys - queries), (1, keys), (1, -queries))
     if -queries <= diagonal <= keys
 ]
-
-
-def part(source: str, first: str, last: str) -> str:
-    """From the line that starts with the one text to before the one that starts with the other."""
-    begin = source.index(f"\n{first}") + 1
-    return source[begin : source.index(f"\n{last}", begin) + 1]
 
 
 @pytest.fixture(scope="module")
