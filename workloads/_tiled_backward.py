@@ -64,7 +64,7 @@ def launch(
 ) -> None:
     """Compute the gradients of queries, keys and values, on torch's current stream.
 
-    ``tensors`` are these three, the output, its log-sum-exp and the gradient of the output; all contiguous.
+    ``tensors`` are these three, the output, its log-sum-exp and the gradient of the output; all as `_tiled.plain`.
     """
     q, k, v, out, log_sum_exp, grad_out = tensors
     heads, queries, head_dim = heads_rows_columns(q)

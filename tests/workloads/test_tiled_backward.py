@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -138,3 +140,66 @@ def test_without_rows_gradients_are_zero(queries: int, keys: int) -> None:
     gradients = [torch.full_like(each, torch.nan) for each in (q, k, v)]
     launch((q, k, v, q, q[..., 0].float(), q), gradients, False, 0)
     assert not any(each.any() for each in gradients)
+
+
+def test_kernels_get_the_arguments_that_they_declare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as each has, in its order, on the GPU of the tensors, with a block for each 64 or 128 rows of a head."""
+    import torch
+
+    import _tiled
+    import _tiled_backward
+    from _tiled_stages import Device
+    from _tiled_tma import TensorMap
+
+    source = SOURCE.read_text(encoding="utf-8")
+    numbers = {"queries": 70, "keys": 200, "heads": 6, "causal": 1, "diagonal": 200}
+    launched: dict[str, dict[str, Any]] = {}
+
+    def start(name: str, grid: object, threads: int, _shared: int, places: list[int], index: int) -> None:
+        signature = re.search(rf"tiled_o6_backward_{name}\(([^)]*)\)", source)
+        assert signature is not None
+        names = re.findall(r"(\w+)(?:,|$)", signature[1])
+        assert (len(places), index) == (len(names), -1)
+        found: dict[str, Any] = {"grid": grid, "threads": threads}
+        for each, place in zip(names, places, strict=True):
+            if each == "problem":
+                problem = _tiled_backward._Problem.from_address(place)
+                found |= {field: getattr(problem, field) for field in numbers}
+            elif "_and_" in each:
+                found[each] = [ctypes.c_uint64.from_address(place + at).value for at in (0, 128)]
+            else:
+                kind = ctypes.c_int if each in ("queries", "heads") else ctypes.c_uint64
+                found[each] = kind.from_address(place).value
+        launched[name] = found
+
+    monkeypatch.setattr(_tiled, "start", start)
+    monkeypatch.setattr(_tiled, "device_limits", lambda _: Device("H200", (9, 0), 132, 232448, 1024))
+    monkeypatch.setattr(_tiled_backward, "_functions", lambda *_: ["rows", "keys", "queries"])
+    monkeypatch.setattr(_tiled_backward, "tensor_map", lambda address, *_: TensorMap(address))
+    q, k, v = (torch.zeros(2, 3, length, 64).half() for length in (70, 200, 200))
+    out, grad_out, sums, dq = (
+        torch.zeros_like(q),
+        torch.zeros_like(q),
+        torch.zeros(2, 3, 70),
+        torch.zeros_like(q),
+    )
+    dk, dv = torch.zeros_like(k), torch.zeros_like(v)
+    _tiled_backward.launch((q, k, v, out, sums, grad_out), (dq, dk, dv), True, 2**40)
+    at = {
+        "rows": launched["rows"]["rows"],
+        "counters": launched["rows"]["rows"] + 4 * 2 * 6 * 128,
+        **{"queries_and_gradients": [q.data_ptr(), grad_out.data_ptr()]},
+        **{"keys_and_values": [k.data_ptr(), v.data_ptr()]},
+    }
+    assert launched == {
+        "rows": {
+            **{"grid": (24, 1, 1), "threads": 256, "queries": 70, "heads": 6},
+            **{"rows": at["rows"], "counters": at["counters"], "log_sum_exp": sums.data_ptr()},
+            **{"out": out.data_ptr(), "grad_out": grad_out.data_ptr()},
+        },
+        "keys": {
+            **{"grid": (12, 1, 1), "threads": 384, **at, **numbers},
+            **{"grad_keys": dk.data_ptr(), "grad_values": dv.data_ptr()},
+        },
+        "queries": {"grid": (6, 1, 1), "threads": 512, **at, **numbers, "grad_queries": dq.data_ptr()},
+    }
