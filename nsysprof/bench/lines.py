@@ -95,7 +95,7 @@ def plan_latency(results: BenchResults) -> Lines:
         lines += _lines(results, own, sweep, graphs, format_ns, graph=True)
         rings = _passings(results, sweep, own, lines)
         panels.append(_panel(results, sweep, "latency of a call", ns_tick, lines, spots=rings))
-    notes = ["bands: 95 % interval of the median, mostly thinner than the line"]
+    notes = ["bands: 95 % interval of the median"]
     if results.results["graph_median_ns"].notna().any():
         notes.append("dotted: the same call as a CUDA graph, without launches")
     if panels and panels[0].spots:

@@ -45,6 +45,7 @@ def latency_title(results: BenchResults) -> str:
     sweep, spans = winners
     times, short = _over_base(results, _last(results, sweep)), results.about.shorts[sweep.axis]
     values, winner = spans[-1]
+    times += _among(results, sweep.fixed)
     if len(spans) == 1:
         return f"{winner} is fastest at {short}={_many(values)}{times}"
     end = f"at {short}={values[0]}" if len(values) == 1 else f"from {short}={values[0]} on"
@@ -105,9 +106,17 @@ def speedup_title(results: BenchResults) -> str:
     best = largest(won, "last_speedup")
     who = results.backend_name(best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
     last = best[f"last_{about.size}"]
+    among = _among(results, best["sweep"])
     if best[f"first_{about.size}"] == last:
-        return f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {about.short}={last}"
-    return f"{who} over {base}: {ends_words(results, best)}"
+        return (
+            f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {about.short}={last}{among}"
+        )
+    return f"{who} over {base}: {ends_words(results, best)}{among}"
+
+
+def _among(results: BenchResults, sweep: str) -> str:
+    """` [B1 H8 D64 causal]` where there are several sweeps: of which one a title speaks."""
+    return f" [{sweep}]" if len(results.sweeps) > 1 else ""
 
 
 def _speedup_without_crossover(results: BenchResults) -> str:

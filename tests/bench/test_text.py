@@ -198,6 +198,15 @@ def test_an_end_of_a_sweep_without_a_clear_difference_is_none(tmp_path: Path) ->
     assert title.endswith("x at S=4096")
 
 
+def test_titles_name_the_sweep_among_several(tmp_path: Path) -> None:
+    """S=4096 alone would be one of two shapes."""
+    names = ("math", "flash")
+    several = results_of(tmp_path, merged(*(made_up(names, samples=20, batch=batch) for batch in (1, 2))))
+    for title in (latency_title, speedup_title):
+        assert title(several).endswith(" D64 causal]"), title(several)
+        assert "[" not in title(results_of(tmp_path / "one", made_up(names, samples=20)))
+
+
 def test_an_interval_wider_than_the_median_shows_no_digits() -> None:
     """Three runs that disagree reach anywhere: how far, by the digit, is no information."""
     row = {"n": 100, "interval": "runs", "median_ns": 100.0, "low_ns": 40.0, "high_ns": 241.0}
