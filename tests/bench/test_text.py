@@ -258,6 +258,17 @@ def test_mixed_dtypes_are_taken_apart(mixed: BenchResults) -> None:
     assert "mixed dtypes: flash fp16 is" in bench_summary(mixed)
 
 
+def test_a_dtype_that_does_little_is_no_finding(tmp_path: Path) -> None:
+    """Where the base is about as fast in both, all is of the algorithm, as the comparisons say."""
+    dtypes = {"fp32": ("naive",), "fp16": ("naive", "flash")}
+    for factor, said in ((1.05, False), (1.5, True)):
+        data = made_up(dtypes=dtypes, seqs=(1024,), workload="transformer_block", samples=20)
+        slow, fast = (each for each in data["points"] if each["backend"] == "naive")
+        for field in ("latency_ns", "graph_latency_ns"):
+            slow[field] = [factor * value for value in fast[field]]
+        assert ("mixed dtypes: flash" in bench_summary(results_of(tmp_path, data))) == said
+
+
 SECTIONS = [
     "Findings", "Charts", "B1 H8 D64 causal", "S512 H8 D64 causal", "Which backend at which shape",
     "What limits each shape", "What PyTorch picks by itself", "From shape to shape", "How calls are spread",
