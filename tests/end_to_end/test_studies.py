@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import shutil
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -632,6 +633,29 @@ def test_tables_of_a_page_quote_the_sweeps(study: str, head: str, results: str) 
     cells = [cell.strip(" *") for line in table for cell in line.split("|")[2:-1]]
     assert len(cells) > 10
     assert [cell for cell in cells if cell and cell not in known] == []
+
+
+def test_the_losses_of_training_are_quoted_as_recorded() -> None:
+    """Row by row, with how far each is from the first: up to the step at which all jump, there, and behind it."""
+    folder = ANALYSIS / "training"
+    rows = re.findall(r"^\| (\w+), machine (\d) \|(.*)\|$", (folder / "README.md").read_text("utf-8"), re.M)
+    every = [json.loads((folder / f"losses-{number}.json").read_text("utf-8"))["runs"] for number in (1, 2)]
+    runs = [(number, run) for number, each in enumerate(every, 1) for run in each]
+    base, most = every[0][0]["losses"], 0.0
+    assert len(rows) == len(runs)
+    for (backend, machine, cells), (number, run) in zip(rows, runs, strict=True):
+        assert (backend, machine) == (run["backend"], str(number))
+        away = [abs(loss - own) for loss, own in zip(run["losses"], base, strict=True)]
+        most = max(most, *(far / own for far, own in zip(away, base, strict=True)))
+        apart = [max(away[:46]), away[46], max(away[47:])]
+        step = f"{statistics.median(run['step_ns']) / 1e6:.1f} ms"
+        own = [step, f"{run['tokens_per_s']:,}", f"{run['peak_bytes'] / 2**30:.1f} GiB"]
+        said = [cell.strip() for cell in cells.split("|")]
+        assert said[:4] == [*own, f"{statistics.mean(run['losses'][-20:]):.3f}"]
+        assert [float(cell) for cell in said[4:]] == [
+            float(f"{far:.1g}" if far < 0.01 else f"{far:.2g}") for far in apart
+        ]
+    assert f"at most {format_share(most)} from the losses of `math`" in readme_of("training")
 
 
 def test_the_page_of_runs_quotes_its_counts() -> None:
