@@ -22,7 +22,7 @@
 // Measured on an NVIDIA H200 (`nsysprof bench --preset best-kernels`, without launches): 395 us (o5 493, FlashAttention 4
 // 454, cudnn 506), 210 (cudnn 234), 22.7 and 148 (cudnn 26.3 and 189), and in bf16 B2 H16 S8192 D128 718
 // (FlashAttention 4 810, cudnn 921). B1 H8 D64 12.2 at S = 1024 and 39.9 at 4096 (o5 12.6 and 40.2), there 47.8 with
-// scores of sigma 30 (FlashAttention 4 52.6, o5 56.1). Nothing is spilled. What missed: scores of sigma 30 cost 7 to 9 %
+// scores of sigma 30 (FlashAttention 4 52.6, o5 56.1). Nothing is spilled. What missed: scores of sigma 30 cost 9 %
 // at D128, where 5 were predicted. A first build, that chose the height of tiles itself, took 2 us longer to its first
 // copy; its counters: tensor cores 88 % busy at the first of these, o5 72 %; 225 MB read from memory in place of 1,141.
 //
