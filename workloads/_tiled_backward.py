@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import _tiled
-from _tiled_stages import backward_tiles, compile_options, macros
+from _tiled_stages import TiledError, backward_tiles, compile_options, macros
 from _tiled_tma import TYPES, heads_rows_columns, tensor_map
 
 _SOURCE = "tiled_o6_backward"
@@ -50,9 +50,12 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[Any, ...]:
-        """The gradients of queries, keys and values."""
+        """The gradients of queries, keys and values. Raises `TiledError` where they are to be differentiated again:
+        to autograd they would be constants.
+        """
+        if torch.is_grad_enabled():
+            raise TiledError("tiled_o6 has no gradients of its gradients: leave out create_graph=True")
         tensors = [*ctx.saved_tensors, _tiled.plain(grad_out)]
         gradients = [torch.empty_like(each) for each in tensors[:3]]
         launch(tensors, gradients, *ctx.mask)

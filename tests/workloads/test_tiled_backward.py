@@ -104,10 +104,13 @@ def test_each_row_is_held_once_and_sees_what_it_should(dealt: list[np.ndarray]) 
 
 
 def test_autograd_gets_each_gradient_where_it_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the inputs as they were, contiguous, also where they and the gradient of the output are views."""
+    """From the inputs as they were, contiguous, also where they and the gradient of the output are views; none to be
+    differentiated again, which with `once_differentiable` would be zero, without a word.
+    """
     import torch
 
     import _tiled_backward
+    from _tiled_stages import TiledError
 
     def attend(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         assert all(each.is_contiguous() for each in inputs)
@@ -129,6 +132,11 @@ def test_autograd_gets_each_gradient_where_it_belongs(monkeypatch: pytest.Monkey
     found = torch.autograd.grad(out, leaves, grad_out)
     wanted = torch.autograd.grad(leaves[0] + leaves[1] * leaves[2], leaves, grad_out)
     assert all(map(torch.equal, found, wanted))
+    out = _tiled_backward.Attention.apply(attend, True, -3, *leaves)
+    with pytest.raises(
+        TiledError, match="tiled_o6 has no gradients of its gradients: leave out create_graph"
+    ):
+        torch.autograd.grad(out, leaves, grad_out, create_graph=True)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 5), (5, 0)])
