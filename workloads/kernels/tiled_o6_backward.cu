@@ -20,7 +20,7 @@
 // Predicts: forward and backward, fp16 causal, B4 H16 S4096: D64 in 1,200 us, D128 in 2,050, of which 258 and 393 are the forward
 // pass. A first build, without the next scores beside anything, came to 1,100 and 1,901 (`keys` 462 and 903, `queries` 354 and
 // 569, `rows` 21 and 37), cudnn to 1,295 and 1,923, flash to 2,079 and 3,792. Of the present one 970 and 1,830 are predicted.
-// Measured on an NVIDIA H200 (graph replays, warm L2, beside cudnn and flash in one run): 1,063 us and 1,783, of which `keys`
+// Measured on an NVIDIA H200 (`graph replays, warm L2, beside cudnn and flash in one run`): 1,063 us and 1,783, of which `keys`
 // 447 and 783, `queries` 345 and 566; cudnn 1,258 and 1,922, flash 2,068 and 3,746. B2 H16 S8192 D128 bf16 3,498 (cudnn 3,447).
 // What missed: D64 is 3 % faster than the first build where 11 % were predicted, so the latency of a warpgroup's own steps seems
 // not to be what it waits for; two warpgroups in its `queries` take 343 us, no more than three. No thread that computes spills.
