@@ -243,7 +243,8 @@ __device__ __forceinline__ void start_values(float (&o)[HEAD_DIM / 2], const u32
 
 // Of the two rows of a thread, r and r + 8 of its warp's 16: element i of an accumulator stands in row i / 2 % 2 of
 // them, in column i / 4 * 8 + i % 2 from the thread's first. The four threads of a row have the same shift; each has
-// the sum of its own columns.
+// the sum of its own columns. `wary` is the same in a warp, which votes by it; but where inputs are infinite, and so all
+// scores of one of its rows in a tile minus infinity, `softmax` may count it apart, and what follows is undefined.
 struct Rows {
     float shift[2], sum[2];
     int wary;  // how many tiles more to look for the maximum first
