@@ -50,9 +50,10 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
     """The colour and the marker of each backend, no two alike.
 
-    A backend that has no look of its own gets one of another's that was not measured; after these, other pairs.
+    A backend that has no look of its own gets one of another's that was not measured, the rarest first; after these,
+    other pairs.
     """
-    free = [OTHER_LOOK, *(look for name, look in LOOKS.items() if name not in backends)]
+    free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
     pairs = ((colour, marker) for _, marker in known for colour, _ in known if (colour, marker) not in known)
     others = chain(free, pairs)

@@ -25,6 +25,7 @@
 // scores of sigma 30 (FlashAttention 4 52.6, o5 56.1). Nothing is spilled. What missed: scores of sigma 30 cost 9 %
 // at D128, where 5 were predicted. A first build, that chose the height of tiles itself, took 2 us longer to its first
 // copy; its counters: tensor cores 88 % busy at the first of these, o5 72 %; 225 MB read from memory in place of 1,141.
+// Since then one change, for inputs that are infinite, of what a warp counts as the first tile; not run yet.
 //
 // Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), ROWS (of a tile: 64 for each warpgroup that computes, or half or a
 // quarter of that), COLUMNS (keys of a tile, 64 or 128), WARPS (4 for TMA and 4 for each warpgroup that computes), STAGES
@@ -243,8 +244,7 @@ __device__ __forceinline__ void start_values(float (&o)[HEAD_DIM / 2], const u32
 
 // Of the two rows of a thread, r and r + 8 of its warp's 16: element i of an accumulator stands in row i / 2 % 2 of
 // them, in column i / 4 * 8 + i % 2 from the thread's first. The four threads of a row have the same shift; each has
-// the sum of its own columns. `wary` is the same in a warp, which votes by it; but where inputs are infinite, and so all
-// scores of one of its rows in a tile minus infinity, `softmax` may count it apart, and what follows is undefined.
+// the sum of its own columns. `wary` is the same in a warp, which votes by it.
 struct Rows {
     float shift[2], sum[2];
     int wary;  // how many tiles more to look for the maximum first
@@ -342,15 +342,15 @@ __device__ __forceinline__ void weigh(u32 (&p)[COLUMNS / 4], const float (&s)[CO
 }
 
 // Turns the scores of a tile into weights, without looking for the maximum unless it is wary. Says whether it raised the
-// shifts; then what was added up so far is to be multiplied by `decay`.
+// shifts; then what was added up so far is to be multiplied by `decay`. In the first tile of a task every shift is raised,
+// which is no reason to be wary.
 __device__ __forceinline__ bool softmax(u32 (&p)[COLUMNS / 4], const float (&s)[COLUMNS / 2], Rows& rows,
-                                        float (&decay)[2], float scale)
+                                        float (&decay)[2], float scale, bool first)
 {
     float total[2];
     bool raised = false;
     if (rows.wary > 0) {
         rows.wary--;
-        const bool first = rows.shift[0] == LOWEST;  // of its task: there every shift is raised
         raised = raise_if_behind(rows, decay, s, scale);
         if (raised && !first) rows.wary = PATIENCE;
     }
@@ -569,7 +569,7 @@ __device__ __forceinline__ void attend(float (&o)[HEAD_DIM / 2], Rows& rows, con
     settle(s);
     for (int at = share;; at += SHARES) {
         if ((at + 1) * COLUMNS > seen[0]) mask(s, at * COLUMNS + column, seen);
-        if (softmax(p, s, rows, decay, problem.scale)) rescale(o, decay);
+        if (softmax(p, s, rows, decay, problem.scale, at == share)) rescale(o, decay);
         if (at + SHARES >= count) break;
         // The products with these values and with the next keys go to the tensor cores as one piece of work; meanwhile
         // the other warpgroups are at their weights.
@@ -613,7 +613,7 @@ __device__ __forceinline__ void attend_overlapped(float (&o)[HEAD_DIM / 2], Rows
     advance(place, 1);
     if (count == 1) barrier_arrive_each(queries_empty);
     if (COLUMNS > seen[0]) mask(s, column, seen);
-    softmax(p, s, rows, decay, problem.scale);
+    softmax(p, s, rows, decay, problem.scale, true);
     // `now` are the weights of the keys before, which are multiplied with their values; `then` become those of tile `at`.
     // The tensor cores read `now` meanwhile, and a second try at `then` needs the scores: so both have registers.
     auto step = [&](int at, u32(&now)[COLUMNS / 4], u32(&then)[COLUMNS / 4]) {
@@ -632,7 +632,7 @@ __device__ __forceinline__ void attend_overlapped(float (&o)[HEAD_DIM / 2], Rows
         barrier_arrive(empty_at(shared, keys));
         if (at + 1 == count) barrier_arrive_each(queries_empty);
         if ((at + 1) * COLUMNS > seen[0]) mask(s, at * COLUMNS + column, seen);
-        const bool raised = softmax(then, s, rows, decay, problem.scale);
+        const bool raised = softmax(then, s, rows, decay, problem.scale, false);
         wgmma_wait<0>();
         settle(o);
         barrier_arrive(empty_at(shared, values));
