@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import _tiled
-from _tiled_stages import TiledError, backward_tiles, compile_options, macros
+from _tiled_stages import TiledError, backward_tile, compile_options, macros
 from _tiled_tma import TYPES, heads_rows_columns, tensor_map
 
 _SOURCE = "tiled_o6_backward"
@@ -78,8 +78,8 @@ def launch(
         return
     index = q.get_device()
     functions = _functions(str(q.dtype), head_dim, index)
-    tiles, kind = backward_tiles(head_dim), TYPES[str(q.dtype)]
-    box = tiles[0].columns
+    tile, kind = backward_tile(head_dim), TYPES[str(q.dtype)]
+    box = tile.columns
     padded = heads * -(-queries // box) * box
     rows = torch.empty(2 * padded + 2, dtype=torch.float32, device=q.device)
     boxes = [
@@ -100,7 +100,7 @@ def launch(
     start(functions[0], padded * head_dim // 8 // _ROWS_THREADS, _ROWS_THREADS, 0, *inputs, *made, *sizes)
     multiprocessors = _tiled.device_limits(index).multiprocessors
     lengths, outputs = (keys, queries), ((dk, dv), (dq,))
-    for function, tile, length, outs in zip(functions[1:], tiles, lengths, outputs, strict=True):
+    for function, length, outs in zip(functions[1:], lengths, outputs, strict=True):
         blocks = min(heads * -(-length // tile.rows), multiprocessors)
         start(function, blocks, tile.threads, tile.shared_bytes, *maps, *outs, *made, problem)
 
@@ -108,12 +108,9 @@ def launch(
 @functools.cache
 def _functions(dtype: str, head_dim: int, index: int) -> list[Any]:
     """The three kernels, compiled for a type and head dimension on the GPU of a number."""
-    device, (keys, queries) = _tiled.device_limits(index), backward_tiles(head_dim)
-    parts = {"rows": keys, "keys": keys, "queries": queries}
-    functions: dict[str, Any] = {}
-    for tile in dict.fromkeys(parts.values()):
-        names = [part for part, of in parts.items() if of == tile]
-        symbols = [f"{_SOURCE}_{part}" for part in names]
-        options = compile_options("tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), device)
-        functions |= zip(names, _tiled.loaded(_SOURCE, symbols, tile.shared_bytes, options), strict=True)
-    return [functions[part] for part in parts]
+    tile = backward_tile(head_dim)
+    options = compile_options(
+        "tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), _tiled.device_limits(index)
+    )
+    symbols = [f"{_SOURCE}_{part}" for part in ("rows", "keys", "queries")]
+    return _tiled.loaded(_SOURCE, symbols, tile.shared_bytes, options)

@@ -208,19 +208,14 @@ def _o6_tiles(_dtype: str, head_dim: int) -> list[Tile]:
     return found
 
 
-def backward_tiles(head_dim: int) -> tuple[Tile, Tile]:
-    """Of the two kernels with products of `tiled_o6_backward.cu`, `keys` and `queries`. Each warpgroup holds two tiles
-    of 64 rows; a place of the ring has two such tiles, and two numbers for each row; barriers, and 16 bytes that say
-    which rows these are.
+def backward_tile(head_dim: int) -> Tile:
+    """Of the two kernels with products of `tiled_o6_backward.cu`. Each of two warpgroups holds two tiles of 64 rows; a
+    place of the ring has two such tiles, and two numbers for each row; barriers, and 16 bytes that say which rows.
     """
-
-    def tile(warpgroups: int, places: int) -> Tile:
-        columns = 64
-        shared = 2 * (warpgroups + places) * columns * head_dim * 2 + places * 2 * columns * 4
-        shared += 8 * (2 + 2 * places) + 16 + 1024
-        return Tile(warpgroups * columns, columns, 4 * (warpgroups + 1), shared, more=(("STAGES", places),))
-
-    return (tile(2, 8), tile(3, 8)) if head_dim == 64 else (tile(2, 4), tile(2, 4))
+    columns, warpgroups, places = 64, 2, 8 if head_dim == 64 else 4
+    shared = 2 * (warpgroups + places) * columns * head_dim * 2 + places * 2 * columns * 4
+    shared += 8 * (2 + 2 * places) + 16 + 1024
+    return Tile(warpgroups * columns, columns, 4 * (warpgroups + 1), shared, more=(("STAGES", places),))
 
 
 STAGES: dict[str, Stage] = {

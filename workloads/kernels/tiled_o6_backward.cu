@@ -10,9 +10,9 @@
 //
 // The last two are one function. Two tiles that a warpgroup holds are in its registers where there is room for them, two that
 // pass come by TMA through a ring. A warpgroup starts products of the next tile before it has used those of this one: with
-// HEAD_DIM 64 the next scores run beside the gradients of these, and what these add beside the next exponentials. The warpgroups
-// of a block share the ring: three of them in `queries` with HEAD_DIM 64, else two. Blocks stay and take their next tile from a
-// counter in memory, eight heads at a time, their heavy tiles first.
+// HEAD_DIM 64 the next scores run beside the gradients of these, and what these add beside the next exponentials. The two
+// warpgroups of a block share the ring. Blocks stay and take their next tile from a counter in memory, eight heads at a time,
+// their heavy tiles first.
 //
 // fp16 holds no weight below 6e-8 and few digits below 6e-5, where those of long sequences are. So weights are made 256 times as
 // large, and the gradients with which they are multiplied 256 times as small.
@@ -21,14 +21,15 @@
 // pass. A first build, without the next scores beside anything, came to 1,100 and 1,901 (`keys` 462 and 903, `queries` 354 and
 // 569, `rows` 21 and 37), cudnn to 1,295 and 1,923, flash to 2,079 and 3,792. Of the present one 970 and 1,830 are predicted.
 // Measured on an NVIDIA H200 (`graph replays, warm L2, beside cudnn and flash in one run`): 1,063 us and 1,783, of which `keys`
-// 447 and 783, `queries` 345 and 566; cudnn 1,258 and 1,922, flash 2,068 and 3,746. B2 H16 S8192 D128 bf16 3,498 (cudnn 3,447).
+// 447 and 783, `queries` 343 and 566; cudnn 1,258 and 1,922, flash 2,068 and 3,746. B2 H16 S8192 D128 bf16 3,498 (cudnn 3,447).
+// The sums of D64 are of a build with three warpgroups in `queries`, which took 345 there and brought nothing.
 // What missed: D64 is 3 % faster than the first build where 11 % were predicted, so the latency of a warpgroup's own steps seems
-// not to be what it waits for; two warpgroups in its `queries` take 343 us, no more than three. No thread that computes spills.
+// not to be what it waits for. No thread that computes spills.
 //
 // compute-sanitizer: memcheck finds nothing; racecheck reports the copy of what `rows` made as a race with the reads of it, see
 // `barrier_arrive`.
 //
-// Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), COLUMNS (64, the rows of a tile that passes), WARPS (4 that copy and
+// Macros: HALF (1: fp16, 0: bf16), HEAD_DIM (64 or 128), COLUMNS (64, the rows of a tile that passes), WARPS (12: 4 that copy,
 // 4 for each warpgroup that computes), ROWS (64 for each of these), STAGES (places of the ring).
 
 typedef unsigned int u32;
@@ -44,14 +45,14 @@ struct Problem {
 };
 
 constexpr int WARPGROUP = 128;
-constexpr int CONSUMERS = WARPS / 4 - 1;          // warpgroups that compute; one more copies
+constexpr int CONSUMERS = 2;                      // warpgroups that compute; one more copies
 constexpr int TILE = COLUMNS;                     // rows, of queries or keys
 constexpr int SWIZZLED = 128;                     // bytes of a row of shared memory for TMA: 64 columns of a tile
 constexpr int HEADS = 8;                          // whose tiles are dealt in turn, from heavy to light
 constexpr int TILE_BYTES = TILE * HEAD_DIM * 2;
 constexpr int PLACE_BYTES = 2 * TILE_BYTES;       // of the ring: Q and dO, or K and V
 constexpr int ROWS_BYTES = 2 * TILE * 4;          // of a tile of queries: logarithms, then deltas
-constexpr int COMPUTING_REGISTERS = CONSUMERS == 2 ? 240 : 160, COPYING_REGISTERS = CONSUMERS == 2 ? 24 : 32;
+constexpr int COMPUTING_REGISTERS = 240, COPYING_REGISTERS = 24;
 constexpr float FINER = HALF ? 256.f : 1.f;       // weights are made as many times as large, as fp16 ends at 6e-8
 #define NEVER __int_as_float(0xff800000)          // minus infinity: the score of what is masked
 
@@ -65,6 +66,7 @@ constexpr int PLACE_FULL = HELD_EMPTY + 8;
 constexpr int PLACE_EMPTY = PLACE_FULL + 8 * STAGES;
 constexpr int TASK_AT = PLACE_EMPTY + 8 * STAGES;
 static_assert(HEAD_DIM % 64 == 0 && TILE == 64 && ROWS == CONSUMERS * TILE && TASK_AT % 16 == 0, "tiles");
+static_assert(WARPS == 4 * (CONSUMERS + 1), "warpgroups");
 
 // ---- barriers and copies, as in tiled_o6 ----
 
@@ -481,7 +483,7 @@ template <bool KEYS>
 __device__ __forceinline__ void consume(unsigned short* out, unsigned short* out_values, const float* rows,
                                         const Problem& problem, u32 shared, int consumer)
 {
-    constexpr bool IN_REGISTERS = CONSUMERS == 2 && (!KEYS || HEAD_DIM == 64);
+    constexpr bool IN_REGISTERS = !KEYS || HEAD_DIM == 64;
     constexpr bool EAGER = HEAD_DIM == 64;  // scores of the next tile are started before gradients of this one's are made
     constexpr bool PACKED = KEYS;           // weights wait for their gradients in two bytes each
     const int inside = threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
