@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.steps.judge import SLOW, judge
+from nsysprof.statistics.judge import SLOW, judge
 
 Source = Callable[[np.random.Generator, int], NDArray[np.float64]]
 TYPICAL_NS, SEED, STEPS = 10_000_000, 19, 20_000

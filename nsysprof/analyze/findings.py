@@ -20,7 +20,8 @@ from nsysprof.hardware.peaks import flops_per_clock
 from nsysprof.kernels.names import short_name
 from nsysprof.results.table import Column, TextTable, show_columns
 from nsysprof.summaries.copies import DIRECTIONS
-from nsysprof.why.findings import MIN_SHARE, WHOLE, Finding, findings
+from nsysprof.waits.ranges import WHOLE
+from nsysprof.why.findings import MIN_SHARE, Finding, findings
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
@@ -142,8 +143,8 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     file = trace.report.file
     if not 0 < len(trace.ops) <= MAX_OPS or (file.is_file() and file.stat().st_size > MAX_BYTES):
         return None
-    from nsysprof.why.account import account_of  # noqa: PLC0415 (slow to import)
-    from nsysprof.why.ranges import choose_windows  # noqa: PLC0415
+    from nsysprof.waits.account import account_of  # noqa: PLC0415 (slow to import)
+    from nsysprof.waits.ranges import choose_windows  # noqa: PLC0415
 
     windows, texts, _ = choose_windows(attribution.launched, None, merge)
     windows = windows.take(np.flatnonzero(_wanted(breakdown, windows, texts)))
@@ -174,7 +175,7 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
 
 def _slow_steps(path: str, windows: Windows) -> Iterator[Finding]:
     """Steps of a path that are slow, as `nsysprof steps` judges times: together `MIN_SHARE` more than typical ones."""
-    from nsysprof.steps.judge import SLOW_ONES, judge  # noqa: PLC0415 (slow to import)
+    from nsysprof.statistics.judge import SLOW_ONES, judge  # noqa: PLC0415 (slow to import)
 
     for gpu in np.unique(windows.gpu).tolist():
         rows = np.flatnonzero(windows.gpu == gpu)

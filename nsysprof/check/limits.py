@@ -36,7 +36,7 @@ from nsysprof.core.text import join_first
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
 from nsysprof.statistics.distributions import Floats
-from nsysprof.steps.judge import LEAST_STEPS, SLOW_ONES
+from nsysprof.statistics.judge import LEAST_STEPS, SLOW_ONES
 from nsysprof.steps.steps import Chain
 
 MAX, MIN, IS = "max", "min", "is"

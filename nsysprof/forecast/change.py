@@ -25,11 +25,11 @@ from nsysprof.forecast.swap import time_of_row, times_by_name
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.trace import GRAPH, MEMCPY
 from nsysprof.waits import edits
+from nsysprof.waits.facts import Facts
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import asked_moments, moments_of
 from nsysprof.why.ceilings import remove_waits
-from nsysprof.why.facts import Facts
 from nsysprof.why.why import Why
 
 Rows = NDArray[np.intp]

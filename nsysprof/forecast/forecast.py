@@ -32,11 +32,11 @@ from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import KERNEL
+from nsysprof.waits.facts import read_facts
 from nsysprof.waits.network import network_of
+from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Network, Times, replay
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, spans_of
-from nsysprof.why.facts import read_facts
-from nsysprof.why.ranges import choose_windows
 from nsysprof.why.why import account_for
 
 LEVEL = 0.9  # of the interval

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nsysprof.core.units import format_ns
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
+from nsysprof.waits.facts import Facts
 from nsysprof.waits.replay import NEVER, ZERO, Network, Times
-from nsysprof.why.facts import Facts
 
 PARTS = ("compute", "communication", "copies", "host", "latency")
 COMPUTE, COMMUNICATION, COPIES, HOST, LATENCY = range(len(PARTS))

@@ -13,8 +13,8 @@ from nsysprof.charts.marks import Heading, Message, Plan, Series, SeriesPanel
 from nsysprof.charts.palette import FAINT, MEMORY, TINTS, WAITS
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.statistics.judge import CLASSES, CLOCK, FAST, SLOW_ONES, TYPICAL, WARM_UP
 from nsysprof.steps.findings import findings, headline, join_words_of
-from nsysprof.steps.judge import CLASSES, CLOCK, FAST, SLOW_ONES, TYPICAL, WARM_UP
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.text import place_of
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.results.files import plain, records, write_csv, write_document
+from nsysprof.statistics.judge import CLASSES, TYPICAL
 from nsysprof.steps.findings import findings
-from nsysprof.steps.judge import CLASSES, TYPICAL
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.tables import LEDGER, STEPS
 from nsysprof.trace.report import describe_report

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.steps.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
+from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.why.findings import hint_for
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints, expand_ranges
 from nsysprof.statistics.distributions import Floats
+from nsysprof.waits.account import rows_of_windows
+from nsysprof.waits.culprits import account
+from nsysprof.waits.facts import COMPUTE, Facts
 from nsysprof.waits.walk import HOST, Pieces
 from nsysprof.waits.windows import Windows
-from nsysprof.why.account import rows_of_windows
-from nsysprof.why.culprits import account
-from nsysprof.why.facts import COMPUTE, Facts
 
 MAX_EXPLAINED = 1000  # steps of a path, those furthest from typical
 NEAR = 31  # typical steps whose mean a step is compared with

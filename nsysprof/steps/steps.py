@@ -20,14 +20,14 @@ from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
+from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.features import Fit, fit_features, without_numbers
-from nsysprof.steps.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
 from nsysprof.trace.trace import FOUND, pid_of
+from nsysprof.waits.facts import Facts, read_facts
+from nsysprof.waits.ranges import choose_ranges
 from nsysprof.waits.windows import Windows, gpu_lines, gpu_windows
-from nsysprof.why.facts import Facts, read_facts
-from nsysprof.why.ranges import choose_ranges
 
 NO_GPU = -1  # the GPU of steps of a report without GPU work
 _IDLES = 10  # of a pause before a step: a GPU that computes for no more than that part of it idles

@@ -11,8 +11,8 @@ import pandas as pd
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable, answer_text, markdown_list, spread_text, warning_lines, wrap
+from nsysprof.statistics.judge import CLASSES, SLOW_ONES
 from nsysprof.steps.findings import classes_of, headline, join_words_of, told_findings
-from nsysprof.steps.judge import CLASSES, SLOW_ONES
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.tables import STEPS
 

@@ -14,12 +14,13 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_ns
 from nsysprof.waits import edits
+from nsysprof.waits.account import PLACE
+from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.network import network_of
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
 from nsysprof.waits.windows import Windows
-from nsysprof.why.account import PLACE
-from nsysprof.why.findings import LATE_PEER, Finding
+from nsysprof.why.findings import Finding
 
 if TYPE_CHECKING:
     from nsysprof.why.why import Why

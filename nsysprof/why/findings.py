@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.waits.culprits import LATE_PEER
+from nsysprof.waits.ranges import WHOLE
 
-WHOLE = "the whole trace"  # the path of windows that are of no range
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
 MIN_NS = 20_000  # per window
@@ -19,7 +20,6 @@ LAUNCH_STEP_NS = 20_000  # of a culprit's mean wait: shorter ones are what launc
 EXPOSED_STEP_NS = 100_000  # the same of what a call exposes: the call is what is to be mended
 SHORT_NS = 30_000  # from wait to wait: where kernels are longer, latency between them is nothing to mend
 LAUNCH_BOUND = 0.2  # of a range's host time in launches, from which on it is launch-bound
-LATE_PEER, TRANSFER = "late peer", "transfer"  # the activities of a collective whose ranks are known
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 LOADING_NS = 1_000_000  # of a mean wait: no launch takes that long, but loading the kernel does
 _LOADING = "kernels are loaded at first use: leave warm-up out, or set CUDA_MODULE_LOADING=EAGER"

@@ -18,21 +18,20 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
+from nsysprof.waits.account import PLACE, account_of, wait_pieces
+from nsysprof.waits.culprits import PIECE
+from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts
+from nsysprof.waits.ranges import choose_windows, count_calls, pick_windows
 from nsysprof.waits.windows import Windows, gpu_lines
-from nsysprof.why.account import PLACE, account_of, wait_pieces
 from nsysprof.why.ceilings import (
     Removals,
     forecast_ceilings,
     removals_of,
     with_gains,
 )
-from nsysprof.why.culprits import PIECE
-from nsysprof.why.facts import CAUSES, LATE_HOST, Facts
-from nsysprof.why.findings import LAUNCH_STEP_NS, LAUNCHING_ACTIVITIES, Finding, findings
-from nsysprof.why.ranges import choose_windows, count_calls, pick_windows
+from nsysprof.why.findings import LAUNCH_STEP_NS, LAUNCHING_ACTIVITIES, Finding, findings, hint_for
 from nsysprof.why.residuals import residual_frame, without_ceilings
 
-MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch
 _PLACE = [*PLACE]
 
@@ -214,9 +213,17 @@ def account_for(
     windows = windows if rows is None else windows.take(rows)
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
-    added, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
+    added, held = _with_hints(without_ceilings(answer.rows.frame(), residuals)), answer.held_up.frame()
     between = answer.between.frame()
     return Why(facts.attribution, frame, added, held, chosen, facts.lacks, facts, windows, residuals, between)
+
+
+def _with_hints(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of why.csv with what usually helps against each wait."""
+    cells = (rows[name].tolist() for name in ("cause", "activity", "culprit", "exposed_by"))
+    return rows.assign(
+        hint=["" if row[0] == "compute" else hint_for(*row) for row in zip(*cells, strict=True)]
+    )
 
 
 def _per_call(answer: Why, calls: Ints) -> Why:

@@ -37,7 +37,7 @@ def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> l
 
         answer = why(attribution, select)
         with monkeypatch.context() as patch:
-            patch.setattr(import_module("nsysprof.why.culprits"), "host_time", noted)
+            patch.setattr(import_module("nsysprof.waits.culprits"), "host_time", noted)
             waits = answer.waits
     windows = answer.windows
     gpu = windows["gpu"].to_numpy()[waits["window"]]

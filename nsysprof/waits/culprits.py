@@ -13,6 +13,20 @@ from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
+from nsysprof.waits.facts import (
+    ABSTAINS,
+    BY_EDGE,
+    BY_ORDER,
+    COMMUNICATION,
+    COPY,
+    LATE_HOST,
+    MEMORY,
+    NOBODY,
+    OTHER_KERNEL,
+    OVERHEAD,
+    QUEUED,
+    Facts,
+)
 from nsysprof.waits.host import (
     ACTIVITIES,
     SLACK_NS,
@@ -35,27 +49,13 @@ from nsysprof.waits.walk import (
     Pieces,
 )
 from nsysprof.waits.windows import Windows
-from nsysprof.why.facts import (
-    ABSTAINS,
-    BY_EDGE,
-    BY_ORDER,
-    COMMUNICATION,
-    COPY,
-    LATE_HOST,
-    MEMORY,
-    NOBODY,
-    OTHER_KERNEL,
-    OVERHEAD,
-    QUEUED,
-    Facts,
-)
-from nsysprof.why.findings import LATE_PEER, TRANSFER
 
 # The columns of a piece of a wait.
 PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
     *("op", "thread"),
 )
+LATE_PEER, TRANSFER = "late peer", "transfer"
 # the activities of GPU ops: of a collective whose other ranks are recorded
 _OF_RANKS = ("", LATE_PEER, TRANSFER)
 ALONE, LATE, MOVES = range(len(_OF_RANKS))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nsysprof.statistics.judge import CLASSES, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP, judge
 from nsysprof.steps.features import fit_features
-from nsysprof.steps.judge import CLASSES, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP, judge
 
 ROOT = Path(__file__).parents[2]
 

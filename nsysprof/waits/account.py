@@ -14,11 +14,10 @@ from nsysprof.core.columns import Column, ColumnTable, Texts, distinct
 from nsysprof.core.intervals import Ints, covered, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
+from nsysprof.waits.culprits import account, held_up
+from nsysprof.waits.facts import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, read_facts
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, pauses, stretches
-from nsysprof.why.culprits import account, held_up
-from nsysprof.why.facts import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, read_facts
-from nsysprof.why.findings import hint_for
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 PLACE = ("path", "gpu", "pid")
@@ -213,9 +212,6 @@ def _rows(
     shares = _shares(windows, group, whole["group"], whole["ns"])
     ceiling = ~np.isin(whole["cause"], [CAUSES.index(cause) for cause in _NO_CEILING])
     columns |= {**shares, "ceiling_ns": np.where(ceiling, shares["per_instance_ns"], np.nan)}
-    cells = (columns[name].tolist() for name in ("cause", "activity", "culprit", "exposed_by"))
-    hints = ["" if row[0] == "compute" else hint_for(*row) for row in zip(*cells, strict=True)]
-    columns["hint"] = Texts(np.arange(len(hints)), hints)
     # of rows with equal time the texts decide, never the order of the file
     by = [*PLACE, "waited_ns", *_KEYS, "meanwhile"]
     table = ColumnTable(columns)

@@ -26,8 +26,8 @@ from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.trace import FOUND, pid_of
 from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
-from nsysprof.why.findings import WHOLE
 
+WHOLE = "the whole trace"  # the path of windows that are of no range
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
 
 
