@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, preparing
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_first, one_line, plural, quote_path
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
@@ -20,11 +21,11 @@ from nsysprof.hardware.peaks import flops_per_clock
 from nsysprof.kernels.names import short_name
 from nsysprof.results.table import Column, TextTable, show_columns
 from nsysprof.summaries.copies import DIRECTIONS
-from nsysprof.waits.ranges import WHOLE
 from nsysprof.why.findings import MIN_SHARE, Finding, findings
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
+    from nsysprof.waits.ranges import Chosen
     from nsysprof.waits.windows import Windows
 
 MOST = 5
@@ -54,14 +55,15 @@ class Waits:
     """What the GPU waits for in ranges that repeat: the ``findings`` of their paths, and what the windows add up to.
 
     ``walked`` of the ``windows`` of the repeated ranges were looked at, evenly spread. ``steps``: for each merged path,
-    that with most time first, how many ``steps`` it has, the ``total_ns`` of their windows, the mean ``window_ns``, and
-    the shares of `_PARTS`.
+    that with most time first, how many ``steps`` it has, the ``total_ns`` of their windows, the median ``window_ns``,
+    and the shares of `_PARTS`. ``clause`` says which steps these are. Warm-up is in none of it.
     """
 
     findings: tuple[Finding, ...]
     walked: int
     windows: int
     steps: tuple[dict[str, Any], ...]
+    clause: str = ""
 
     @property
     def paths(self) -> list[str]:
@@ -144,33 +146,37 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     if not 0 < len(trace.ops) <= MAX_OPS or (file.is_file() and file.stat().st_size > MAX_BYTES):
         return None
     from nsysprof.waits.account import account_of  # noqa: PLC0415 (slow to import)
-    from nsysprof.waits.ranges import choose_windows  # noqa: PLC0415
+    from nsysprof.waits.windows import steady  # noqa: PLC0415
 
-    windows, texts, _ = choose_windows(attribution.launched, None, merge)
-    windows = windows.take(np.flatnonzero(_wanted(breakdown, windows, texts)))
+    picked = steps_of(breakdown)
+    attribution, windows, texts = picked.attribution, picked.windows, picked.texts
+    every = windows.take(np.flatnonzero(_wanted(breakdown, picked)))
+    windows = every.take(np.flatnonzero(steady(every)))
     ops = _ops_of(breakdown, windows)
     step = max(1, -(-int(ops.sum()) // MAX_WALKED))
     chosen = np.arange(len(windows))[(step - 1) // 2 :: step] if len(windows) > 1 else np.arange(len(windows))
     if not len(chosen):
-        return Waits((), 0, 0, ())
+        return Waits((), 0, 0, (), picked.level.clause)
     if ops[chosen].sum() > 2 * MAX_WALKED:
         return None
     account = account_of(attribution, windows, texts, breakdown.kinds, merge, chosen)
-    every, seen = (np.bincount(path, minlength=len(texts)) for path in (windows.path, windows.path[chosen]))
-    scale = {texts[path]: every[path] / seen[path] for path in np.flatnonzero(seen).tolist()}
-    # what lies between sampled windows are others
-    found = findings(account.rows.records(), account.held_up.records(), ())
+    code = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    of = np.array([code[text] for text in texts], np.int64)[windows.path]
+    total, seen = (np.bincount(path, minlength=len(code)) for path in (of, of[chosen]))
+    scale = {text: total[path] / seen[path] for text, path in code.items() if seen[path]}
+    found = findings(account.rows.records(), account.held_up.records())
     slow = [
         one
-        for code in np.flatnonzero(seen).tolist()
-        for one in _slow_steps(texts[code], windows.take(np.flatnonzero(windows.path == code)))
+        for path in np.unique(every.path).tolist()
+        for one in _slow_steps(texts[path], every.take(np.flatnonzero(every.path == path)))
     ]
     each = [
         replace(one, gain_ns=round(one.gain_ns * scale[path]))
         for path in scale
         for one in found.get(path, [])
     ]
-    return Waits((*each, *slow), len(chosen), len(windows), _steps(account.windows, scale))
+    rows = _steps(account.windows, scale)
+    return Waits((*each, *slow), len(chosen), len(windows), rows, picked.level.clause)
 
 
 def _slow_steps(path: str, windows: Windows) -> Iterator[Finding]:
@@ -210,33 +216,41 @@ def _slow_steps(path: str, windows: Windows) -> Iterator[Finding]:
 def _steps(windows: ColumnTable, scale: dict[str, float]) -> tuple[dict[str, Any], ...]:
     """The rows of `Waits.steps`."""
     length = windows["end_ns"] - windows["start_ns"]
-    names = [f"{name}_ns" for name in _PARTS]
-    step = np.zeros(len(windows), np.int64)  # a window per GPU
-    step[
-        np.unique(np.stack([windows.texts("path").codes, windows["range"]]), axis=1, return_index=True)[1]
-    ] = 1
-    each = ColumnTable(
-        {**windows.columns, "length": length, "windows": np.ones(len(windows), np.int64), "steps": step}
-    )
-    rows = [
-        {
-            "path": row["path"],
-            "steps": round(row["steps"] * scale[row["path"]]),
-            "total_ns": round(row["length"] * scale[row["path"]]),
-            "window_ns": round(row["length"] / row["windows"]),
-            **{f"{name}_share": row[f"{name}_ns"] / max(row["length"], 1) for name in _PARTS},
-        }
-        for row in each.summed(["path"], ["windows", "steps", "length", *names]).records()
-    ]
+    paths = windows.texts("path")
+    rows = []
+    for path, times in scale.items():
+        mine = np.array([text == path for text in paths.words], bool)[paths.codes]
+        total = int(length[mine].sum())
+        parts = {f"{name}_share": int(windows[f"{name}_ns"][mine].sum()) / max(total, 1) for name in _PARTS}
+        rows.append(
+            {
+                "path": path,
+                "steps": round(len(np.unique(windows["range"][mine])) * times),  # a window per GPU
+                "total_ns": round(total * times),
+                "window_ns": round(float(np.median(length[mine]))),
+                **parts,
+            }
+        )
     return tuple(sorted(rows, key=lambda row: (-row["total_ns"], row["path"])))
 
 
-def _wanted(breakdown: Breakdown, windows: Windows, texts: list[str]) -> NDArray[np.bool_]:
-    """Which windows are of ranges that the analysis holds, and neither of warm-up nor of checks."""
-    before = _preparation(breakdown)
-    wanted = np.array([text not in before for text in texts], bool)
-    kept: NDArray[np.bool_] = np.append(breakdown.kept, not breakdown.narrowed)[windows.range]
-    kept &= wanted[windows.path]
+def steps_of(breakdown: Breakdown) -> Chosen:
+    """The steps of the program that lie in the ranges of the answer; if none does, these ranges themselves."""
+    from nsysprof.waits.ranges import choose_windows  # noqa: PLC0415 (slow to import)
+
+    attribution, merge = breakdown.attribution, breakdown.options["merge"]
+    communication, select = breakdown.kinds.communication, breakdown.options["select"]
+    steps = choose_windows(attribution, communication, None, merge)
+    if select is None or _wanted(breakdown, steps).any():
+        return steps
+    return choose_windows(attribution, communication, select, merge)
+
+
+def _wanted(breakdown: Breakdown, chosen: Chosen) -> NDArray[np.bool_]:
+    """Which windows are of ranges that the answer holds."""
+    if chosen.attribution is not breakdown.attribution.launched:  # found iterations are in no answer
+        return np.full(len(chosen.windows), not breakdown.narrowed)
+    kept: NDArray[np.bool_] = np.append(breakdown.kept, not breakdown.narrowed)[chosen.windows.range]
     return kept
 
 
@@ -244,8 +258,7 @@ def _preparation(breakdown: Breakdown) -> set[str]:
     """The merged paths of warm-up and checks: what they take is no time to win."""
     merged = breakdown.columns("merged")
     paths = merged.texts("merged_path").tolist()
-    pairs = zip(paths, preparing(merged).tolist(), strict=True)
-    return {path for path, early in pairs if early or path.lower().startswith("warm")}
+    return {path for path, early in zip(paths, preparing(merged).tolist(), strict=True) if early}
 
 
 def _counted(breakdown: Breakdown) -> set[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.levels import preparation
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
@@ -22,8 +23,6 @@ _CHAIN_ENDS = 2
 # A range with more than this share of idle waits for its launches, or for the host.
 LAUNCH_BOUND_IDLE = 0.5
 WORTH_ASKING_WHY = 0.1  # from how much idle on there is something to ask `nsysprof why`
-# Outermost ranges by which the workloads name what they measure, and what they do before it.
-_MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 
 # What rows can be sorted by, and the column that says it.
@@ -91,14 +90,8 @@ def annotated(merged: ColumnTable) -> bool:
 
 
 def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
-    """Mark rows of ``merged`` in warm-up and checks, in an answer that has ``RUN::`` ranges; none in any other."""
-    parent = merged["parent"]
-    outermost = np.flatnonzero(parent < 0)
-    names = merged.take(outermost).texts("name").tolist()
-    before = np.zeros(len(merged), bool)
-    if any(name.startswith(_MEASURED) for name in names):
-        before[outermost] = [name.startswith(_BEFORE) for name in names]
-    return ancestors_or_self(parent, before)
+    """Mark rows of ``merged`` in warm-up and checks."""
+    return preparation(merged["parent"].astype(np.int32), merged.texts("name").tolist())
 
 
 def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
 from nsysprof.attribution.iterations import find_iterations
 from nsysprof.core.text import read_list
-from nsysprof.trace.trace import MODULE, OPERATOR, PUSH_POP, START_END, Ranges, Trace, with_ranges
+from nsysprof.trace.trace import MODULE, OPERATOR, PUSH_POP, START_END, Trace, with_ranges, without_ranges
 
 AUTO = "auto"
 SOURCES = ("nvtx", "mpi", "openacc", "ops", "modules", "found")
@@ -49,8 +49,7 @@ def choose_ranges(trace: Trace, text: str) -> Trace:
         trace = trace if len(trace.ranges) else _with_recorded(trace, {"ops"})
         return with_ranges(trace, find_iterations(trace))
     if "nvtx" not in sources and not sources & _ADDED.keys():
-        none = {field.name: getattr(trace.ranges, field.name)[:0] for field in fields(Ranges)}
-        trace = replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0)
+        trace = without_ranges(trace)
     if asked := sources.intersection(_RECORDED):
         trace = _with_recorded(trace, asked)
     lacking = [

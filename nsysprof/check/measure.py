@@ -198,7 +198,7 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
     attribution = part.attribution
     row = of_path[breakdown.merged_of].astype(np.int32)
     asked = np.flatnonzero(np.isin(row, rows))
-    windows = gpu_windows(attribution, asked, row[asked])
+    windows = gpu_windows(attribution, asked, row[asked], breakdown.kinds.communication)
     paths: list[str] = breakdown.merged["merged_path"].tolist()
     answer = account_for(attribution, windows, paths, breakdown.kinds)
     of, values = _of_windows(answer)

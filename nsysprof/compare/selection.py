@@ -89,8 +89,7 @@ class LoadedReport:
     @cached_property
     def wait_facts(self) -> WaitFacts:
         """What says why the GPU waits."""
-        communication = np.array([family == "communication" for family in self.kinds.family], bool)
-        return wait_facts(self.attribution.launched.trace, communication)
+        return wait_facts(self.attribution.launched.trace, self.kinds.communication)
 
     @cached_property
     def grids(self) -> NDArray[np.int64]:

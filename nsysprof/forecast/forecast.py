@@ -155,8 +155,14 @@ def forecast(
     question = {"range": select, **wanted.asked}
     attribution = attribute(attribution).launched
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    picked = choose_windows(attribution, kinds.communication, select, merge_names)
+    attribution, windows, paths, chosen = (
+        picked.attribution,
+        picked.windows,
+        picked.texts,
+        picked.level.clause,
+    )
     facts = read_facts(attribution, kinds, merge_names)
-    windows, paths, chosen = choose_windows(attribution, select, merge_names)
     if not len(windows):
         some = (
             "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
@@ -177,7 +183,7 @@ def forecast(
         program.notes.append(
             f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading"
         )
-    spans = spans_of(attribution, windows, program.rows, program.network)
+    spans = spans_of(attribution, windows, program.rows, program.network, facts.communication)
     if doubt := doubt_of(attribution.trace, program.network, facts.lacks, spans):
         raise AbstainError(*doubt)
     return _answered(program, spans, steps, paths, kinds, chosen, question, record, as_profiled)
@@ -189,7 +195,7 @@ def forecast(
 def _overlap(program: Program, times: Times, kinds: Kinds) -> int:
     """For how long compute kernels of a GPU run side by side, added over GPUs; without those of a few blocks."""
     trace = program.attribution.trace
-    talks = np.array([family == "communication" for family in kinds.family], bool)
+    talks = kinds.communication
     grids, kernel = trace.report.reader.grids(), trace.ops.kind == KERNEL
     computes = kernel & ~talks[trace.ops.name]
     if len(grids) == np.count_nonzero(kernel):

@@ -52,6 +52,11 @@ class Kinds:
     cause: list[str]
     rule: list[str]
 
+    @property
+    def communication(self) -> NDArray[np.bool_]:
+        """Which of them are collectives."""
+        return np.array([family == "communication" for family in self.family], bool)
+
 
 def classify(rules: Rules, names: Sequence[str]) -> Kinds:
     """Kinds of the kernels with these names: demangled, mangled or short, as the report has them.

@@ -33,6 +33,8 @@ _NORMAL_RATIO = 0.706  # of the distance from quartile to octile to that from me
 _SMALL = 6.0  # of the limit of few steps, whose quartiles are uncertain
 _PARTS = 8  # whose medians show the slope of a drift
 _ROUNDS = 2
+_CLEARLY = 1.2  # times as long: the first of few steps that is so much longer than all others is warm-up
+_FAR_LONGER = 3.0  # times as long as the median: warm-up, however much steps differ
 _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 
 
@@ -70,10 +72,10 @@ def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
     known = np.ones(count) if fitted is None else fitted
     x = np.log(np.maximum(span, 1) / known)
     of = np.full(count, TYPICAL, np.uint8)
-    if count < LEAST_STEPS:
-        return Judgement(of, np.full(count, np.exp(np.median(x)) if count else 1.0) * known)
-    first = _warm_up(x)
+    first = count_warm_up(span, fitted)
     of[:first] = WARM_UP
+    if count < LEAST_STEPS:
+        return Judgement(of, np.full(count, np.exp(np.median(x[first:])) if count else 1.0) * known)
     rest, mine = x[first:], of[first:]
     season, period = _season(rest)
     rest = rest - season
@@ -118,11 +120,17 @@ def _limit(left: Floats) -> float:
     return limit
 
 
-def _warm_up(x: Floats) -> int:
-    """How many steps at the beginning are slow, until some are not."""
+def count_warm_up(span: NDArray[np.int64], fitted: Floats | None = None) -> int:
+    """How many steps at the beginning are warm-up: slow, as `judge` has it, until some are not.
+
+    Of fewer than `LEAST_STEPS` the first one is, where it takes `_CLEARLY` times as long as any of two others or more.
+    """
+    if len(span) < LEAST_STEPS:
+        return int(len(span) > 2 and span[0] > _CLEARLY * span[1:].max())
+    x = np.log(np.maximum(span, 1) / (1.0 if fitted is None else fitted))
     rest = x[len(x) // 4 :]
     middle = float(np.median(rest))
-    settled = x - middle <= _limit(rest - middle)
+    settled = x - middle <= min(_limit(rest - middle), math.log(_FAR_LONGER))
     for first in range(len(x) // 4 + 1):
         if settled[first : first + _SETTLED].all():
             return first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.levels import choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
@@ -24,13 +25,11 @@ from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgem
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
-from nsysprof.trace.trace import FOUND, pid_of
+from nsysprof.trace.trace import pid_of
 from nsysprof.waits.facts import Facts, read_facts
-from nsysprof.waits.ranges import choose_ranges
-from nsysprof.waits.windows import Windows, gpu_lines, gpu_windows
+from nsysprof.waits.windows import Windows, gpu_lines, step_windows
 
 NO_GPU = -1  # the GPU of steps of a report without GPU work
-_IDLES = 10  # of a pause before a step: a GPU that computes for no more than that part of it idles
 
 
 @dataclass(frozen=True)
@@ -116,22 +115,25 @@ def steps(
     """Judge the steps that the glob ``per`` matches; without one the ranges that repeat, as `why` chooses them.
 
     ``attribution`` is what `attribute` gave, or a file to read.
-    A step is its GPU window (see `gpu_windows`), and the pause before it in which the GPU idles. Names that a glob
+    A step is timed as all commands do, see `step_windows`. Names that a glob
     matches and that differ in numbers alone are one path. Of a report without GPU work steps are the ranges on the
     host. Raises `NsysprofError` where no range matches, or none repeats. Near-linear in GPU ops and calls.
     """
     attribution = attribute(attribution)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
-    rows, path, texts, chosen = choose_ranges(attribution.launched, per, merge_names)
-    if not len(rows):
+    level = choose_level(attribution, per, merge_names)
+    if not len(level.rows):
         file = quote_path(attribution.trace.report.path)
         raise NsysprofError(
             f"{attribution.trace.report.path}: no range repeats, so there are no steps",
             f"name the ranges: --per GLOB (nsysprof ranges {file} lists them), or find iterations: --ranges found",
         )
-    if per is not None:
-        path, texts = _without_numbers(path, texts)
-    return steps_of_ranges(attribution, rows, path, texts, kinds, merge_names=merge_names, chosen=chosen)
+    path, texts = (level.of, level.texts) if per is None else _without_numbers(level.of, level.texts)
+    if level.attribution is not attribution.launched:  # iterations were found beside annotated ranges
+        attribution = level.attribution
+    return steps_of_ranges(
+        attribution, level.rows, path, texts, kinds, merge_names=merge_names, chosen=level.clause
+    )
 
 
 def steps_of_ranges(
@@ -147,10 +149,12 @@ def steps_of_ranges(
     """Judge range instances as steps: ``path`` is that of each of ``rows``, a place in ``texts``."""
     named = attribution.op_owner if attribution.replay is not None else None
     facts = read_facts(attribution.launched, kinds, merge_names, named)
-    windows, texts = step_windows(facts, rows, path, texts)
-    before = windows.start
-    windows = _with_pauses(facts, windows)
-    return _answer(facts, windows, before, texts, chosen, len(rows) - len(np.unique(windows.range)))
+    if len(facts.attribution.trace.ops):
+        windows, lines = step_windows(facts.attribution, rows, path, facts.communication)
+        texts = [texts[code] for code in lines.tolist()]
+    else:
+        windows = host_windows(facts.attribution, rows, path)
+    return _answer(facts, windows, texts, chosen, len(rows) - len(np.unique(windows.range)))
 
 
 def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray[np.int32], list[str]]:
@@ -169,56 +173,18 @@ def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray
     return recode[path].astype(np.int32), out
 
 
-def step_windows(
-    facts: Facts, rows: NDArray[np.intp], path: NDArray[np.int32], texts: Sequence[str]
-) -> tuple[Windows, list[str]]:
-    """The windows of range instances, by process and where several run them at a time by thread; and their texts."""
-    trace = facts.attribution.trace
-    thread = trace.ranges.thread[rows]
-    _, line = distinct(path, trace.thread_process[thread])
-    order = np.lexsort((trace.ranges.start[rows], line))
-    rows, thread, path, line = rows[order], thread[order], path[order], line[order]
-    start, end = trace.ranges.start[rows], trace.ranges.end[rows]
-    together = (line[1:] == line[:-1]) & (thread[1:] != thread[:-1]) & (start[1:] < end[:-1])
-    crowded = np.isin(line, line[1:][together])
-    first, line = distinct(line, np.where(crowded, thread, -1))
-    names, chain = [texts[code] for code in path[first].tolist()], line.astype(np.int32)
-    if len(trace.ops):
-        return gpu_windows(facts.attribution, rows, chain, ~facts.communication), names
-    order = np.lexsort((start, chain))
-    order = order[start[order] < end[order]]
-    nothing = np.full(len(order), NO_GPU, np.int32)
-    return Windows(rows[order], chain[order], nothing, start[order], end[order], end[order], nothing), names
+def host_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32]) -> Windows:
+    """The steps of a report without GPU work: the ranges on the host, of each path in order of time."""
+    ranges = attribution.trace.ranges
+    order = np.lexsort((ranges.start[rows], path))
+    rows, path = rows[order], path[order]
+    start, end = ranges.start[rows], ranges.end[rows]
+    some = start < end
+    nothing = np.full(int(some.sum()), NO_GPU, np.int32)
+    return Windows(rows[some], path[some], nothing, start[some], start[some], end[some], end[some], nothing)
 
 
-def _with_pauses(facts: Facts, windows: Windows) -> Windows:
-    """The windows with the pause before each, from the end of the one before in the same range, if the GPU idles.
-
-    That is in this pause, and in most of the path: its pauses are other work where not. Those between found iterations,
-    which lie between loops, do not count.
-    """
-    attribution = facts.attribution
-    parent = attribution.parent[windows.range]
-    same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
-    same &= (parent[1:] == parent[:-1]) & (windows.start[1:] > windows.end[:-1])
-    same &= attribution.trace.ranges.kind[windows.range[1:]] != FOUND
-    start = windows.start.copy()
-    for gpu in np.unique(windows.gpu).tolist():
-        behind = np.flatnonzero(same & (windows.gpu[1:] == gpu)) + 1
-        begin, end = windows.end[behind - 1], windows.start[behind]
-        computed = np.zeros(len(behind), np.int64)
-        if gpu != NO_GPU:
-            lines = gpu_lines(attribution.trace, facts.communication, gpu)
-            computed = covered(lines.compute, begin, end)
-        idle = computed <= (end - begin) // _IDLES
-        idle &= np.bincount(windows.path[behind], np.where(idle, 1, -1), 1)[windows.path[behind]] > 0
-        start[behind[idle]] = begin[idle]
-    return replace(windows, start=start)
-
-
-def _answer(
-    facts: Facts, windows: Windows, before: Ints, texts: Sequence[str], chosen: str, left_out: int
-) -> Steps:
+def _answer(facts: Facts, windows: Windows, texts: Sequence[str], chosen: str, left_out: int) -> Steps:
     trace = facts.attribution.trace
     code = trace.ranges.name[windows.range]
     names = [name.text for name in trace.range_names]
@@ -233,7 +199,7 @@ def _answer(
         judged = judge(span, None if fit is None else fit.fitted)
         chain = _explained(facts, mine, judged, fit, texts[mine.path[0]], int(pid[rows[0]]), rows)
         chains.append(chain)
-        steps.append(_frame(facts, mine, chain, before[rows], [names[each] for each in code[rows].tolist()]))
+        steps.append(_frame(facts, mine, chain, [names[each] for each in code[rows].tolist()]))
         ledgers.append(chain.excess.frame(facts).assign(path=chain.path, gpu=chain.gpu, pid=chain.pid))
     frame, ledger = _joined(steps, STEPS.names), _joined(ledgers, LEDGER.names)
     return Steps(facts.attribution, facts, tuple(chains), frame, ledger, chosen, left_out)
@@ -275,7 +241,7 @@ def _changed(facts: Facts, windows: Windows, judged: Judgement, at: int) -> Exce
     return excess_of(facts, windows, behind[:NEAR], before[-NEAR:], None)
 
 
-def _frame(facts: Facts, windows: Windows, chain: Chain, before: Ints, names: Sequence[str]) -> pd.DataFrame:
+def _frame(facts: Facts, windows: Windows, chain: Chain, names: Sequence[str]) -> pd.DataFrame:
     """The columns of `tables.STEPS` of a chain."""
     busy = np.zeros(len(windows), np.int64)
     if chain.gpu != NO_GPU:
@@ -290,7 +256,7 @@ def _frame(facts: Facts, windows: Windows, chain: Chain, before: Ints, names: Se
             "name": names,
             "start_ns": windows.start,
             "span_ns": chain.span,
-            "before_ns": before - windows.start,
+            "before_ns": windows.begin - windows.start,
             "busy_ns": busy,
             "expected_ns": np.rint(chain.judgement.expected).astype(np.int64),
             "class": [CLASSES[code] for code in chain.judgement.of.tolist()],

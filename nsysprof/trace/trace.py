@@ -388,6 +388,12 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
     )
 
 
+def without_ranges(trace: Trace) -> Trace:
+    """The trace without its ranges."""
+    none = {name: values[:0] for name, values in vars(trace.ranges).items()}
+    return replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0)
+
+
 def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
     """The trace with these globalTids among its threads, and their processes among its processes."""
     threads = np.union1d(trace.threads, used)

@@ -17,27 +17,22 @@ from nsysprof.trace.trace import pid_of
 from nsysprof.waits.culprits import account, held_up
 from nsysprof.waits.facts import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, read_facts
 from nsysprof.waits.walk import walk
-from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, pauses, stretches
+from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, stretches
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 PLACE = ("path", "gpu", "pid")
 _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
-_IDLES = 10  # of a pause between windows: a GPU that computes for no more than that part of it idles
 _NO_CEILING = ("compute", "unknown")
 
 
 @dataclass(frozen=True)
 class Account:
-    """The columns of ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` that they were made from.
-
-    ``between`` are rows like those, of the host while a GPU idled between a window and the next of its path.
-    """
+    """The columns of ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` that they were made from."""
 
     facts: Facts
     windows: ColumnTable
     rows: ColumnTable
     held_up: ColumnTable
-    between: ColumnTable
 
 
 def account_of(
@@ -57,29 +52,19 @@ def account_of(
     named = attribution.op_owner if attribution.replay is not None else None
     attribution = attribution.launched
     facts = facts or read_facts(attribution, kinds, merge_names, named)
-    idle, behind = pauses(windows, attribution.parent)
-    if chosen is not None:
-        asked = np.flatnonzero(np.isin(behind, chosen))
-        idle, behind = idle.take(asked), np.searchsorted(chosen, behind[asked])
-        windows = windows.take(chosen)
+    windows = windows if chosen is None else windows.take(chosen)
     table = _window_columns(facts, windows, paths)
     _, group = distinct(table.texts("path").codes, table["gpu"], table["pid"])
     waited: list[dict[str, NDArray[np.int64]]] = []
     computed: list[dict[str, NDArray[np.int64]]] = []
-    paused: list[dict[str, NDArray[np.int64]]] = []
     for gpu in np.unique(windows.gpu).tolist():  # one after the other: pieces of waits take room
         lines = gpu_lines(attribution.trace, facts.communication, gpu)
         pieces = wait_pieces(facts, windows, gpu, lines)
         _fill_times(table, windows, gpu, lines, pieces)
         waited += _added(group, pieces)
         computed.append(_computed(facts, windows, gpu, lines))
-        computed_ns, length = covered(lines.compute, idle.start, idle.end), idle.end - idle.start
-        empty = np.flatnonzero((idle.gpu == gpu) & (computed_ns <= length // _IDLES))
-        if len(empty):
-            paused += _added(group[behind[empty]], wait_pieces(facts, idle.take(empty), gpu, lines))
     rows = _rows(facts, table, group, [*waited, _compute_part(facts, group, computed)])
-    held, between = _held_up(facts, table, group), _rows(facts, table, group, paused)
-    return Account(facts, table, rows, held, between)
+    return Account(facts, table, rows, _held_up(facts, table, group))
 
 
 def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
@@ -145,6 +130,7 @@ def _window_columns(facts: Facts, windows: Windows, paths: Sequence[str]) -> Col
         "range": windows.range,
         "start_ns": windows.start,
         "end_ns": windows.end,
+        "between_ns": windows.begin - windows.start,
     }
     for name in ("compute_ns", "communication_ns", "copies_ns", "blocking_ns", "idle_ns"):
         columns[name] = np.zeros(len(windows), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
 from nsysprof.waits.facts import (
     ABSTAINS,
+    BETWEEN,
     BY_EDGE,
     BY_ORDER,
     COMMUNICATION,
@@ -59,6 +61,7 @@ LATE_PEER, TRANSFER = "late peer", "transfer"
 # the activities of GPU ops: of a collective whose other ranks are recorded
 _OF_RANKS = ("", LATE_PEER, TRANSFER)
 ALONE, LATE, MOVES = range(len(_OF_RANKS))
+_PAUSE = -2  # in place of the name of a range: in the pause before a step
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -127,6 +130,9 @@ def _host_parts(
     helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
     followed = _where_open(facts, owner[time.piece], time.start, time.end)
     where = _merged_name(facts, np.where(helps >= 0, followed, time.range))
+    around = np.append(facts.attribution.parent, np.int32(-1))[of][time.piece]
+    paused = (time.end <= windows.begin[at][time.piece]) & (of[time.piece] >= 0) & (time.range == around)
+    where = np.where(paused & (helps < 0), _PAUSE, where)
     copies = _copies_of(facts, time)
 
     def describe(call: int, copied: int, row: int, helper: int) -> str:
@@ -145,7 +151,7 @@ def _host_parts(
         "cause": np.where(time.activity == PROFILER, OVERHEAD, LATE_HOST),
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
         "culprit": facts.texts.each(describe, name, copies, where, helps),
-        "range": facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where),
+        "range": facts.texts.each(partial(_range_text, facts), where),
         "exposed_by": np.where(begun < time.end, _exposing(facts, exposing, owner)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
         "op": pieces.op[late][time.piece].astype(np.int64),
@@ -280,7 +286,15 @@ def _copy_text(facts: Facts, op: int) -> str:
     )
 
 
+def _range_text(facts: Facts, name: int) -> str:
+    if name == _PAUSE:
+        return BETWEEN
+    return facts.names[name] if name >= 0 else ""
+
+
 def _where(facts: Facts, name: int) -> str:
+    if name == _PAUSE:
+        return f" {BETWEEN}"
     if name < 0:
         return " outside every range" if facts.names else ""
     return f" in {one_line(facts.names[name], 60)}"

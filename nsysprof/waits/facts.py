@@ -22,6 +22,7 @@ CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "prof
 COMPUTE, COMMUNICATION, COPY, OTHER_KERNEL, LATE_HOST, QUEUED, OVERHEAD, NOBODY = range(len(CAUSES))
 CLAIMS = ("dependency", "order", "abstain", "counted")
 BY_EDGE, BY_ORDER, ABSTAINS, COUNTED = range(len(CLAIMS))
+BETWEEN = "between steps"  # the name of the pause before a step, as if it were a range
 MEMORY = ("", " pageable", " pinned")  # the host's memory of a copy, where it is recorded
 
 
@@ -104,7 +105,7 @@ def read_facts(
     dependencies = reader.dependencies(trace)
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
-    communication = np.array([family == "communication" for family in kinds.family], bool)
+    communication = kinds.communication
     return Facts(
         attribution=attribution,
         kinds=kinds,

@@ -1,84 +1,78 @@
-"""Which windows an account is of: of chosen ranges, of those that repeat, or of the whole trace; and their calls."""
+"""Which windows an answer is about: the steps of a program, chosen ranges, or the whole recording; and their calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.globs import find_matches, near_names
-from nsysprof.attribution.paths import (
-    Instances,
-    Paths,
-    instances_text,
-    merged_names,
-    merged_paths,
-    names_step,
-    pick_instances,
-    range_paths,
-)
+from nsysprof.attribution.globs import near_names
+from nsysprof.attribution.levels import WHOLE, Level, choose_level
+from nsysprof.attribution.paths import Instances, instances_text, merged_names, pick_instances
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
-from nsysprof.core.text import quote_path
+from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import FOUND, pid_of
-from nsysprof.waits.windows import Windows, gpu_windows, whole_windows
+from nsysprof.trace.trace import pid_of
+from nsysprof.waits.windows import Windows, steady, step_windows, whole_windows
 
-WHOLE = "the whole trace"  # the path of windows that are of no range
-MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
+
+@dataclass(frozen=True)
+class Chosen:
+    """The windows that an answer is about: the steps of a ``level``, or one per GPU of the whole recording.
+
+    ``texts`` are those of `Windows.path`; several lines of steps can have one text.
+    """
+
+    level: Level
+    windows: Windows
+    texts: list[str]
+
+    @property
+    def attribution(self) -> Attribution:
+        """The attribution that `Windows.range` is about."""
+        return self.level.attribution
 
 
 def choose_windows(
-    attribution: Attribution, select: str | None, merge_names: Sequence[str] | None
-) -> tuple[Windows, list[str], str]:
-    """The windows, the texts of their paths, and how they were chosen where nobody said."""
-    rows, of, texts, chosen = choose_ranges(attribution, select, merge_names)
-    if not len(rows):
-        return whole_windows(attribution.trace), [WHOLE], f"{WHOLE}: no range with GPU work repeats"
-    return gpu_windows(attribution, rows, of), texts, chosen
+    attribution: Attribution,
+    communication: NDArray[np.bool_],
+    select: str | None,
+    merge_names: Sequence[str] | None,
+) -> Chosen:
+    """The steps of a program, or the ranges that a glob matches, as all commands time them; see `choose_level`.
 
-
-def choose_ranges(
-    attribution: Attribution, select: str | None, merge_names: Sequence[str] | None
-) -> tuple[NDArray[np.intp], NDArray[np.int32], list[str], str]:
-    """Range instances, the merged path of each, the texts of all paths, and how they were chosen where nobody said.
-
-    No instances where nobody said, and nothing repeats.
+    ``communication`` says of each op name whether it is a collective. Where no range repeats, the whole recording.
     """
-    paths = range_paths(attribution)
-    merged = merged_paths(paths, merge_names)
-    of = merged.of[paths.of]
-    texts = merged.texts()
-    if select is not None:
-        file = str(attribution.trace.report.path)
-        codes, chosen = [match.code for match in find_matches(merged, texts, select, file)], ""
-    else:
-        codes, chosen = _repeated(attribution, merged, of, texts)
-    rows = np.flatnonzero(np.isin(of, codes))
-    return rows, of[rows].astype(np.int32), texts, chosen
+    level = choose_level(attribution, select, merge_names)
+    if not len(level.rows):
+        return Chosen(level, whole_windows(level.attribution.trace), [WHOLE])
+    windows, path = step_windows(level.attribution, level.rows, level.of, communication)
+    return Chosen(level, windows, [level.texts[code] for code in path.tolist()])
 
 
 def pick_windows(
-    attribution: Attribution, windows: Windows, instances: Instances | None, skip: int
+    attribution: Attribution, windows: Windows, instances: Instances | None, skip: int | None
 ) -> tuple[NDArray[np.intp], str]:
-    """Some windows of each path, GPU and process, by their numbers from 0 or the slowest; and which these are, as text.
+    """Some windows of each path and GPU, by their numbers from 0 or the slowest; and which these are, as text.
 
-    The first ``skip`` are left out. Raises `NsysprofError` where none is left.
+    Without ``instances`` and ``skip`` the steady ones, see `steady`; else the first ``skip`` are left out. Raises
+    `NsysprofError` where none is left.
     """
-    if instances is None and not skip:
-        return np.arange(len(windows)), ""
-    ranges = attribution.trace.ranges
-    thread = np.append(ranges.thread, 0)[windows.range]
-    process = np.where(windows.range >= 0, np.append(attribution.trace.thread_process, 0)[thread], -1)
-    _, line = distinct(windows.gpu, windows.path, process)
+    if instances is None and skip is None:
+        kept = steady(windows)
+        left_out = len(windows) - int(kept.sum())
+        return np.flatnonzero(kept), f"without warm-up ({plural(left_out, 'step')})" if left_out else ""
+    _, line = distinct(windows.gpu, windows.path)
     picked = []
     for number in range(int(line.max(initial=-1)) + 1):
-        rows = np.flatnonzero(line == number)[skip:]
+        rows = np.flatnonzero(line == number)[skip or 0 :]
         if instances is not None:
-            rows = rows[pick_instances((windows.end - windows.start)[rows], instances)]
+            rows = rows[pick_instances(windows.length[rows], instances)]
         picked.append(rows)
     out = np.sort(np.concatenate([np.empty(0, np.intp), *picked]))
     words = [f"without the first {skip:,} of each path"] if skip else []
@@ -89,33 +83,6 @@ def pick_windows(
             f"nsysprof steps {quote_path(attribution.trace.report.path)} lists them, counted from 0",
         )
     return out, ", ".join(words)
-
-
-def _repeated(
-    attribution: Attribution, merged: Paths, of: NDArray[np.int32], texts: Sequence[str]
-) -> tuple[list[int], str]:
-    """The outermost merged paths that are named as steps are, of found iterations the loop that launches most; else the
-    most repeated of the outermost ranges.
-    """
-    count = np.bincount(of, minlength=len(merged))
-    works = np.zeros(len(merged), bool)
-    works[of[attribution.inclusive.span_ns > 0]] = True
-    works |= len(attribution.trace.ops) == 0  # of a report without GPU work, steps of the host
-    some = np.flatnonzero(works & (count >= MIN_REPEATS)).tolist()
-    named = {
-        code: merged.names[merged.name[code]] for code in some if names_step(merged.names[merged.name[code]])
-    }
-    steps = [code for code, name in named.items() if not name.lower().startswith("epoch")] or [*named]
-    if found := [code for code in steps if merged.kind[code] == FOUND and texts[code] == "iteration*"]:
-        return found, "iterations that are found, not annotated"
-    if steps:
-        depth = min(merged.depth[code] for code in steps)
-        return [code for code in steps if merged.depth[code] == depth], "ranges named as steps"
-    top = [code for code in some if merged.depth[code] == 0]
-    if not top:
-        return [], ""
-    best = max(top, key=lambda code: int(count[code]))
-    return [best], f"the most repeated of the outermost ranges: {texts[best]}"
 
 
 def count_calls(

@@ -15,12 +15,13 @@ from nsysprof.core.units import format_share
 from nsysprof.trace.trace import MEMCPY, Trace
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network, Times, as_usual, replay
-from nsysprof.waits.windows import Windows
+from nsysprof.waits.windows import Windows, compute_ops
 
 Rows = NDArray[np.intp]
 MAX_RESIDUAL = 0.03  # of a window: replayed without what each GPU op has of its own
 MAX_UNRESOLVED = 0.02  # of the time of gaps
 MIN_UNRESOLVED = 0.005  # of the windows: less does not matter
+NO_TIME = 1 << 62  # later than all
 UNEXPLAINED_NS = 20_000  # before an op starts: no latency is that long
 
 
@@ -44,7 +45,7 @@ class Spans:
     """The windows of steps as the network has them: the ops that count to each, and who comes before whom.
 
     ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop`` their moments; ``ops`` those of each, one
-    after the other from ``first`` on; ``heads`` where those of another GPU or path begin.
+    after the other from ``first`` on, of which some are ``computes``; ``heads`` where another GPU or path begins.
     """
 
     windows: Windows
@@ -53,15 +54,25 @@ class Spans:
     ops: Rows
     first: Rows
     heads: Rows
+    computes: NDArray[np.bool_]
 
     def bounds(self, times: Times) -> tuple[Ints, Ints]:
-        """The start and end of each window in a replay, by the rule of `gpu_windows`."""
-        done = np.maximum.reduceat(times.end[self.ops], self.first)
+        """The start and end of each window in a replay, by the rule of `step_windows`."""
+        begun, ended = times.start[self.ops], times.end[self.ops]
+        done = np.maximum.reduceat(ended, self.first)
         if (self.windows.range < 0).all():
-            return np.minimum.reduceat(times.start[self.ops], self.first), done
+            return np.minimum.reduceat(begun, self.first), done
+        computed = np.maximum.reduceat(np.where(self.computes, ended, -NO_TIME), self.first)
+        follows = np.append(
+            np.minimum.reduceat(np.where(self.computes, begun, NO_TIME), self.first)[1:], NO_TIME
+        )
+        follows[self.heads[1:] - 1] = NO_TIME
+        done = np.maximum(computed, np.minimum(done, follows))
         start, end = times.moment[self.begin].copy(), np.maximum(done, times.moment[self.stop])
+        joined = self.windows.start < self.windows.begin  # to the one before, by the pause in between
         for rows in np.split(np.arange(len(done)), self.heads[1:]):
-            start[rows[1:]] = np.maximum(start[rows[1:]], np.maximum.accumulate(end[rows])[:-1])
+            before = np.maximum.accumulate(end[rows])[:-1]
+            start[rows[1:]] = np.where(joined[rows[1:]], before, np.maximum(start[rows[1:]], before))
         return start, np.maximum(start, end)
 
     def lengths(self, network: Network) -> Ints:
@@ -76,7 +87,13 @@ class Spans:
         return off
 
 
-def spans_of(attribution: Attribution, windows: Windows, rows: Rows, network: Network) -> Spans:
+def spans_of(
+    attribution: Attribution,
+    windows: Windows,
+    rows: Rows,
+    network: Network,
+    communication: NDArray[np.bool_],
+) -> Spans:
     """The `Spans` of windows in a network that was made with the `moments_of` ``rows``, sorted."""
     trace = attribution.trace
     if (windows.range < 0).all():
@@ -100,7 +117,8 @@ def spans_of(attribution: Attribution, windows: Windows, rows: Rows, network: Ne
         begin, _, stop = (moments[where] for moments in asked_moments(network))
     first = np.searchsorted(place, np.arange(len(windows)))
     new = np.append(True, (windows.gpu[1:] != windows.gpu[:-1]) | (windows.path[1:] != windows.path[:-1]))
-    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]))
+    computes = compute_ops(trace, communication)[ops]
+    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]), computes)
 
 
 def doubt_of(

@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.columns import distinct, sums
-from nsysprof.core.intervals import Ints, expand_ranges, merge
-from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
+from nsysprof.statistics.judge import count_warm_up
+from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.walk import RUNS, Reasons, walk
+
+_IDLES = 10  # of a pause before a step: a GPU that computes for no more than that part of it idles
 
 
 @dataclass(frozen=True)
@@ -20,14 +23,16 @@ class Windows:
     """What one GPU had to do with each range instance, sorted by GPU, path and start.
 
     ``range`` row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
-    ``done``, ``end`` int64 ns: the GPU is done with the instance at ``done``, where ``last`` (int32, an op) ends; the
-    host may be busy in it until ``end``. Windows of one path on one GPU do not overlap.
+    ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, and before it lies the pause since the
+    instance before, if that belongs to it; the GPU is done with the instance at ``done``, where ``last`` (int32, an op)
+    ends; the host may be busy in it until ``end``. Windows of one path on one GPU do not overlap.
     """
 
     range: NDArray[np.int64]
     path: NDArray[np.int32]
     gpu: NDArray[np.int32]
     start: Ints
+    begin: Ints
     done: Ints
     end: Ints
     last: NDArray[np.int32]
@@ -35,97 +40,154 @@ class Windows:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def length(self) -> Ints:
+        """How long each window is, in ns."""
+        length: Ints = self.end - self.start
+        return length
+
     def take(self, rows: NDArray[np.integer]) -> Windows:
         """Some of the windows."""
         return Windows(**{field.name: getattr(self, field.name)[rows] for field in fields(Windows)})
-
-
-def pauses(windows: Windows, parent: NDArray[np.int32]) -> tuple[Windows, NDArray[np.intp]]:
-    """What lies between a window and the next of its path and GPU, as windows without work; and the rows of the next.
-
-    Both have the same ``parent`` range; without pauses more than ten times as long as the median of their path.
-    """
-    same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
-    # where there are no ranges, the window of a GPU is of none
-    around = np.append(parent, np.int32(-1))[windows.range]
-    same &= around[1:] == around[:-1]
-    behind = np.flatnonzero(same & (windows.start[1:] > windows.end[:-1])) + 1
-    start, end = windows.end[behind - 1], windows.start[behind]
-    order = np.lexsort((end - start, windows.path[behind], windows.gpu[behind]))
-    new = (np.diff(windows.path[behind]) != 0) | (np.diff(windows.gpu[behind]) != 0)
-    first = np.flatnonzero(np.append(True, new)[: len(behind)])
-    count = np.diff(np.append(first, len(behind)))
-    usual = np.repeat((end - start)[order[first + (count - 1) // 2]], count)
-    short = np.flatnonzero(end - start <= 10 * usual)
-    behind, start, end = behind[short], start[short], end[short]
-    nothing = np.full(len(behind), -1, np.int32)
-    next_one = windows.take(behind)
-    return replace(next_one, start=start, done=start, end=end, last=nothing), behind
 
 
 def gpu_windows(
     attribution: Attribution,
     rows: NDArray[np.intp],
     path: NDArray[np.int32],
-    computes: NDArray[np.bool_] | None = None,
+    communication: NDArray[np.bool_],
 ) -> Windows:
-    """The `Windows` of the range instances ``rows``, each with its ``path``.
+    """The `Windows` of the range instances ``rows``, each with its ``path``, without the pauses before them.
 
     A window goes from the start of the instance on the host, or from the end of the last window of its path on that GPU
     if that is later, to the end of its own last op there, or of the instance on the host if that is later: a host that
-    is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. Instances that
-    ran nothing on a GPU have none. What CUDA graphs replay counts where it was launched, however it is attributed.
-
-    Where ``computes`` says of each op name whether it is compute, windows end with their last op in the main stream of
-    their path on the GPU, the one that computes for longest, so that side streams that outlast them move none.
+    is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. A copy or a
+    collective that outlasts the compute of the instance moves the end no further than to the first compute of the next
+    one: what is fetched ahead beside a step is no part of it. Instances that ran nothing on a GPU have none. What CUDA
+    graphs replay counts where it was launched, however it is attributed. ``communication`` says of each op name whether
+    it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
     gpu = trace.op_gpu[op].astype(np.int64)
     keep = gpu >= 0
     op, place, gpu = op[keep], place[keep], gpu[keep]
-    main = np.zeros(len(op), np.uint8)
-    if computes is not None:
-        main[:] = _in_main_stream(trace, computes, op, path[place])
-    order = np.lexsort((trace.ops.end[op], main, place, gpu))
+    order = np.lexsort((trace.ops.end[op], place, gpu))
     op, place, gpu = op[order], place[order], gpu[order]
-    op = trace.settled(op, trace.ops.end[op], main[order], place, gpu)
-    last = np.flatnonzero(np.append((place[1:] != place[:-1]) | (gpu[1:] != gpu[:-1]), True)[: len(op)])
-    op, place, gpu = op[last], place[last], gpu[last]
+    op = trace.settled(op, trace.ops.end[op], place, gpu)
+    begins = np.flatnonzero(np.append(True, (place[1:] != place[:-1]) | (gpu[1:] != gpu[:-1]))[: len(op)])
+    last = np.append(begins[1:], len(op))[: len(begins)] - 1
+    computes = np.flatnonzero(compute_ops(trace, communication)[op])
+    whose = np.searchsorted(begins, computes, side="right") - 1
+    start, end = trace.ops.start[op], trace.ops.end[op]
+    first_op = np.full(len(begins), -1, np.int64)
+    by_start = computes[np.lexsort((start[computes], whose))[::-1]]
+    first_op[np.searchsorted(begins, by_start, side="right") - 1] = op[by_start]
+    computed = np.full(len(begins), np.iinfo(np.int64).min)
+    computed[whose] = end[computes]  # in order of their ends
+    op, place, gpu, done = op[last], place[last], gpu[last], end[last]
     order = np.lexsort((trace.ranges.start[rows[place]], path[place], gpu))
-    op, place, gpu = op[order], place[order], gpu[order]
-    done, of = trace.ops.end[op], path[place]
-    start = trace.ranges.start[rows[place]].copy()
-    end = np.maximum(done, trace.ranges.end[rows[place]])
+    op, place, gpu, done, first_op, computed = (
+        each[order] for each in (op, place, gpu, done, first_op, computed)
+    )
+    of = path[place]
     others = np.flatnonzero((of[1:] != of[:-1]) | (gpu[1:] != gpu[:-1])) + 1
-    for mine in np.split(np.arange(len(op)), others):
+    follows = np.append(first_op[1:], -1)
+    follows[np.append(others, len(follows)) - 1] = -1
+    until = np.where(follows >= 0, np.append(trace.ops.start, np.iinfo(np.int64).max)[follows], done)
+    cut = (until < done) & (computed < done)
+    done, op = np.where(cut, np.maximum(computed, until), done), np.where(cut, follows, op)
+    return _tiled(attribution.launched.trace, rows[place], of, gpu, done, op, others)
+
+
+def _tiled(
+    trace: Trace,
+    rows: NDArray[np.intp],
+    path: NDArray[np.int32],
+    gpu: NDArray[np.int64],
+    done: Ints,
+    last: NDArray[np.integer],
+    others: NDArray[np.intp],
+) -> Windows:
+    """Windows of instances in order, each from the end of those before on; ``others``: where another line begins."""
+    start = trace.ranges.start[rows].copy()
+    end = np.maximum(done, trace.ranges.end[rows])
+    for mine in np.split(np.arange(len(rows)), others):
         start[mine[1:]] = np.maximum(start[mine[1:]], np.maximum.accumulate(end[mine])[:-1])
     some = start < end
+    start, done, end = start[some], np.clip(done, start, end)[some], end[some]
     return Windows(
-        rows[place[some]].astype(np.int64),
-        of[some],
+        rows[some].astype(np.int64),
+        path[some],
         gpu[some].astype(np.int32),
-        start[some],
-        np.clip(done, start, end)[some],
-        end[some],
-        op[some].astype(np.int32),
+        start,
+        start,
+        done,
+        end,
+        last[some].astype(np.int32),
     )
 
 
-def _in_main_stream(
-    trace: Trace, computes: NDArray[np.bool_], op: NDArray[np.intp], path: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """Which GPU ops are in the stream of their GPU that computes for longest for their path."""
-    ops, stream = trace.ops, trace.ops.stream[op]
-    kernels = np.isin(ops.kind[op], (KERNEL, GRAPH)) & computes[ops.name[op]]
-    first, place = distinct(path, trace.op_gpu[op], stream)
-    total = sums(place, np.where(kernels, ops.end[op] - ops.start[op], 0), len(first))
-    _, line = distinct(path[first], trace.op_gpu[op[first]])
-    order = np.lexsort((-total, line))
-    leads = np.zeros(len(first), bool)
-    leads[order[np.append(True, np.diff(line[order]) > 0)[: len(order)]]] = True
-    main: NDArray[np.bool_] = leads[place]
-    return main
+def compute_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which GPU ops compute: kernels that are no collectives, and CUDA graphs traced whole."""
+    kernels = (trace.ops.kind == KERNEL) & ~communication[trace.ops.name]
+    computes: NDArray[np.bool_] = (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
+    return computes
+
+
+def step_windows(
+    attribution: Attribution,
+    rows: NDArray[np.intp],
+    path: NDArray[np.int32],
+    communication: NDArray[np.bool_],
+) -> tuple[Windows, NDArray[np.int32]]:
+    """The steps of a program, as all commands time them: the GPU windows of range instances with the pauses before.
+
+    A step goes from the end of the one before to its own end, so that a loader between two steps is in the second. That
+    is where both have one parent range and the GPU computes next to nothing in the pause, and in most pauses of the
+    path: other work, such as a validation, lies in no step. Between found iterations, which touch within a loop, and in
+    front of the first step there is no such pause. Steps of several processes, and of several threads that run some at
+    a time, are lines of their own: `Windows.path` numbers the lines, and the second result has the path of each line.
+    """
+    trace = attribution.launched.trace
+    thread = trace.ranges.thread[rows]
+    _, line = distinct(path, trace.thread_process[thread])
+    order = np.lexsort((trace.ranges.start[rows], line))
+    rows, thread, path, line = rows[order], thread[order], path[order], line[order]
+    start, end = trace.ranges.start[rows], trace.ranges.end[rows]
+    together = (line[1:] == line[:-1]) & (thread[1:] != thread[:-1]) & (start[1:] < end[:-1])
+    crowded = np.isin(line, line[1:][together])
+    first, line = distinct(line, np.where(crowded, thread, -1))
+    windows = gpu_windows(attribution, rows, line.astype(np.int32), communication)
+    return _with_pauses(attribution, windows, communication), path[first]
+
+
+def _with_pauses(attribution: Attribution, windows: Windows, communication: NDArray[np.bool_]) -> Windows:
+    """The windows from the ends of those before on; see `step_windows`."""
+    attribution = attribution.launched
+    trace, parent = attribution.trace, attribution.parent[windows.range]
+    same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
+    same &= (parent[1:] == parent[:-1]) & (windows.start[1:] > windows.end[:-1])
+    same &= trace.ranges.kind[windows.range[1:]] != FOUND
+    start = windows.start.copy()
+    for gpu in np.unique(windows.gpu).tolist():
+        behind = np.flatnonzero(same & (windows.gpu[1:] == gpu)) + 1
+        pause, until = windows.end[behind - 1], windows.start[behind]
+        computed = covered(gpu_lines(trace, communication, gpu).compute, pause, until)
+        idle = computed <= (until - pause) // _IDLES
+        idle &= np.bincount(windows.path[behind], np.where(idle, 1, -1), 1)[windows.path[behind]] > 0
+        start[behind[idle]] = pause[idle]
+    return replace(windows, start=start)
+
+
+def steady(windows: Windows) -> NDArray[np.bool_]:
+    """Which windows are no warm-up, by the times of each path on each GPU: see `count_warm_up`."""
+    out = np.ones(len(windows), bool)
+    _, line = distinct(windows.gpu, windows.path)
+    for number in range(int(line.max(initial=-1)) + 1):
+        mine = np.flatnonzero(line == number)
+        out[mine[: count_warm_up(windows.length[mine])]] = False
+    return out
 
 
 def whole_windows(trace: Trace) -> Windows:
@@ -141,7 +203,7 @@ def whole_windows(trace: Trace) -> Windows:
     some = np.flatnonzero(start < ops.end[last])
     start, last, end = start[some], last[some], ops.end[last[some]].astype(np.int64)
     nowhere, path = np.full(len(some), -1, np.int64), np.zeros(len(some), np.int32)
-    return Windows(nowhere, path, numbers[some].astype(np.int32), start, end, end, last)
+    return Windows(nowhere, path, numbers[some].astype(np.int32), start, start, end, end, last)
 
 
 def blocking_communication(
@@ -155,7 +217,8 @@ def blocking_communication(
     rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.op_process == process))
     last = rows[np.argmax(ops.end[rows])]
     end = ops.end[[last]]
-    one = (ops.start[rows].min(keepdims=True), end, end, np.array([last], np.int32))
+    start = ops.start[rows].min(keepdims=True)
+    one = (start, start, end, end, np.array([last], np.int32))
     window = Windows(np.array([-1]), np.zeros(1, np.int32), np.array([gpu], np.int32), *one)
     gaps = stretches(window, gpu, gpu_lines(trace, communication, gpu, process))
     pieces = walk(trace, why, gaps.start, gaps.end, gaps.op)

@@ -105,7 +105,7 @@ def removals_of(
     ranges = np.unique(windows.range[windows.range >= 0]).astype(np.intp)
     moments = moments_of(trace, ranges)
     network = network_of(answer.attribution, facts.activity, facts.dependencies, moments, facts.peers)
-    spans = spans_of(answer.attribution, windows, ranges, network)
+    spans = spans_of(answer.attribution, windows, ranges, network, facts.communication)
     if doubt := doubt_of(trace, network, facts.lacks, spans):
         return None, doubt[0]
     seen = np.arange(len(windows)) if chosen is None else chosen

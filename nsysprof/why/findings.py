@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.waits.culprits import LATE_PEER
-from nsysprof.waits.ranges import WHOLE
 
 MAX_FINDINGS = 5
 MIN_SHARE = 0.03  # of the windows: less is nothing that somebody would mend
@@ -56,12 +56,11 @@ class Finding:
 def findings(
     rows: Iterable[Mapping[Any, Any]],
     held_up: Iterable[Mapping[Any, Any]],
-    between: Iterable[Mapping[Any, Any]],
     per: str = "window",
 ) -> dict[str, list[Finding]]:
     """For each path at most `MAX_FINDINGS`, the largest first; none where nothing is to be gained.
 
-    ``rows`` are those of `why.csv`, ``held_up`` and ``between`` as `Account` has them, each row by the names of its
+    ``rows`` are those of `why.csv`, ``held_up`` as `Account` has it, each row by the names of its
     columns. Of several GPUs the one that waits longest counts.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
@@ -73,15 +72,11 @@ def findings(
     for row in held_up:
         columns = {"cause": "compute", "activity": "", "range": "", "exposed_by": "", "claim": "dependency"}
         places[row["path"], row["gpu"], row["pid"]].append(columns | {str(key): row[key] for key in row})
-    pauses: dict[tuple[Any, ...], list[Row]] = {}
-    for row in between:
-        pauses.setdefault((row["path"], row["gpu"], row["pid"]), []).append(dict(row))
     gpus = {path: {gpu for other, gpu, _ in places if other == path} for path, _, _ in places}
-    for (path, gpu, pid), waits in places.items():
+    for (path, gpu, _), waits in places.items():
         of_path = found.setdefault(str(path), {})
         who = "the GPU" if len(gpus[path]) == 1 else f"GPU {gpu}"
-        place, paused = (str(path), per, who), pauses.get((path, gpu, pid), [])
-        for each in (*_candidates(place, waits), *_between(place, paused)):
+        for each in _candidates((str(path), per, who), waits):
             if each.share >= MIN_SHARE and (each.ns >= MIN_NS or per != "window"):
                 key = each.culprit, "lets the queue run dry" in each.text
                 each = replace(each, gpu=int(gpu))
@@ -144,16 +139,6 @@ def _candidates(place: _Place, waits: list[Row]) -> Iterator[Finding]:
     if latency and span < SHORT_NS * sum(row["waits"] for row in latency):
         text = "launch and queue latency between GPU ops that were ready to run"
         yield _finding(place, latency, "launch and queue latency", text)
-
-
-def _between(place: _Place, paused: list[Row]) -> Iterator[Finding]:
-    """What the GPU waits for between the windows; shares are of the time from one window to the next."""
-    whole = 1 + sum(row["share_of_span"] for row in paused)
-    rows = [row | {"share_of_span": row["share_of_span"] / whole} for row in paused]
-    for name, some in sorted(_grouped(rows, _culprit), key=lambda group: -_total(group[1]))[:1]:
-        text = f"between its windows {place[2]} waits for {name}"
-        found = _finding(place, rows, f"{name} between windows", text, of="the time from one to the next")
-        yield replace(found, hint=hint_for("host", some[0]["activity"], name))
 
 
 def _culprit(row: Row) -> str:

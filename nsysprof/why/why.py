@@ -66,7 +66,6 @@ class Why(Shown):
     facts: Facts
     gpu_windows: Windows
     residuals: pd.DataFrame
-    between: pd.DataFrame
     per: str = "window"
     picked: str = ""
     bounds: str = ""
@@ -126,7 +125,6 @@ class Why(Shown):
         found = findings(
             self.rows.to_dict("records"),
             self.held_up.to_dict("records"),
-            self.between.to_dict("records"),
             self.per,
         )
         out: dict[str, list[Finding]] = {path: [] for path in map(str, self.windows["path"].unique())}
@@ -164,7 +162,7 @@ def why(
     *,
     per: str | None = None,
     instances: Instances | None = None,
-    skip: int = 0,
+    skip: int | None = None,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
@@ -175,23 +173,33 @@ def why(
     Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
     windows, and what the host did, are those of the real launches all the same.
 
-    Times per instance are per window, or per call of the inner ranges whose names match ``per``. ``instances`` takes
-    only these windows of each path, GPU and process, the first and the last counted from 0, or `SLOWEST`; the first
-    ``skip`` are left out. Raises `NsysprofError` where no range matches. Near-linear in ops and calls.
+    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out,
+    see `steady`; or else the first ``skip`` windows of each path and GPU. ``instances`` takes only these windows, the
+    first and the last counted from 0, or `SLOWEST`. Raises `NsysprofError` where no range matches. Near-linear in ops
+    and calls.
     """
     attribution = attribute(attribution)
-    windows, paths, chosen = choose_windows(attribution.launched, select, merge_names)
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    chosen = choose_windows(attribution, kinds.communication, select, merge_names)
+    windows = chosen.windows
+    if chosen.attribution is not attribution.launched:  # iterations were found beside annotated ranges
+        attribution = chosen.attribution
     rows, picked = pick_windows(attribution.launched, windows, instances, skip)
     answer = account_for(
-        attribution, windows, paths, kinds, merge_names=merge_names, chosen=chosen, rows=rows
+        attribution,
+        windows,
+        chosen.texts,
+        kinds,
+        merge_names=merge_names,
+        chosen=chosen.level.clause,
+        rows=rows,
     )
     removals, bounds = removals_of(answer, windows, rows)
     ceilings = forecast_ceilings(answer.rows, removals)
     answer = replace(answer, picked=picked, rows=ceilings, bounds=bounds, removals=removals)
     if per is None:
         return answer
-    return _per_call(answer, count_calls(attribution, answer.gpu_windows, paths, per, merge_names))
+    return _per_call(answer, count_calls(attribution, answer.gpu_windows, chosen.texts, per, merge_names))
 
 
 def account_for(
@@ -214,8 +222,7 @@ def account_for(
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
     added, held = _with_hints(without_ceilings(answer.rows.frame(), residuals)), answer.held_up.frame()
-    between = answer.between.frame()
-    return Why(facts.attribution, frame, added, held, chosen, facts.lacks, facts, windows, residuals, between)
+    return Why(facts.attribution, frame, added, held, chosen, facts.lacks, facts, windows, residuals)
 
 
 def _with_hints(rows: pd.DataFrame) -> pd.DataFrame:
@@ -237,5 +244,6 @@ def _per_call(answer: Why, calls: Ints) -> Why:
         names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
         return frame.assign(**{name: frame[name] * scale for name in names})
 
-    rows, held, between = (scaled(frame) for frame in (answer.rows, answer.held_up, answer.between))
-    return replace(answer, windows=windows, rows=rows, held_up=held, between=between, per="call")
+    return replace(
+        answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
+    )

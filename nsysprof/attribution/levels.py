@@ -1,0 +1,231 @@
+"""Which ranges are the steps of a recording: one level of repeated ranges, annotated or found, and no warm-up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.globs import find_matches
+from nsysprof.attribution.iterations import find_iterations
+from nsysprof.attribution.paths import Paths, merged_paths, names_step, range_paths
+from nsysprof.attribution.range_work import index_work
+from nsysprof.core.intervals import union_length
+from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.core.text import join_first, one_line
+from nsysprof.core.units import format_share
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.trace import FOUND, MODULE, PUSH_POP, START_END, Trace, with_ranges, without_ranges
+
+WHOLE = "the whole trace"  # the path of windows that are of no range
+MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
+MIN_SHARE = (
+    0.5  # of the busy time of the GPUs behind warm-up: a level that covers less is not the program's steps
+)
+_ALONE = 1.01  # of their union: ops whose durations add up to no more run one after the other
+_KINDS = (PUSH_POP, START_END, MODULE, FOUND)
+_NAME, _FEW = 40, 3
+_WARM = re.compile(r"warm(?:ing)?[\s_\-]*up|^warm\b", re.IGNORECASE)
+# Ranges that libraries open around their own calls: how often one occurs says nothing about the program's loop.
+_LIBRARY = re.compile(
+    r"(?:aten|prim|torch|autograd|c10|c10d|nccl|mpi|cuda|cudnn|cublas|triton|inductor)[\w]*::?"
+    r"|nccl[A-Z]|MPI_|cu(?:da|dnn|blas|sparse|solver|fft)[A-Z]|Optimizer\.|enumerate\(DataLoader"
+)
+# Outermost ranges by which the workloads name what they measure, and what they do before it.
+_MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
+
+
+@dataclass(frozen=True)
+class Level:
+    """The ranges that an answer is about: ``rows`` of `Trace.ranges`, int32 ``of`` each a path in ``texts``.
+
+    None where no range was asked for and nothing repeats: then the answer is about the whole recording. ``attribution``
+    has, where iterations were found because no annotated level is the program's steps, these among its ranges.
+    ``share``: the part of the busy time of all GPUs that they cover, warm-up left out, None if there is none.
+    ``asked``: whether the user named them.
+    """
+
+    attribution: Attribution
+    rows: NDArray[np.intp]
+    of: NDArray[np.int32]
+    texts: list[str]
+    share: float | None
+    asked: bool
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The paths as text, in order of appearance."""
+        return [self.texts[code] for code in np.unique(self.of).tolist()]
+
+    @property
+    def found(self) -> bool:
+        """Whether these are iterations that nobody annotated."""
+        return bool(len(self.rows)) and bool((self.attribution.trace.ranges.kind[self.rows] == FOUND).all())
+
+    @property
+    def clause(self) -> str:
+        """Which steps these are, and how much of the GPU's busy time they cover."""
+        if not len(self.rows):
+            return f"no step repeats: {WHOLE}"
+        names = join_first([one_line(path, _NAME) for path in self.paths], _FEW)
+        covered = "" if self.share is None else f", {format_share(self.share)} of the GPU's busy time"
+        return f"steps: {names}{' (found, not annotated)' * self.found}{covered}"
+
+
+def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.bool_]:
+    """Mark paths that lie in warm-up, by their names or those around them, and in the checks before a measurement.
+
+    ``parent`` is that of each path, -1 at the top, ``names`` are those of the last parts. Checks are told by the
+    convention of the workloads, outermost ranges ``CHECK::`` beside ``RUN::``.
+    """
+    before = np.array([_WARM.search(name) is not None for name in names], bool)
+    top = np.flatnonzero(parent < 0).tolist()
+    if any(names[row].startswith(_MEASURED) for row in top):
+        before[[row for row in top if names[row].startswith(_BEFORE)]] = True
+    return ancestors_or_self(parent, before)
+
+
+def choose_level(attribution: Attribution, select: str | None, merge_names: Sequence[str] | None) -> Level:
+    """The ranges that the glob ``select`` matches; without one the steps of the program, the same for all commands.
+
+    Those are the outermost level of ranges of one merged name and depth of which a path repeats `MIN_REPEATS` times and
+    more and which covers `MIN_SHARE` of the busy time of the GPUs behind warm-up; ranges named as steps come first, an
+    epoch after its steps. Where no annotated level does, iterations are found. `NsysprofError` if a glob matches
+    nothing.
+    """
+    attribution = attribution.launched
+    if select is not None:
+        return _asked(attribution, select, merge_names)
+    level = _repeated(attribution, merge_names)
+    if level is None and not _names_steps(attribution, merge_names):
+        both = (_repeated(each, merge_names) for each in _with_found(attribution))
+        level = next((each for each in both if each is not None), None)
+    none = np.empty(0, np.intp)
+    return level or Level(attribution, none, none.astype(np.int32), [], None, False)
+
+
+def _asked(attribution: Attribution, select: str, merge_names: Sequence[str] | None) -> Level:
+    """The ranges of a glob; iterations that would be found count too where no other range matches."""
+    file = str(attribution.trace.report.path)
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, merge_names)
+    texts = merged.texts()
+    try:
+        codes = [match.code for match in find_matches(merged, texts, select, file)]
+    except NsysprofError as error:
+        for each in _with_found(attribution) if "iteration" in select else ():
+            level = _repeated(each, merge_names)
+            if level is not None:
+                return _asked(each, select, merge_names)
+        raise error
+    of = merged.of[paths.of]
+    rows = np.flatnonzero(np.isin(of, codes))
+    return Level(attribution, rows, of[rows], texts, _Busy(attribution, merged, of).share(rows), True)
+
+
+def _with_found(attribution: Attribution) -> Iterator[Attribution]:
+    """The trace with iterations beside its ranges, then with iterations alone, as some ranges cross them.
+
+    None where they are among its ranges already, or there are none.
+    """
+    trace = attribution.trace
+    if (trace.ranges.kind == FOUND).any():
+        return
+    found = find_iterations(trace)
+    if len(found.start):
+        yield attribute(with_ranges(trace, found), attribution.threads)
+        yield attribute(with_ranges(without_ranges(trace), found), attribution.threads)
+
+
+def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Level | None:
+    """The steps among the ranges of a trace, see `choose_level`; None if no level covers enough."""
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, merge_names)
+    of = merged.of[paths.of]
+    names = [merged.names[name] for name in merged.name.tolist()]
+    busy = _Busy(attribution, merged, of)
+    count = np.bincount(of, minlength=len(merged))
+    usable = (count >= MIN_REPEATS) & np.isin(merged.kind, _KINDS) & ~busy.preparation
+    if len(attribution.trace.ops):
+        usable[np.setdiff1d(np.arange(len(merged)), of[attribution.inclusive.span_ns > 0])] = False
+    levels: dict[tuple[str, int, int], list[int]] = {}
+    for code in np.flatnonzero(usable).tolist():
+        if not _LIBRARY.match(names[code]):
+            key = names[code], int(merged.depth[code]), int(merged.kind[code])
+            levels.setdefault(key, []).append(code)
+    for key in sorted(levels, key=lambda key: (_rank(key[0]), key[1], -busy.estimate(levels[key]), key)):
+        rows = np.flatnonzero(np.isin(of, levels[key]))
+        if not len(attribution.trace.ops):  # steps of the host
+            return Level(attribution, rows, of[rows], merged.texts(), None, False)
+        if busy.estimate(levels[key]) > 0 and (share := busy.share(rows)) is not None and share >= MIN_SHARE:
+            return Level(attribution, rows, of[rows], merged.texts(), share, False)
+    return None
+
+
+def _names_steps(attribution: Attribution, merge_names: Sequence[str] | None) -> bool:
+    """Whether ranges are named as steps that are too few to repeat: loops that are found are inside of those."""
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, merge_names)
+    busy = _Busy(attribution, merged, merged.of[paths.of])
+    named = [names_step(merged.names[name]) for name in merged.name.tolist()]
+    rows = np.flatnonzero(np.array(named, bool)[busy.of] & ~busy.preparation[busy.of])
+    return bool(len(rows)) and (busy.share(rows) or 0.0) >= MIN_SHARE
+
+
+def _rank(name: str) -> int:
+    """Names of steps before others, and epochs, which hold steps, last."""
+    if name.lower().startswith("epoch"):
+        return 2
+    return 0 if names_step(name) else 1
+
+
+class _Busy:
+    """For how long GPUs were busy, in all and for some ranges, without warm-up; ``of``: the merged path of each."""
+
+    def __init__(self, attribution: Attribution, merged: Paths, of: NDArray[np.int32]) -> None:
+        self.attribution, self.of = attribution, of
+        self.preparation = preparation(merged.parent, [merged.names[name] for name in merged.name.tolist()])
+        self._sums = np.bincount(of, attribution.inclusive.sum_ns, len(merged))
+
+    def estimate(self, codes: list[int]) -> float:
+        """The durations of all GPU ops in some merged paths, added up."""
+        return float(self._sums[codes].sum())
+
+    @cached_property
+    def _one_by_one(self) -> bool:
+        ops, gpu = self.attribution.trace.ops, self.attribution.trace.op_gpu
+        total = int((ops.end - ops.start)[gpu >= 0].sum())
+        lines = self.attribution.trace.gpu_busy.values()
+        return total <= _ALONE * sum(int((end - start).sum()) for start, end in lines)
+
+    @cached_property
+    def _whole(self) -> int:
+        """The busy time of all GPUs without what ran in warm-up."""
+        early = np.flatnonzero(self.preparation[self.of])
+        outermost = early[
+            ~self.preparation[np.append(self.of, 0)[self.attribution.parent[early]]]
+            | (self.attribution.parent[early] < 0)
+        ]
+        lines = self.attribution.trace.gpu_busy.values()
+        return sum(int((end - start).sum()) for start, end in lines) - self._of(outermost)
+
+    def share(self, rows: NDArray[np.intp]) -> float | None:
+        """The part of the busy time that some ranges, none in another, cover; None if there is none at all."""
+        return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
+
+    def _of(self, rows: NDArray[np.intp]) -> int:
+        if self._one_by_one:
+            return int(self.attribution.inclusive.sum_ns[rows].sum())
+        ops, _ = index_work(self.attribution, np.unique(rows)).ops_of(np.unique(rows))
+        return _busy_ns(self.attribution.trace, np.unique(ops))
+
+
+def _busy_ns(trace: Trace, ops: NDArray[np.intp]) -> int:
+    gpu = trace.op_gpu[ops]
+    parts: Iterator[NDArray[np.intp]] = (ops[gpu == each] for each in np.unique(gpu[gpu >= 0]).tolist())
+    return sum(union_length(trace.ops.start[mine], trace.ops.end[mine]) for mine in parts)
