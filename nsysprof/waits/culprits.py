@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_bytes
+from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
@@ -41,6 +42,7 @@ from nsysprof.waits.walk import (
     BARRIER,
     CUT,
     EVENT,
+    HOLE,
     HOST,
     LATENCY,
     MAX_STEPS,
@@ -59,6 +61,7 @@ LATE_PEER, TRANSFER = "late peer", "transfer"
 # the activities of GPU ops: of a collective whose other ranks are recorded
 _OF_RANKS = ("", LATE_PEER, TRANSFER)
 ALONE, LATE, MOVES = range(len(_OF_RANKS))
+_LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to one digit
 _ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 
@@ -74,7 +77,7 @@ def account(
     cause = np.select(
         [
             kind == LATENCY,
-            (kind == UNKNOWN) | (kind == CUT),
+            np.isin(kind, (UNKNOWN, CUT, HOLE)),
             (op_kind == MEMCPY) | (op_kind == MEMSET),
             facts.communication[trace.ops.name[op]],
         ],
@@ -86,7 +89,8 @@ def account(
     activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
     unknown = ~runs & (kind != LATENCY)
-    culprit[unknown] = _missing(facts, op[unknown], kind[unknown] == CUT)
+    length = (pieces.end - pieces.start)[rest][unknown]
+    culprit[unknown] = _missing(facts, op[unknown], kind[unknown], length)
     none = np.zeros(len(rest), np.int64)
     parts = [
         {
@@ -170,17 +174,27 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     return op[some], wait[some], culprit
 
 
-def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Texts that say why nobody knows what each op waited for; ``cut`` where the way back was too long."""
+def _missing(
+    facts: Facts, op: NDArray[np.int64], kind: NDArray[np.uint8], length: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Texts that say why nobody knows what each op waited for: no launch, too long a way back, or no reason at all."""
     trace = facts.attribution.trace
+    digit = 10 ** np.log10(np.maximum(length, 1)).astype(np.int64)
+    about = np.where((kind == HOLE) & (length >= _LONG_NS), (length + digit // 2) // digit * digit, 0)
 
-    def describe(name: int, launched: int, cut: int) -> str:
-        if cut:
+    def describe(name: int, launched: int, kind: int, about: int) -> str:
+        if kind == HOLE:
+            long = "of about" if about else "below"
+            ms = re.sub(r"\.0+ ", " ", format_ns(about or _LONG_NS))
+            return f"a gap {long} {ms} that nothing recorded explains"
+        if kind == CUT:
             return f"more than {MAX_STEPS:,} GPU ops one after the other: not followed further back"
         text = short_name(trace.op_names[name])
         return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
 
-    return facts.texts.each(describe, trace.ops.name[op], trace.ops.launch[op] >= 0, cut)
+    named = np.where(kind == UNKNOWN, trace.ops.name[op], 0)  # one text for all holes of about one length
+    launched = (kind == UNKNOWN) & (trace.ops.launch[op] >= 0)
+    return facts.texts.each(describe, named, launched, kind, about)
 
 
 def _op_texts(
