@@ -55,10 +55,6 @@ class Reasons:
     marked: NDArray[np.bool_]
     latency: Ints
 
-    def came(self, op: NDArray[np.integer]) -> Ints:
-        """When the last of what each op waits for came, in ns; the least int64 where nothing is known."""
-        return np.maximum(self.ready[op], self.launched[op])
-
 
 @dataclass(frozen=True)
 class Pieces:
@@ -112,7 +108,8 @@ def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_
     length = ops.start[rows] - came[rows]
     parts = [length[kind == code] for code in range(_EVENT + 1)]
     usual = [np.median(part if len(part) >= _ENOUGH else length) if len(length) else 0 for part in parts]
-    return np.clip(_USUAL * np.array(usual), _LEAST_NS, _MOST_NS).astype(np.int64)
+    most: Ints = np.clip(_USUAL * np.array(usual), _LEAST_NS, _MOST_NS).astype(np.int64)
+    return most
 
 
 def _behind(
@@ -120,7 +117,10 @@ def _behind(
 ) -> NDArray[np.int64]:
     """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
     graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
-    return np.where(late, np.where(graph, _GRAPH_LAUNCH, _LAUNCH), np.where(marked, _EVENT, _OP))
+    kind: NDArray[np.int64] = np.where(
+        late, np.where(graph, _GRAPH_LAUNCH, _LAUNCH), np.where(marked, _EVENT, _OP)
+    )
+    return kind
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
@@ -188,8 +188,10 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
 
 def _returned(trace: Trace, op: NDArray[np.int64]) -> Ints:
     """When the call returned that made each copy: until then the host may be filling a buffer for it; else 0."""
-    launch = np.where(trace.ops.kind[op] == MEMCPY, trace.ops.launch[op], -1)
-    return np.where(launch >= 0, np.append(trace.launches.end, 0)[launch], 0)
+    out = np.zeros(len(op), np.int64)
+    copies = np.flatnonzero((trace.ops.kind[op] == MEMCPY) & (trace.ops.launch[op] >= 0))
+    out[copies] = trace.launches.end[trace.ops.launch[op[copies]]]
+    return out
 
 
 @dataclass(frozen=True)

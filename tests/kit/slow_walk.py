@@ -376,7 +376,7 @@ class Walk:
             came = max(self.ready(op), self.launched(op))
             if self.launch[op] >= 0 and came <= mine.start:
                 every[self.behind(op)].append(mine.start - came)
-        pooled = sum(every.values(), [])
+        pooled = [length for some in every.values() for length in some]
         usual = {
             kind: median(some if len(some) >= 20 else pooled) if pooled else 0 for kind, some in every.items()
         }
