@@ -78,7 +78,7 @@ class _Rows:
     def __init__(self, breakdown: Breakdown, origin: int, length: int) -> None:
         self.breakdown, self.origin, self.length = breakdown, origin, length
         self.trace = breakdown.attribution.trace
-        self.calls = breakdown.attribution.launched.trace.other_calls or NO_HOST_CALLS
+        self.calls = (breakdown.attribution.launched.trace.other_calls or NO_HOST_CALLS).beside()
         self.notes: list[str] = []
         self.hidden = 0
 

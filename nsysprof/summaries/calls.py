@@ -134,8 +134,13 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
     parts = [trace.report.reader.other_calls(asked.calls, trace.arena)]
     around = [_around(attribution, parts[0])]
     if (others := trace.other_calls) is not None and CALL_KINDS[CUDA_CALL] in asked.calls:
-        parts = [replace(others, **vars(trace.launches), threads=trace.threads), others, *parts]
-        around = [attribution.owner, _around(attribution, others), *around]
+        launches, beside = vars(trace.launches), others.beside()
+        if len(others.around):  # what two layers recorded is one call, and takes as long as the outer one
+            launches = {**launches, "start": launches["start"].copy(), "end": launches["end"].copy()}
+            for edge in ("start", "end"):
+                launches[edge][others.around] = getattr(others, edge)[len(beside) :]
+        parts = [replace(beside, **launches, threads=trace.threads), beside, *parts]
+        around = [attribution.owner, _around(attribution, beside), *around]
     if not any(map(len, parts)):
         return None
     tids = np.unique(np.concatenate([part.threads for part in parts]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -118,7 +118,9 @@ class CallNames:
 class HostCalls:
     """Host calls, in no order, a row as recorded.
 
-    ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``.
+    ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
+    last rows are calls around launches that another layer recorded (runtime and driver), of which ``around`` has the
+    rows in `Trace.launches`: both are one call, which takes as long as these.
     """
 
     thread: NDArray[np.integer]
@@ -127,9 +129,16 @@ class HostCalls:
     name: NDArray[np.integer]
     names: CallNames
     threads: NDArray[np.int64]
+    around: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def beside(self) -> HostCalls:
+        """Those that are not around launches."""
+        rows = slice(len(self) - len(self.around))
+        columns = {name: getattr(self, name)[rows] for name in ("thread", "start", "end", "name")}
+        return replace(self, **columns, around=self.around[:0])
 
 
 # What a host thread does: a CUDA call that launches, one that waits for the GPU, any other one; a call of the operating

@@ -116,9 +116,8 @@ def idle_pieces(
     kind, name = ops.kind[pieces.op[rest]], ops.name[pieces.op[rest]]
     copies = (kind == MEMCPY) | (kind == MEMSET)
     runs = np.select([copies, facts.communication[name]], [COPY, COMMUNICATION], OTHERS)
-    other = np.select(
-        [pieces.kind[rest] == walked.LATENCY, pieces.kind[rest] == walked.UNKNOWN], [LATENCY, UNKNOWN], runs
-    )
+    unknown = np.isin(pieces.kind[rest], (walked.UNKNOWN, walked.HOLE, walked.CUT))
+    other = np.select([pieces.kind[rest] == walked.LATENCY, unknown], [LATENCY, UNKNOWN], runs)
     gap = np.concatenate([pieces.gap[late][host.piece], pieces.gap[rest]])
     begin = np.concatenate([host.start, pieces.start[rest]])
     stop = np.concatenate([host.end, pieces.end[rest]])

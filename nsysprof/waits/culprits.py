@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import distinct
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_bytes
+from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.details import OS, PROFILER, SYNCHRONIZING
-from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, Trace, pid_of
+from nsysprof.trace.details import PROFILER
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, pid_of
+from nsysprof.waits.awaited import ITEM_BYTES, bucket, copies_of, examples
 from nsysprof.waits.facts import (
     ABSTAINS,
     BETWEEN,
@@ -31,8 +32,6 @@ from nsysprof.waits.facts import (
 )
 from nsysprof.waits.host import (
     ACTIVITIES,
-    SLACK_NS,
-    HostTime,
     exposed_by,
     host_time,
     ranges_around,
@@ -43,6 +42,7 @@ from nsysprof.waits.walk import (
     BARRIER,
     CUT,
     EVENT,
+    HOLE,
     HOST,
     LATENCY,
     MAX_STEPS,
@@ -52,17 +52,20 @@ from nsysprof.waits.walk import (
 )
 from nsysprof.waits.windows import Windows
 
-# The columns of a piece of a wait.
+# The columns of a piece of a wait: when, why in words (codes of `Facts.words`), and as rows, -1 for none. ``op``: the
+# GPU op that ran, or was launched late; ``thread`` (a code) of the host that was in ``call``, a row of
+# `HostActivity.calls` as ``exposing`` is, the call that had let the GPU run dry; ``copied``: the copy that ``call``
+# made or waited for; ``on``: the GPU op that it waited for, where it synchronizes.
 PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
-    *("op", "thread"),
+    *("op", "thread", "call", "exposing", "copied", "on"),
 )
 LATE_PEER, TRANSFER = "late peer", "transfer"
 # the activities of GPU ops: of a collective whose other ranks are recorded
 _OF_RANKS = ("", LATE_PEER, TRANSFER)
 ALONE, LATE, MOVES = range(len(_OF_RANKS))
 _PAUSE = -2  # in place of the name of a range: in the pause before a step
-_ITEM_BYTES = 64  # what `.item()` and its kin copy at most
+_LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to one digit
 
 
 def account(
@@ -77,7 +80,7 @@ def account(
     cause = np.select(
         [
             kind == LATENCY,
-            (kind == UNKNOWN) | (kind == CUT),
+            np.isin(kind, (UNKNOWN, CUT, HOLE)),
             (op_kind == MEMCPY) | (op_kind == MEMSET),
             facts.communication[trace.ops.name[op]],
         ],
@@ -89,7 +92,8 @@ def account(
     activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
     unknown = ~runs & (kind != LATENCY)
-    culprit[unknown] = _missing(facts, op[unknown], kind[unknown] == CUT)
+    length = (pieces.end - pieces.start)[rest][unknown]
+    culprit[unknown] = _missing(facts, op[unknown], kind[unknown], length)
     none = np.zeros(len(rest), np.int64)
     parts = [
         {
@@ -103,7 +107,7 @@ def account(
             "exposed_by": none,
             "claim": np.select([runs & ~late, unknown], [BY_EDGE, ABSTAINS], BY_ORDER),
             "op": op,
-            "thread": none - 1,
+            **dict.fromkeys(("thread", "call", "exposing", "copied", "on"), none - 1),
         },
         _host_parts(facts, pieces, window, windows),
     ]
@@ -133,7 +137,7 @@ def _host_parts(
     around = np.append(facts.attribution.parent, np.int32(-1))[of][time.piece]
     paused = (time.end <= windows.begin[at][time.piece]) & (of[time.piece] >= 0) & (time.range == around)
     where = np.where(paused & (helps < 0), _PAUSE, where)
-    copies = _copies_of(facts, time)
+    copied, on = copies_of(trace, facts.ops_of_calls, time), facts.ops_of_calls.on[time.call].astype(np.int64)
 
     def describe(call: int, copied: int, row: int, helper: int) -> str:
         what = "code" if call < 0 else calls.names[call]
@@ -143,19 +147,27 @@ def _host_parts(
         return f"{what}{place}{f' on thread {facts.threads[helper]}' if helper >= 0 else ''}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, of_range, since)
-    begun = np.append(calls.start, 0)[exposing][time.piece]  # a call exposes nothing that was over before
+    begun = (
+        np.append(calls.start, 0)[exposing][time.piece] < time.end
+    )  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
         "end_ns": time.end,
         "cause": np.where(time.activity == PROFILER, OVERHEAD, LATE_HOST),
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
-        "culprit": facts.texts.each(describe, name, copies, where, helps),
+        "culprit": facts.texts.each(
+            describe, name, examples(trace, facts.ops_of_calls, copied), where, helps
+        ),
         "range": facts.texts.each(partial(_range_text, facts), where),
-        "exposed_by": np.where(begun < time.end, _exposing(facts, exposing, owner)[time.piece], 0),
+        "exposed_by": np.where(begun, _exposing(facts, exposing, owner)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
         "op": pieces.op[late][time.piece].astype(np.int64),
         "thread": time.thread.astype(np.int64),
+        "call": time.call.astype(np.int64),
+        "exposing": np.where(begun, exposing[time.piece], -1),
+        "copied": np.where((copied < 0) & (trace.ops.kind[on] == MEMCPY), on, copied),
+        "on": on,
     }
 
 
@@ -176,17 +188,27 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     return op[some], wait[some], culprit
 
 
-def _missing(facts: Facts, op: NDArray[np.int64], cut: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Texts that say why nobody knows what each op waited for; ``cut`` where the way back was too long."""
+def _missing(
+    facts: Facts, op: NDArray[np.int64], kind: NDArray[np.uint8], length: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Texts that say why nobody knows what each op waited for: no launch, too long a way back, or no reason at all."""
     trace = facts.attribution.trace
+    digit = 10 ** np.log10(np.maximum(length, 1)).astype(np.int64)
+    about = np.where((kind == HOLE) & (length >= _LONG_NS), (length + digit // 2) // digit * digit, 0)
 
-    def describe(name: int, launched: int, cut: int) -> str:
-        if cut:
+    def describe(name: int, launched: int, kind: int, about: int) -> str:
+        if kind == HOLE:
+            long = "of about" if about else "below"
+            ms = re.sub(r"\.0+ ", " ", format_ns(about or _LONG_NS))
+            return f"a gap {long} {ms} that nothing recorded explains"
+        if kind == CUT:
             return f"more than {MAX_STEPS:,} GPU ops one after the other: not followed further back"
         text = short_name(trace.op_names[name])
         return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
 
-    return facts.texts.each(describe, trace.ops.name[op], trace.ops.launch[op] >= 0, cut)
+    named = np.where(kind == UNKNOWN, trace.ops.name[op], 0)  # one text for all holes of about one length
+    launched = (kind == UNKNOWN) & (trace.ops.launch[op] >= 0)
+    return facts.texts.each(describe, named, launched, kind, about)
 
 
 def _op_texts(
@@ -225,7 +247,7 @@ def _op_texts(
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
-    of_op = (trace.ops.name[op], _bucket(size), memory, group, where, activity, gpu, process)
+    of_op = (trace.ops.name[op], bucket(size), memory, group, where, activity, gpu, process)
     return facts.texts.each(describe, *of_op), of
 
 
@@ -236,48 +258,8 @@ def _rank(facts: Facts, gpu: int, process: int) -> str:
     return f"GPU {gpu}" if alone else f"GPU {gpu} (pid {pid_of(int(trace.processes[process]))})"
 
 
-def _bucket(size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sizes to two binary digits, so that copies of about the same size are one culprit."""
-    step = np.maximum(1, 1 << np.maximum(np.log2(np.maximum(size, 1)).astype(np.int64) - 1, 0))
-    return np.where(size > 0, (size + step // 2) // step * step, size)
-
-
-def _copies_of(facts: Facts, time: HostTime) -> NDArray[np.int64]:
-    """For each piece of host time the copy that its call started, or waited for; -1 for none.
-
-    A call waited for the copy that ended when it did and ran for half of the piece or longer.
-    """
-    trace, calls = facts.attribution.trace, facts.activity.calls
-    ops, launches, by_launch = trace.ops, trace.launches, _copies_by_launch(facts)
-    launch = np.flatnonzero(by_launch >= 0)
-    if len(launch) == 0 or len(time.call) == 0:
-        return np.full(len(time.call), -1, np.int64)
-    of_call = np.full(len(calls) + 1, -1, np.int64)
-    of_call[
-        calls.find(trace.threads[launches.thread[launch]], launches.start[launch], launches.end[launch])
-    ] = by_launch[launch]
-    of_call[-1] = -1
-    out = of_call[time.call]
-    copies = _copies(trace)
-    place = np.searchsorted(ops.end[copies], time.end, side="right") - 1
-    last = copies[place]
-    waited = np.isin(time.activity, (SYNCHRONIZING, OS)) & (place >= 0) & (out < 0)
-    waited &= (time.end - ops.end[last] <= SLACK_NS) & (
-        trace.op_process[last] == trace.thread_process[time.thread]
-    )
-    waited &= 2 * (ops.end[last] - np.maximum(ops.start[last], time.start)) >= time.end - time.start
-    return np.where(waited, by_launch[ops.launch[last]], out)
-
-
-def _copies(trace: Trace) -> NDArray[np.intp]:
-    """The copies that calls launched, by their end."""
-    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
-    end = trace.ops.end[copies]
-    return trace.settled(copies[np.argsort(end, kind="stable")], np.sort(end))
-
-
 def _copy_text(facts: Facts, op: int) -> str:
-    size = int(_bucket(facts.copy_sizes[op : op + 1])[0])
+    size = int(bucket(facts.copy_sizes[op : op + 1])[0])
     name = (
         facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]] + MEMORY[facts.copy_memory[op]]
     )
@@ -331,19 +313,20 @@ def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int32]) -
     rows = ranges_around(facts.attribution, thread, start, end)
     rows = np.where(rows < 0, _where_open(facts, owner, start, end), rows)
     copied, own = np.full(len(call), -1, np.int64), np.zeros(len(call), bool)
-    copies = _copies_by_launch(facts)
+    copies = facts.ops_of_calls.of_launch
     for code in np.unique(thread[known]).tolist():
         mine = np.flatnonzero(thread == code)
         first, last = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
         at = first + np.searchsorted(trace.launches.start[first:last], start[mine])
         own[mine] = (at < last) & (np.append(trace.launches.start, 0)[at] == start[mine])
         copied[mine] = np.where(own[mine] | (at > first), copies[at - ~own[mine]], -1)
+    copied = examples(trace, facts.ops_of_calls, copied)
 
     def describe(name: int, copied: int, own: int, row: int) -> str:
         if name < 0:
             return ""
         what = calls.names[name]
-        if copied >= 0 and "Free" not in what and (own or facts.copy_sizes[copied] > _ITEM_BYTES):
+        if copied >= 0 and "Free" not in what and (own or facts.copy_sizes[copied] > ITEM_BYTES):
             what += f" ({_copy_text(facts, copied)})"
         elif copied >= 0 and "Free" not in what and "DtoH" in _copy_text(facts, copied):
             before = facts.reasons.op[copied]
@@ -352,25 +335,3 @@ def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int32]) -
         return f"{what}{_where(facts, row)}"
 
     return facts.texts.each(describe, np.append(calls.name, -1)[call], copied, own, _merged_name(facts, rows))
-
-
-def _copies_by_launch(facts: Facts) -> NDArray[np.int64]:
-    """The copy that each launch made, -1 for none; one op stands for those that are called the same.
-
-    Of several the last one counts, those of a few bytes to the host before all others.
-    """
-    trace = facts.attribution.trace
-    nonzero, to_host = (
-        np.array([word in name.lower() for name in trace.op_names], bool) for word in ("nonzero", "dtoh")
-    )
-    copies = _copies(trace)
-    items = to_host[trace.ops.name[copies]] & (facts.copy_sizes[copies] <= _ITEM_BYTES)
-    copies = copies[np.argsort(items, kind="stable")]
-    before, size = facts.reasons.op[copies], facts.copy_sizes[copies]
-    asks = (before >= 0) & nonzero[trace.ops.name[before]]
-    first, inverse = distinct(
-        trace.ops.name[copies], size > _ITEM_BYTES, asks, _bucket(size), facts.copy_memory[copies]
-    )
-    out = np.full(len(trace.launches) + 1, -1, np.int64)
-    out[trace.ops.launch[copies]] = copies[first][inverse]
-    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace, tid_of
+from nsysprof.waits.awaited import OpsOfCalls, ops_of_calls
 from nsysprof.waits.peers import Peers, find_peers
 from nsysprof.waits.walk import Reasons, lacking, reasons
 
@@ -77,6 +79,12 @@ class Facts:
     name_code: NDArray[np.int64]
     threads: list[str]
     texts: Texts
+
+    @cached_property
+    def ops_of_calls(self) -> OpsOfCalls:
+        """Which GPU ops host calls made, and which they waited for."""
+        trace = self.attribution.trace
+        return ops_of_calls(trace, self.activity, self.reasons, self.copy_sizes, self.copy_memory)
 
     @property
     def lacks(self) -> tuple[str, ...]:

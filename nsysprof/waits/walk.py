@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import sort_groups
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
-from nsysprof.trace.trace import MEMCPY, Trace
+from nsysprof.trace.trace import GRAPH, MEMCPY, Ops, Trace
 
 # What a piece of a gap is: an op ran that the next one depended on; the host had not launched yet; launched and free
-# to start; nobody knows; or the way back was too long to be followed.
-RUNS, HOST, LATENCY, UNKNOWN, CUT = range(5)
+# to start; nobody knows; the way back was too long to be followed; or free to start for longer than is usual.
+RUNS, HOST, LATENCY, UNKNOWN, CUT, HOLE = range(6)
 # Which edge led to the op that came last.
 NO_EDGE, STREAM, EVENT, BARRIER = range(4)
+# Behind what an op starts: its launch, that of its CUDA graph, an op, or an event.
+_LAUNCH, _GRAPH_LAUNCH, _OP, _EVENT = range(4)
+# Latency is at most so many times the median of its kind. Launches on Linux take 1 to 10 µs, and where streams or
+# contexts change up to 20; those of Windows (WDDM) several 100 µs, and no driver takes more than 1 ms.
+_USUAL, _LEAST_NS, _MOST_NS = 4, 20_000, 1_000_000
+_ENOUGH = 20  # latencies of a kind that say what is usual; with fewer all kinds together do
 MAX_STEPS = 10_000  # ops on the way back through one gap
 _CHUNK = 1 << 18  # ops at a time where temporaries would be large
 _NEVER = np.iinfo(np.int64).min
@@ -37,6 +43,8 @@ class Reasons:
     `EVENT`, `BARRIER`); ``ready`` int64 ns when that ended; ``in_stream`` int64 ns when its predecessor in its own
     stream had; ``launched`` int64 ns when its host call returned, of copies when it began. The least int64 where there
     is none. ``marked`` bool: between it and its predecessor its stream recorded an event, or waited for one.
+    ``latency`` int64 ns: how long at most an op that is launched and free to start usually takes in this recording
+    until it does, behind its launch, that of its CUDA graph, an op, or an event.
     """
 
     op: NDArray[np.int32]
@@ -45,6 +53,7 @@ class Reasons:
     in_stream: Ints
     launched: Ints
     marked: NDArray[np.bool_]
+    latency: Ints
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,31 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
         launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
     marked = np.zeros(len(ops), bool)
     marked[lanes.behind(event_calls(dependencies)[0], place)] = True
-    return Reasons(op, edge, arena.take(ends, op), in_stream, launched, marked)
+    ready = arena.take(ends, op)
+    return Reasons(op, edge, ready, in_stream, launched, marked, _latency(trace, ready, launched, marked))
+
+
+def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_]) -> Ints:
+    """`Reasons.latency` of a trace, from the other columns of `Reasons`."""
+    ops, came = trace.ops, np.maximum(ready, launched)
+    rows = np.flatnonzero((ops.launch >= 0) & (came <= ops.start))
+    kind = _behind(ops, rows, launched[rows] >= ready[rows], marked[rows])
+    length = ops.start[rows] - came[rows]
+    parts = [length[kind == code] for code in range(_EVENT + 1)]
+    usual = [np.median(part if len(part) >= _ENOUGH else length) if len(length) else 0 for part in parts]
+    most: Ints = np.clip(_USUAL * np.array(usual), _LEAST_NS, _MOST_NS).astype(np.int64)
+    return most
+
+
+def _behind(
+    ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
+    graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
+    kind: NDArray[np.int64] = np.where(
+        late, np.where(graph, _GRAPH_LAUNCH, _LAUNCH), np.where(marked, _EVENT, _OP)
+    )
+    return kind
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
@@ -129,9 +162,14 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
             break
         begin, ready, launched = start[gap], why.ready[now], why.launched[now]
         came = np.minimum(np.maximum(ready, launched), at)
-        known = came > _NEVER
-        add(known, np.maximum(begin, came), at, LATENCY, now)
+        known, by_host = came > _NEVER, launched > _NEVER
         late = known & (launched >= ready)
+        usual = came + np.minimum(at - came, why.latency[_behind(ops, now, late, why.marked[now])])
+        called = np.clip(_returned(trace, now), usual, at)
+        add(by_host, np.maximum(begin, came), usual, LATENCY, now)
+        add(by_host, np.maximum(begin, usual), called, HOST, now)
+        add(by_host, np.maximum(begin, called), at, HOLE, now)
+        add(known & ~by_host, np.maximum(begin, came), at, UNKNOWN, now)
         add(late, begin, came, HOST, now)
         before = why.op[now].astype(np.int64)
         back = known & ~late & (ops.start[before] < at)
@@ -146,6 +184,14 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
     by_time = np.lexsort((whole[1], whole[0]))
     number, begin, stop, kind, whose = (column[by_time] for column in whole)
     return Pieces(number, begin, stop, kind, whose.astype(np.int32))
+
+
+def _returned(trace: Trace, op: NDArray[np.int64]) -> Ints:
+    """When the call returned that made each copy: until then the host may be filling a buffer for it; else 0."""
+    out = np.zeros(len(op), np.int64)
+    copies = np.flatnonzero((trace.ops.kind[op] == MEMCPY) & (trace.ops.launch[op] >= 0))
+    out[copies] = trace.launches.end[trace.ops.launch[op[copies]]]
+    return out
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
+from statistics import median
 from typing import Any, NamedTuple
 
 from tests.kit.reference import OP_TABLES, PROCESS, Op, Reference, Span, refer
@@ -347,6 +348,40 @@ class Walk:
         before = self.reason[op]
         return self.ops[before].end if before >= 0 else NEVER
 
+    def is_copy(self, op: int) -> bool:
+        """Whether an op is a memcpy that a call made."""
+        return self.ops[op].table == "MEMCPY" and not self.ops[op].migrates
+
+    @cached_property
+    def marked(self) -> set[int]:
+        """The ops whose stream recorded an event, or waited for one, since their predecessor there."""
+        out = set()
+        for event in self.events:
+            lane, place = self.lanes.get(event.lane, []), self.before(event.lane, event.time)
+            out |= set(lane[place : place + 1])
+        return out
+
+    def behind(self, op: int) -> str:
+        """What an op starts behind: its launch, that of its graph, an op, or an event."""
+        if self.launched(op) >= self.ready(op):
+            graph = self.ops[op].table == "GRAPH_TRACE" or self._raw[op].get("graphNodeId")
+            return "graph" if graph else "launch"
+        return "event" if op in self.marked else "op"
+
+    @cached_property
+    def latency(self) -> dict[str, int]:
+        """How long at most an op that may start usually takes until it does, by what it starts behind."""
+        every: dict[str, list[int]] = {"launch": [], "graph": [], "op": [], "event": []}
+        for op, mine in enumerate(self.ops):
+            came = max(self.ready(op), self.launched(op))
+            if self.launch[op] >= 0 and came <= mine.start:
+                every[self.behind(op)].append(mine.start - came)
+        pooled = [length for some in every.values() for length in some]
+        usual = {
+            kind: median(some if len(some) >= 20 else pooled) if pooled else 0 for kind, some in every.items()
+        }
+        return {kind: int(min(max(4 * value, 20_000), 1_000_000)) for kind, value in usual.items()}
+
     # ---- the walk
 
     def walk(self, start: int, end: int, op: int) -> Iterator[tuple[int, int, str, int]]:
@@ -365,7 +400,12 @@ class Walk:
                 yield start, at, "unknown", op
                 return
             came = min(at, max(ready, launched))
-            yield max(start, came), at, "latency", op
+            usual = min(at, came + self.latency[self.behind(op)]) if launched != NEVER else came
+            copies = launched != NEVER and self.is_copy(op)
+            filled = min(at, max(usual, self.launches[self.launch[op]].end)) if copies else usual
+            yield max(start, came), usual, "latency", op
+            yield max(start, usual), filled, "host", op
+            yield max(start, filled), at, "unknown", op
             if launched >= ready:
                 yield start, came, "host", op
                 return

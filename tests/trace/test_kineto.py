@@ -13,7 +13,9 @@ import pytest
 import nsysprof
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import RANGE_KINDS
+from nsysprof.trace.details import CUDA, PROFILER
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import RANGE_KINDS, tid_of
 from tests.kit import plain_kineto
 from tests.kit.command_line import quietly
 from tests.kit.kineto import (
@@ -397,3 +399,53 @@ def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_
     assert len(done.err.splitlines()) == 2
     assert "nothing to" in done.err
     assert done.err.endswith("nsysprof capture --profiler torch -- PROGRAM\n")
+
+
+def activity_of(path: Path) -> list[tuple[int, int, int, str, int]]:
+    """Thread, start, end, name and kind of what the host's threads did, apart from launches."""
+    with open_report(path) as report:
+        activity = report.reader.host_activity()
+    calls = activity.calls
+    rows = zip(calls.thread, calls.start, calls.end, calls.name, activity.kind, strict=True)
+    every = [
+        (int(tid_of(calls.threads)[of]), *map(int, (a, b)), calls.names[name], int(kind))
+        for of, a, b, name, kind in rows
+    ]
+    return [row for row in every if row[3] != "cudaLaunchKernel"]
+
+
+def test_overhead_without_a_thread_halts_those_that_make_no_call_meanwhile(tmp_path: Path) -> None:
+    """Kineto writes process -1 and thread 0 for what CUPTI says of itself. A thread that called meanwhile ran on."""
+    path = write_trace(
+        tmp_path / "t.json",
+        [
+            *launch("a", (0, 10), (20, 30), id=1),
+            *launch("b", (500, 510), (520, 530), id=2),
+            *launch("c", (300, 310), (320, 330), id=3, tid=101),
+            operator("aten::add", 0, 600, tid=102),
+            event("overhead", "Activity Buffer Request", 10, 400, pid=-1, tid=0),
+            event("overhead", "Buffer Flush", 495, 505, pid=-1, tid=0),
+        ],
+    )
+    assert activity_of(path) == [
+        (100, 10, 400, "Activity Buffer Request", PROFILER),
+        (101, 495, 505, "Buffer Flush", PROFILER),
+    ]
+
+
+def test_what_the_driver_does_is_no_overhead_of_the_profiler(tmp_path: Path) -> None:
+    """CUPTI counts compilation, lazy loading and a full queue as overhead; without a profiler they are there, too."""
+    names = (
+        "Lazy Function Loading",
+        "Runtime Triggered Module Loading",
+        "Command Buffer Full",
+        "Driver Compiler",
+    )
+    others = ("Activity Buffer Request", "Instrumentation", "Resource")
+    overhead = [
+        event("overhead", name, 100 * at, 100 * at + 50, pid=-1, tid=0)
+        for at, name in enumerate([*names, *others], 1)
+    ]
+    path = write_trace(tmp_path / "t.json", [*launch("a", (0, 10), (20, 30), id=1), *overhead])
+    kinds = {name: kind for *_, name, kind in activity_of(path)}
+    assert kinds == {**dict.fromkeys(names, CUDA), **dict.fromkeys(others, PROFILER)}

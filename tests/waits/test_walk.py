@@ -9,11 +9,12 @@ import numpy as np
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
 from nsysprof.waits.host import exposed_by
-from nsysprof.waits.walk import HOST, LATENCY, RUNS, UNKNOWN, reasons, walk
+from nsysprof.waits.walk import HOLE, HOST, LATENCY, RUNS, UNKNOWN, reasons, walk
 from tests.conftest import MakeTrace
+from tests.kit.events import Items
 from tests.kit.trace import Kernel, Launch, launch_kernel, launch_memcpy
 
-NAMES = {RUNS: "runs", HOST: "host", LATENCY: "latency", UNKNOWN: "unknown"}
+NAMES = {RUNS: "runs", HOST: "host", LATENCY: "latency", UNKNOWN: "unknown", HOLE: "hole"}
 
 
 def walked(path: Path, start: int, end: int) -> list[tuple[int, int, str]]:
@@ -50,6 +51,54 @@ def test_an_op_without_anything_before_it_is_unknown(trace: MakeTrace) -> None:
     """Nobody launched it, and nothing ran in its stream."""
     path = trace(Kernel("a", 0, 10, 0, stream=7), Kernel("b", 30, 40, 0, stream=8))
     assert walked(path, 10, 30) == [(10, 30, "unknown")]
+
+
+def test_an_op_without_a_launch_is_unknown_once_its_stream_is_free(trace: MakeTrace) -> None:
+    """Its predecessor is a dependency; from then on nobody knows whether the host was late, or the queue."""
+    path = trace(
+        launch_kernel("a", (0, 2), (5, 10), id=1),
+        launch_kernel("b", (3, 4), (20, 40), id=2, stream=8),
+        Kernel("c", 50, 60, 0, stream=8),
+    )
+    assert walked(path, 10, 50) == [(10, 20, "latency"), (20, 40, "runs"), (40, 50, "unknown")]
+
+
+def chain(gaps: list[int]) -> list[Items]:
+    """Kernels that were all launched before, in one stream, with a gap before each but the first."""
+    out, now = [], 1000
+    for number, gap in enumerate([0, *gaps]):
+        out.append(
+            launch_kernel("k", (2 * number, 2 * number + 1), (now + gap, now + gap + 100), id=number + 1)
+        )
+        now += gap + 100
+    return out
+
+
+def test_latency_is_at_most_what_launches_of_this_recording_usually_take(trace: MakeTrace) -> None:
+    """Of a gap of 463 ms the first 20 µs; a recording whose launches take 30 µs has 120 µs; and none has over 1 ms."""
+    hole = 463_000_000
+    for usual, least in ((1_500, 20_000), (30_000, 120_000), (800_000, 1_000_000)):
+        path = trace(*chain([*[usual] * 40, hole]))
+        start = 1000 + 40 * (usual + 100) + 100
+        expected = [(start, start + least, "latency"), (start + least, start + hole, "hole")]
+        assert walked(path, start, start + hole) == expected
+
+
+def test_a_kind_of_launch_that_is_rare_takes_what_all_others_do(trace: MakeTrace) -> None:
+    """A recording of three launches, the median of which took 100 µs."""
+    path = trace(*chain([100_000, 2_000_000, 100_000]))
+    assert walked(path, 101_200, 2_101_200) == [(101_200, 501_200, "latency"), (501_200, 2_101_200, "hole")]
+
+
+def test_a_host_that_still_fills_the_buffer_of_a_copy_is_late(trace: MakeTrace) -> None:
+    """A copy of pageable memory is queued when its call begins, and the call reads all of it before the copy starts."""
+    copy = launch_memcpy((0, 0), (400_000, 410_000), id=99)[1]
+    path = trace(*chain([1_500] * 40), (Launch(66_000, 600_000, 99, api="cudaMemcpyAsync_v3020"), copy))
+    assert walked(path, 65_100, 400_000) == [
+        (65_100, 66_000, "host"),
+        (66_000, 86_000, "latency"),
+        (86_000, 400_000, "host"),
+    ]
 
 
 def test_a_synchronization_after_the_launch_exposes_nothing(trace: MakeTrace) -> None:

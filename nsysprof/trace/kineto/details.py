@@ -14,6 +14,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.trace.autograd import AutogradOps
 from nsysprof.trace.calls import activity_kind, outermost_calls
 from nsysprof.trace.details import (
+    CUDA,
     KEPT,
     NO_MEMORY,
     NO_RANGES,
@@ -39,6 +40,8 @@ from nsysprof.trace.trace import RangeName, Trace, pid_of
 _RECORDED_BY = "torch.profiler with _ExperimentalConfig(enable_cuda_sync_events=True)"
 _ON_DEVICE = "device"
 _OBJECT = re.compile(r"<built-in (?:method|function) ([\w.]+)(?: of ([\w.]+))?.*")
+# Of the overhead that Kineto records what is not the profiler's: the driver compiles, loads, or has no room in a queue.
+_OF_DRIVER = re.compile(r"(?i).*(?:compiler|loading|command buffer)")
 _PLACE = re.compile(r"(?:.*/)?([\w.]+)\(\d+\): (\w+)")
 
 
@@ -58,13 +61,14 @@ def read_op_details(events: Events) -> OpDetails:
 
 def read_call_list(events: Events, threads: Threads) -> CallList:
     """All calls of CUDA or HIP."""
-    return _calls(events, threads, np.flatnonzero(events.host["kind"] == CALL))
+    rows = np.flatnonzero(events.host["kind"] == CALL)
+    return _calls(events, rows, threads.ids[events.host["thread"][rows]])
 
 
-def _calls(events: Events, threads: Threads, rows: Ints) -> CallList:
-    """Host events as calls, in their order."""
+def _calls(events: Events, rows: Ints, of: Ints) -> CallList:
+    """Host events as calls of threads, in the order of these."""
     host = events.host
-    ids, thread = np.unique(threads.ids[host["thread"][rows]], return_inverse=True)
+    ids, thread = np.unique(of, return_inverse=True)
     names, name = coded(events, host["name"][rows])
     thread = thread.reshape(-1)
     order = np.lexsort((name, -host["end"][rows], host["start"][rows], thread))
@@ -83,19 +87,23 @@ def _calls(events: Events, threads: Threads, rows: Ints) -> CallList:
 
 
 def read_host_activity(events: Events, threads: Threads) -> HostActivity:
-    """Calls of CUDA or HIP, Python functions that wait (``with_stack=True``), and work of the profiler where its thread
-    is known.
+    """Calls of CUDA or HIP, Python functions that wait (``with_stack=True``), and work of the profiler, where its
+    thread is not known on all that it may have halted.
     """
     host = events.host
     rows = np.flatnonzero(np.isin(host["kind"], (CALL, WAIT, OVERHEAD)))
-    rows = rows[(host["kind"][rows] == CALL) | ~threads.lost[host["thread"][rows]]]
-    calls = _calls(events, threads, rows)
+    lost = threads.lost[host["thread"][rows]]
+    nobodys, rows = rows[lost & (host["kind"][rows] == OVERHEAD)], rows[(host["kind"][rows] == CALL) | ~lost]
+    halted, of = _halted(events, threads, nobodys)
+    rows, of = np.append(rows, halted), np.append(threads.ids[host["thread"][rows]], of)
+    calls = _calls(events, rows, of)
     of_name = np.zeros(len(calls.names), np.uint8)
     names, name = coded(events, host["name"][rows])
     kind_of = np.zeros(len(names), np.uint8)
     kind_of[name] = host["kind"][rows]
     for code, (text, kind) in enumerate(zip(names, kind_of.tolist(), strict=True)):
-        of_name[code] = {WAIT: OS, OVERHEAD: PROFILER}.get(kind, activity_kind(text))
+        overhead = CUDA if _OF_DRIVER.match(text) else PROFILER
+        of_name[code] = {WAIT: OS, OVERHEAD: overhead}.get(kind, activity_kind(text))
     kinds = of_name[calls.name]
     kept = outermost_calls(calls.thread, calls.end, kinds)
     columns = {
@@ -105,6 +113,25 @@ def read_host_activity(events: Events, threads: Threads) -> HostActivity:
     return HostActivity(
         CallList(**columns, names=[_plain(text) for text in names], threads=calls.threads), kinds[kept]
     )
+
+
+def _halted(events: Events, threads: Threads, overhead: Ints) -> tuple[Ints, Ints]:
+    """Overhead of which the thread is not recorded, once for each thread that it may have halted, and those threads.
+
+    Those call CUDA in the trace's main process, and neither began nor ended a call meanwhile.
+    """
+    host = events.host
+    calls = np.flatnonzero(host["kind"] == CALL)
+    of = threads.ids[host["thread"][calls]]
+    rows, whose = [overhead[:0]], [overhead[:0]]
+    for tid in np.unique(of[pid_of(of) == pid_of(threads.main)]).tolist():
+        times = np.sort(np.concatenate([host[edge][calls[of == tid]] for edge in ("start", "end")]))
+        inside = np.searchsorted(times, host["end"][overhead]) - np.searchsorted(
+            times, host["start"][overhead], "right"
+        )
+        rows.append(overhead[inside == 0])
+        whose.append(np.full(len(rows[-1]), tid))
+    return np.concatenate(rows), np.concatenate(whose)
 
 
 def _plain(name: str) -> str:

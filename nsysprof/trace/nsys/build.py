@@ -208,6 +208,7 @@ def _read_gpu_work(
         part = slice(first, first + _CHUNK)
         launch_of_slot[calls.slot[order[part]]] = np.arange(first, first + len(order[part]), dtype=np.int32)
     launch = arena.take(launch_of_slot, slot)
+    others = replace(calls.others, around=launch_of_slot[calls.around])
     del slot, launch_of_slot, order
     ops = Ops(
         start=work.start,
@@ -218,7 +219,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, launches, work, calls.others, calls.duplicates
+    return ops, launches, work, others, calls.duplicates
 
 
 def _ranges(

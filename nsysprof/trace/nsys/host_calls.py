@@ -129,7 +129,9 @@ class LaunchCalls:
 
     ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
     ``slot`` is the key; ``name`` codes of the names of ``others``: the calls that caused no GPU work, and those given
-    up for a shorter call with the same key, of which ``duplicates`` says how many there are.
+    up for a shorter call with the same key, of which ``duplicates`` says how many there are. Of calls of one id in one
+    another, as the runtime and the driver record them, the outermost counts: the last of ``others`` are those around
+    launches, whose slots are ``around``.
     """
 
     start: NDArray[np.int64]
@@ -139,6 +141,7 @@ class LaunchCalls:
     name: NDArray[np.integer]
     others: HostCalls
     duplicates: int
+    around: NDArray[np.integer]
 
 
 def read_calls(
@@ -150,36 +153,68 @@ def read_calls(
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchCalls:
     """The launches of all GPU work, and all other calls. Of several rows with one key (a runtime call around a driver
-    call, or the same call recorded twice) the shortest is taken.
+    call, or the same call recorded twice) the shortest is taken, by the name of the outermost.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
-    rest, names = Growing(arena, **_CALL), Coder()
+    rest, names = Growing(arena, **_CALL, id="i8"), Coder()
     for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
         result = column(block, "returnValue")
         columns = _call_columns(block, threads, names, failed=(result != 0) & (result != _NOT_READY))
         asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
         process = asked_once[columns["thread"]]
-        slot = keys.slots(process, column(block, "correlationId"))
+        id = column(block, "correlationId")
+        slot = keys.slots(process, id)
         asked = slot >= 0
         some, other = np.flatnonzero(asked), np.flatnonzero(~asked)
         rows.add(len(some), slot=slot[some], **{name: values[some] for name, values in columns.items()})
-        rest.add(len(other), **{name: values[other] for name, values in columns.items()})
-    columns = rows.take_rest()
+        rest.add(len(other), **{name: values[other] for name, values in columns.items()}, id=id[other])
+    columns, others = rows.take_rest(), rest.take_rest()
+    kept = _outermost(others["thread"], others["start"], others["end"], others.pop("id"))
+    others = {name: values[kept] for name, values in others.items()}
     called = np.zeros(keys.count, bool)
     called[columns["slot"]] = True
     duplicates = len(columns["slot"]) - int(called.sum())
+    around = np.empty(0, np.int64)
     if duplicates:
         length = columns["end"] - columns["start"]
         tid, slot = threads.values[columns["thread"]], columns["slot"]
         order = np.lexsort((tid, columns["start"], length, slot))
         chosen = np.sort(order[np.append(True, np.diff(slot[order]) != 0)])
-        given_up = np.ones(len(length), bool)
-        given_up[chosen] = False
-        rest.add(duplicates, **{name: columns[name][given_up] for name in _CALL})
+        outer = _outermost(columns["thread"], columns["start"], columns["end"], slot + 1)
+        launch = np.empty(keys.count, np.intp)
+        launch[slot[chosen]] = chosen
+        of = launch[slot]  # each row's launch: what lies around that comes last
+        lies = (columns["thread"] == columns["thread"][of]) & (columns["start"] <= columns["start"][of])
+        lies &= columns["end"][of] <= columns["end"]
+        outer[chosen] = False
+        more = np.flatnonzero(outer)
+        more = more[np.argsort(lies[more], kind="stable")]
+        around = slot[more[lies[more]]]
+        columns["name"][launch[around]] = columns["name"][more[lies[more]]]
+        others = {name: np.append(others[name], columns[name][more]) for name in _CALL}
         columns = {name: values[chosen] for name, values in columns.items()}
-    others, code = _host_calls(rest.take_rest(), threads, _named(source, names, CUDA_CALL), arena)
+    listed, code = _host_calls(others, threads, _named(source, names, CUDA_CALL), arena)
     columns["name"] = arena.take(code, columns["name"])
-    return LaunchCalls(**columns, others=others, duplicates=duplicates)
+    return LaunchCalls(**columns, others=listed, duplicates=duplicates, around=around)
+
+
+def _outermost(
+    thread: NDArray[np.integer],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    id: NDArray[np.integer],
+) -> NDArray[np.bool_]:
+    """Which calls lie in no other one of their thread and id, 0 being none; of equal ones the first is."""
+    kept = np.ones(len(id), bool)
+    rows = np.flatnonzero(id)
+    rows = rows[np.lexsort((-end[rows], start[rows], thread[rows], id[rows]))]
+    while True:  # once, and again for calls in one another that are three or more
+        same = (id[rows[1:]] == id[rows[:-1]]) & (thread[rows[1:]] == thread[rows[:-1]])
+        inside = 1 + np.flatnonzero(same & (end[rows[1:]] <= end[rows[:-1]]))
+        if len(inside) == 0:
+            return kept
+        kept[rows[inside]] = False
+        rows = np.delete(rows, inside)
 
 
 _CALL = {"thread": "i4", "start": "i8", "end": "i8", "name": "i4"}

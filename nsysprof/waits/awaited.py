@@ -1,0 +1,141 @@
+"""Which GPU ops host calls made, and which they waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import CUDA, OS, SYNCHRONIZING, HostActivity
+from nsysprof.trace.trace import MEMCPY, MIGRATION, Trace
+from nsysprof.waits.host import SLACK_NS, HostTime
+from nsysprof.waits.walk import Reasons
+
+ITEM_BYTES = 64  # what `.item()` and its kin copy at most
+
+
+@dataclass(frozen=True)
+class OpsOfCalls:
+    """GPU ops, rows of `Trace.ops`, -1 for none; the last entry of each column is for no call, or no launch.
+
+    ``made`` int32 for each row of `HostActivity.calls`, ``of_launch`` int32 of `Trace.launches`: the copy that it made,
+    of several the last one, those of a few bytes to the host before all others; ``example`` int32 of launches: a copy
+    that stands for all that are called the same. ``on`` int32: the op that a synchronizing call waited for. ``copies``:
+    those that calls launched, by their end.
+    """
+
+    made: NDArray[np.int32]
+    of_launch: NDArray[np.int32]
+    example: NDArray[np.int32]
+    on: NDArray[np.int32]
+    copies: NDArray[np.intp]
+
+
+def ops_of_calls(
+    trace: Trace, activity: HostActivity, why: Reasons, size: NDArray[np.int64], memory: NDArray[np.uint8]
+) -> OpsOfCalls:
+    """The `OpsOfCalls` of a trace; ``size`` and ``memory`` are those of the copies among its GPU ops."""
+    copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    copies = _by_end(trace, copies)
+    nonzero, to_host = (
+        np.array([word in name.lower() for name in trace.op_names], bool) for word in ("nonzero", "dtoh")
+    )
+    items = to_host[trace.ops.name[copies]] & (size[copies] <= ITEM_BYTES)
+    chosen = copies[np.argsort(items, kind="stable")]
+    before = why.op[chosen]
+    asks = (before >= 0) & nonzero[trace.ops.name[before]]
+    alike = (size[chosen] > ITEM_BYTES, asks, bucket(size[chosen]), memory[chosen])
+    first, inverse = distinct(trace.ops.name[chosen], *alike)
+    of_launch, example = (np.full(len(trace.launches) + 1, -1, np.int32) for _ in range(2))
+    of_launch[trace.ops.launch[chosen]] = chosen
+    example[trace.ops.launch[chosen]] = chosen[first][inverse]
+    made = np.full(len(activity.calls) + 1, -1, np.int32)
+    launch = np.flatnonzero(of_launch >= 0)
+    made[_calls_around(trace, activity, launch)] = of_launch[launch]
+    made[-1] = -1
+    return OpsOfCalls(made, of_launch, example, _awaited(trace, activity), copies)
+
+
+def bucket(size: Ints) -> Ints:
+    """Sizes to two binary digits, so that copies of about the same size are one."""
+    step = np.maximum(1, 1 << np.maximum(np.log2(np.maximum(size, 1)).astype(np.int64) - 1, 0))
+    return np.where(size > 0, (size + step // 2) // step * step, size)
+
+
+def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64]:
+    """For each piece of host time the copy that its call made, or waited for; -1 for none.
+
+    A call waited for the copy that ended when it did and ran for half of the piece or longer.
+    """
+    out, copies = ops.made[time.call].astype(np.int64), ops.copies
+    if len(copies) == 0:
+        return out
+    place = np.searchsorted(trace.ops.end[copies], time.end, side="right") - 1
+    last = copies[place]
+    waited = np.isin(time.activity, (SYNCHRONIZING, OS)) & (place >= 0) & (out < 0)
+    waited &= (time.end - trace.ops.end[last] <= SLACK_NS) & (
+        trace.op_process[last] == trace.thread_process[time.thread]
+    )
+    waited &= (
+        2 * (trace.ops.end[last] - np.maximum(trace.ops.start[last], time.start)) >= time.end - time.start
+    )
+    return np.where(waited, last, out)
+
+
+def examples(trace: Trace, ops: OpsOfCalls, copied: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each copy, -1 for none, the one that stands for all that are called the same; a launch of several has one."""
+    launch = np.where(copied >= 0, trace.ops.launch[copied], -1)
+    return ops.example[launch].astype(np.int64)
+
+
+def _by_end(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Rows of GPU ops by their end."""
+    end = trace.ops.end[rows]
+    order = np.argsort(end, kind="stable")
+    return trace.settled(rows[order], end[order])
+
+
+def _calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The row of the call that each launch is, or is made in; -1, the last one, where there is none.
+
+    The runtime's call is in the list of calls, and the driver's inside it may be the launch.
+    """
+    calls, launches = activity.calls, trace.launches
+    out = np.full(len(launch), -1, np.intp)
+    for code in np.unique(launches.thread[launch]).tolist():
+        mine, rows = (
+            calls.of_thread(int(trace.threads[code])),
+            np.flatnonzero(launches.thread[launch] == code),
+        )
+        found = mine.start + np.flatnonzero(activity.kind[mine] <= CUDA)
+        at = np.searchsorted(calls.start[found], launches.start[launch[rows]], side="right") - 1
+        hit = at >= 0
+        rows, found = rows[hit], found[at[hit]]
+        inside = launches.end[launch[rows]] <= calls.end[found]
+        out[rows[inside]] = found[inside]
+    return out
+
+
+def _awaited(trace: Trace, activity: HostActivity) -> NDArray[np.int32]:
+    """For each call the op that it waited for, if it synchronizes: the last one of its process that ended in it.
+
+    That takes up half of the call at least, or all of it but `SLACK_NS`: `cudaFree` does other things, too.
+    """
+    calls, ops = activity.calls, trace.ops
+    out = np.full(len(calls) + 1, -1, np.int32)
+    waits = np.flatnonzero(activity.kind == SYNCHRONIZING)
+    process = np.searchsorted(trace.processes, calls.threads & ~np.int64(0xFFFFFF))[calls.thread[waits]]
+    of_op = trace.op_process
+    for code in np.unique(process).tolist():
+        mine = _by_end(trace, np.flatnonzero((of_op == code) & (ops.kind != MIGRATION)))
+        rows = waits[process == code]
+        at = np.searchsorted(ops.end[mine], calls.end[rows], side="right") - 1
+        rows, last = rows[at >= 0], mine[at[at >= 0]]
+        waited = ops.end[last] - calls.start[rows]
+        rest = calls.end[rows] - ops.end[last]
+        hit = (waited > 0) & ((rest <= waited) | (rest <= SLACK_NS))
+        out[rows[hit]] = last[hit]
+    return out

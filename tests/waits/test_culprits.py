@@ -1,0 +1,100 @@
+"""What a piece of a wait is about, as rows of calls and GPU ops that need no reading of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.trace.report import open_report
+from nsysprof.why.why import why
+from tests.conftest import MakeTrace
+from tests.kit.trace import Kernel, Launch, Range, launch_kernel, launch_memcpy
+
+US = 1000
+
+
+def rows(path: Path) -> list[tuple[int, int, str, str, str, str]]:
+    """Start and end in µs of host time behind 10 µs, the call, what exposed it, and the ops copied and waited for."""
+    with open_report(path) as report:
+        answer = why(attribute(report), "run")
+        trace, calls = answer.attribution.trace, answer.facts.activity.calls
+        waits = answer.waits[(answer.waits["cause"] == "host") & (answer.waits["start_ns"] >= 10 * US)]
+
+    def call(row: int) -> str:
+        return calls.names[calls.name[row]] if row >= 0 else ""
+
+    def op(row: int) -> str:
+        return trace.op_names[trace.ops.name[row]] if row >= 0 else ""
+
+    columns = (waits[name].tolist() for name in ("start_ns", "end_ns", "call", "exposing", "copied", "on"))
+    return [
+        (start // US, end // US, call(of), call(by), op(copied), op(on))
+        for start, end, of, by, copied, on in zip(*columns, strict=True)
+    ]
+
+
+def us(*times: int) -> tuple[int, ...]:
+    """Times in ns."""
+    return tuple(time * US for time in times)
+
+
+def test_a_piece_names_its_call_and_what_that_waited_for(trace: MakeTrace) -> None:
+    """`.item()`: a copy of 4 bytes and a wait for it; code and a launch that it exposes."""
+    copy = launch_memcpy((0, 0), us(100, 102), id=2, kind=2, bytes=4)[1]
+    path = trace(
+        Range("run", 0, 300 * US),
+        launch_kernel("a", us(0, 5), us(10, 90), id=1),
+        (Launch(*us(6, 10), 2, api="cudaMemcpyAsync_v3020"), copy),
+        Launch(*us(11, 110), 8, api="cudaStreamSynchronize_v3020"),
+        launch_kernel("b", us(150, 155), us(155, 290), id=3),
+    )
+    sync = "cudaStreamSynchronize"
+    assert rows(path) == [
+        (90, 110, sync, sync, "memcpy DtoH", "memcpy DtoH"),
+        (110, 150, "", sync, "", ""),
+        (150, 155, "cudaLaunchKernel", sync, "", ""),
+        (290, 300, "", sync, "", ""),
+    ]
+
+
+def test_what_a_call_waited_for_took_half_of_it_or_ended_with_it(trace: MakeTrace) -> None:
+    """cudaFree waits for a kernel and returns, or for 10 µs and then works for 50; a kernel of others is no reason."""
+
+    def freed(end: int, *more: Kernel) -> list[tuple[int, int, str, str, str, str]]:
+        return rows(
+            trace(
+                Range("run", 0, 200 * US),
+                launch_kernel("a", us(0, 5), us(10, 90), id=1),
+                Launch(*us(80, end), 8, api="cudaFree_v3020"),
+                launch_kernel("b", us(150, 155), us(155, 200), id=3),
+                *more,
+            )
+        )
+
+    assert freed(95)[0] == (90, 95, "cudaFree", "cudaFree", "", "a")
+    assert freed(140)[0] == (90, 140, "cudaFree", "cudaFree", "", "")
+    theirs = Kernel("theirs", *us(91, 94), 1, process=2)
+    assert freed(95, theirs)[0][2:] == ("cudaFree", "cudaFree", "", "a")
+
+
+def test_a_copy_of_two_layers_is_that_of_the_outer_call(trace: MakeTrace) -> None:
+    """The driver's call is the launch, and lies in the runtime's, which the host was in."""
+    copy = launch_memcpy((0, 0), us(30, 100), id=2, kind=1, bytes=1 << 20)[1]
+    path = trace(
+        Range("run", 0, 200 * US),
+        launch_kernel("a", us(0, 5), us(10, 20), id=1),
+        Launch(*us(25, 110), 2, api="cudaMemcpy_v3020"),
+        Launch(*us(26, 109), 2, event_class=67, api="cuMemcpyHtoD_v2"),
+        copy,
+        launch_kernel("b", us(150, 155), us(155, 200), id=3),
+    )
+    assert rows(path)[0] == (20, 25, "", "", "", "")
+    assert (25, 110, "cudaMemcpy", "cudaMemcpy", "memcpy HtoD", "memcpy HtoD") in rows(path)
+
+
+def test_rows_of_calls_are_no_columns_of_why_csv(trace: MakeTrace) -> None:
+    """What they say is for programs: in files texts say it."""
+    with open_report(trace(Range("run", 0, 100), launch_kernel("a", (10, 15), (20, 40), id=1))) as report:
+        answer = why(attribute(report), "run")
+    assert not {"call", "exposing", "copied", "on"} & set(answer.rows.columns)
+    assert {"call", "exposing", "copied", "on"} <= set(answer.waits.columns)
