@@ -54,7 +54,7 @@ def ops_of_calls(
     example[trace.ops.launch[chosen]] = chosen[first][inverse]
     made = np.full(len(activity.calls) + 1, -1, np.int32)
     launch = np.flatnonzero(of_launch >= 0)
-    made[_calls_around(trace, activity, launch)] = of_launch[launch]
+    made[calls_around(trace, activity, launch)] = of_launch[launch]
     made[-1] = -1
     return OpsOfCalls(made, of_launch, example, _awaited(trace, activity), copies)
 
@@ -98,7 +98,7 @@ def _by_end(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     return trace.settled(rows[order], end[order])
 
 
-def _calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp]) -> NDArray[np.intp]:
+def calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp]) -> NDArray[np.intp]:
     """The row of the call that each launch is, or is made in; -1, the last one, where there is none.
 
     The runtime's call is in the list of calls, and the driver's inside it may be the launch.

@@ -1,0 +1,74 @@
+"""Whether something paces the steps of a program: a wait that gets shorter by what the work of a step gets longer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysprof.core.intervals import Ints
+
+MIN_STEPS = 8  # that wait, and half of all
+_STEADIER = 1 / 3  # of the spread of the work: a step whose time spreads no further is held by something
+_LEAST_SPREAD = 1e-3  # of the step: work that varies less shows nothing
+_SLOPES = (-1.3, -0.7)  # by how much the wait changes for each ns of work
+_DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """Whether a wait paces steps, and what says so, of the ``steps`` that wait.
+
+    ``period_ns`` is their median time; ``step_spread_ns`` and ``work_spread_ns`` the interquartile ranges of their
+    times, and of these without the wait; ``correlation`` the rank correlation of wait and work, ``slope`` the median of
+    by how much the wait changes for each ns of work, between any two steps. The last two are 0 where nothing varies.
+    """
+
+    paced: bool
+    steps: int
+    period_ns: int = 0
+    step_spread_ns: int = 0
+    work_spread_ns: int = 0
+    correlation: float = 0.0
+    slope: float = 0.0
+
+
+def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
+    """Whether steps that take ``step_ns`` are paced by a wait that takes ``waited_ns`` of each: a sleep, poll or input.
+
+    So the work varies, the wait makes up for it, and the steps take the same time. A constant delay makes up for
+    nothing: with it steps vary as the work does. Only for what waits: of two parts of a paced step each makes up for
+    the other one. Quadratic in steps, of which 500 are looked at.
+    """
+    waits = np.flatnonzero(waited_ns > 0)
+    if len(waits) < max(MIN_STEPS, len(step_ns) / 2):
+        return Pacing(paced=False, steps=len(waits))
+    chosen = waits[np.unique(np.linspace(0, len(waits) - 1, min(len(waits), 500)).astype(np.intp))]
+    step, waited = step_ns[chosen], waited_ns[chosen]
+    work = step - waited
+    period, spreads = int(np.median(step)), [_spread(step), _spread(work)]
+    slope, correlation = _slope(work, waited), _rank_correlation(work, waited)
+    paced = spreads[1] >= _LEAST_SPREAD * period and spreads[0] <= _STEADIER * spreads[1]
+    paced = paced and _SLOPES[0] <= slope <= _SLOPES[1]
+    paced = paced and correlation <= -_DEVIATIONS / np.sqrt(len(chosen) - 1)
+    return Pacing(bool(paced), len(waits), period, *spreads, correlation, slope)
+
+
+def _spread(values: Ints) -> int:
+    low, high = np.quantile(values, (0.25, 0.75))
+    return int(high - low)
+
+
+def _slope(x: Ints, y: Ints) -> float:
+    """The median slope between any two points."""
+    one, other = np.triu_indices(len(x), 1)
+    run = x[other] - x[one]
+    some = run != 0
+    return float(np.median((y[other] - y[one])[some] / run[some])) if some.any() else 0.0
+
+
+def _rank_correlation(x: Ints, y: Ints) -> float:
+    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (x, y)]
+    if min(np.ptp(x), np.ptp(y)) == 0:
+        return 0.0
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

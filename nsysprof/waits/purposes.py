@@ -1,0 +1,180 @@
+"""What a host call is for, by its name, and where one call of many is another thing: set-up that happens once."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import CUDA, PROFILER, HostActivity
+from nsysprof.trace.trace import KERNEL, MIGRATION, PROCESS_OF_THREAD, Trace
+from nsysprof.waits.awaited import calls_around
+
+_GPU = r"(?:cuda|cu|hip)"
+# The first that matches a whole name, without its version, says what the call is for.
+_TABLE = {
+    "launch": rf"{_GPU}(?:Ext)?(?:Module)?Launch\w*",
+    "graph launch": rf"{_GPU}GraphLaunch",
+    "query": r"(?:cuda|cu|hip)(?:Event|Stream)Query",
+    "synchronize": r"\w+Synchronize",
+    "copy": rf"{_GPU}Memcpy\w*",
+    "memset": rf"{_GPU}Memset\w*",
+    "managed": r"cudaMallocManaged|cuMemAllocManaged|hipMallocManaged"
+    rf"|{_GPU}Mem(?:Prefetch|Advise|RangeGetAttribute)\w*|{_GPU}StreamAttachMemAsync",
+    "pin": r"(?:cuda|hip)(?:MallocHost|Host(?:Alloc|Malloc|Register|Unregister|Free)|FreeHost)"
+    r"|cuMem(?:AllocHost|HostAlloc|HostRegister|HostUnregister|FreeHost)",
+    "free": r"(?:cuda|hip)Free\w*|cuMem(?:Free|Release|Unmap|AddressFree)\w*|cu\w*ArrayDestroy"
+    rf"|{_GPU}MemPool(?:TrimTo|Destroy)",
+    "allocate": r"(?:cuda|hip)Malloc\w*|cuMem(?:Alloc|Create|Map|AddressReserve|SetAccess)\w*|cuArray3?D?Create"
+    rf"|{_GPU}MemPool(?:Create|SetA\w+)",
+    "context": r"cuInit|hipInit|cu(?:Device)?(?:Primary)?Ctx(?:Create|Destroy|Retain|Release|Reset)\w*"
+    r"|cuDevicePrimaryCtx\w+|(?:cuda|hip)DeviceReset|cuda\w*SetDeviceFlags|hipCtxCreate|cudaInitDevice",
+    "compile": r"nvrtc\w+|hiprtc\w+|nvJitLink\w+|nvPTXCompiler\w+|cuLink\w+|hipLink\w+|Driver Compiler",
+    "module": rf"{_GPU}(?:Module|Library)(?:Load|Unload|GetFunction|GetKernel|GetGlobal)\w*"
+    r"|cuKernelGetFunction|cuFuncLoad|cudaGetFuncBySymbol|.*(?:Module|Function) Loading",
+    "graph capture": r"(?:cuda|cu|hip)(?:Graph\w+|Stream(?:Begin|End)Capture\w*|StreamUpdateCapture\w*)",
+    "event": rf"{_GPU}(?:Event\w+|Stream(?:Create|Destroy|WaitEvent|AddCallback|Wait|Write)\w*|LaunchHostFunc)",
+    "MPI": r"P?MPI_\w+",
+    "NCCL": r"(?:nccl|rccl)\w+",
+    "sleep": r"(?:clock_)?nanosleep|u?sleep|sched_yield|time\.sleep",
+    "lock": r"futex|pthread_(?:mutex|cond|rwlock|spin|join|barrier)\w*|sem_(?:timed)?wait|wait(?:pid|id|3|4)"
+    r"|(?:acquire|wait)\b.*|(?:threading|queue)\.py \w+",
+    "poll": r"p?poll|p?select|epoll_p?wait\w*|(?:poll|select) of .*",
+    "input-output": r"(?:f|p|pre?|v)?(?:read|write)v?\d*|(?:f|re)?open(?:at)?(?:64)?|f?close|ioctl|fcntl|fgets|fputs"
+    r"|putc|getc|fflush|f(?:data)?sync|l?seek|send\w*|recv\w*|connect|accept4?|socket|bind|listen|pipe2?|dup\d?|dlopen"
+    r"|(?:readinto|recv\w*|read|fsync) of .*|dataloader\.py __next__",
+    "pages": r"m(?:un|re)?map(?:64)?|mprotect|madvise|s?brk|mlock\w*|munlock\w*",
+    "profiler": rf"{_GPU}Profiler\w+",
+}
+PURPOSES = (*_TABLE, "code", "other")
+LAUNCH, GRAPH_LAUNCH, QUERY, SYNCHRONIZE, COPY, MEMSET, MANAGED, PIN, FREE, ALLOCATE = range(10)
+CONTEXT, COMPILE, MODULE, GRAPH_CAPTURE, EVENT, MPI, NCCL, SLEEP, LOCK, POLL = range(10, 20)
+INPUT_OUTPUT, PAGES, PROFILING, IN_CODE, OTHER = range(20, 25)
+SET_UP = (CONTEXT, COMPILE, MODULE, GRAPH_CAPTURE)  # what a program does once
+_LAUNCHES_NO_GPU_WORK = re.compile(rf"{_GPU}LaunchHostFunc")
+_VERSION = re.compile(r"(?:_(?:ptsz|ptds|v\d+))+\Z")
+# Ranges in which frameworks compile, or try which kernel is fastest.
+_COMPILES = re.compile(
+    r"(?i).*(?:(?:dynamo|inductor|fx|backend|frame|aot\w*|jit|triton|xla|gpu|nvfuser)\w*\W*(?:compile|codegen)"
+    r"|compile_?(?:fx|inner)|async_?compile|autotun|benchmark_all_configs|find_?algorithm|cudnn\w*find)"
+)
+# A call that makes a context, or loads a kernel, takes so long at least, and so many times what others of it take.
+_LONG_NS, _TIMES = 1_000_000, 10
+_CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
+
+
+def purpose_of(name: str) -> int:
+    """What the host call of this name is for: an index of `PURPOSES`, `OTHER` for what the table does not know.
+
+    Names of the runtime, the driver and HIP, with their versions (``cuMemAlloc_v2``), and of the operating system.
+    """
+    bare = _VERSION.sub("", name)
+    if _LAUNCHES_NO_GPU_WORK.fullmatch(bare):
+        return EVENT
+    return next((code for code, pattern in enumerate(_PATTERNS) if pattern.fullmatch(bare)), OTHER)
+
+
+_PATTERNS = [re.compile(pattern, re.DOTALL) for pattern in _TABLE.values()]
+
+
+def compiles(range_name: str) -> bool:
+    """Whether a range of this name is one in which a framework compiles, or searches for the fastest kernel."""
+    return _COMPILES.match(range_name) is not None
+
+
+def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
+    """What each row of ``activity.calls`` is for, an index of `PURPOSES`; one more entry, for no call: `IN_CODE`.
+
+    The longest call before the first op of a GPU made its context, if it takes a ms and ten times what others of its
+    name take; the first launch of a kernel that takes as long loads it; and what a thread calls while it captures a
+    graph is a part of that.
+    """
+    calls = activity.calls
+    of_name = np.array([purpose_of(name) for name in calls.names], np.uint8)
+    out = np.append(of_name[calls.name], np.uint8(IN_CODE))
+    out[:-1][activity.kind == PROFILER] = PROFILING
+    out[_creating(trace, activity, out)] = CONTEXT
+    loads = np.flatnonzero((calls.end - calls.start >= _LONG_NS) & (out[:-1] == LAUNCH))
+    if len(loads):
+        out[np.intersect1d(loads, calls_around(trace, activity, _first_launches(trace)))] = MODULE
+    _mark_captures(activity, out)
+    return out
+
+
+def happens_once(
+    activity: HostActivity, purpose: NDArray[np.uint8], start: Ints, end: Ints
+) -> NDArray[np.bool_]:
+    """Which calls set something up; ``purpose`` is that of each, and of none, as `purposes` gives it.
+
+    What is done in half of the steps from each ``start`` to each ``end`` (ns, in order of time), by calls of one name,
+    is a part of these: a graph that is captured in every step, a plan that is searched for every token.
+    """
+    calls, out = activity.calls, np.isin(purpose, SET_UP)
+    rows = np.flatnonzero(out[:-1])
+    step = np.searchsorted(start, calls.start[rows], side="right") - 1
+    inside = (step >= 0) & (calls.start[rows] < np.append(end, 0)[step])
+    rows, step = rows[inside], step[inside]
+    first, _ = distinct(calls.name[rows], step)
+    again = np.bincount(calls.name[rows[first]], minlength=len(calls.names)) * 2 >= max(len(start), 2)
+    out[rows[again[calls.name[rows]]]] = False
+    return out
+
+
+def _creating(trace: Trace, activity: HostActivity, purpose: NDArray[np.uint8]) -> list[int]:
+    """The call that made the context of each device: the longest before its first op; of processes of which no GPU ops
+    are recorded the first long one.
+    """
+    calls = activity.calls
+    length, process = calls.end - calls.start, (calls.threads & PROCESS_OF_THREAD)[calls.thread]
+    long = np.flatnonzero((length >= _LONG_NS) & np.isin(purpose[:-1], _CREATES))
+    first, group = distinct(calls.name[long], np.searchsorted(trace.processes, process[long]))
+    alike = [(calls.name == calls.name[row]) & (process == process[row]) for row in long[first].tolist()]
+    usual = np.array([_usual(length[rows]) for rows in alike])
+    long = long[length[long] >= _TIMES * usual[group]]
+    begins = np.full(len(trace.devices), np.iinfo(np.int64).max)
+    works = np.flatnonzero(trace.ops.kind != MIGRATION)
+    np.minimum.at(begins, trace.stream_device[trace.ops.stream[works]], trace.ops.start[works])
+    of = [int(trace.processes[device.process]) for device in trace.devices]
+    out = []
+    for pid in np.unique(process[long]).tolist():
+        mine = long[process[long] == pid]
+        if pid not in of:
+            out.append(int(mine[np.argmin(calls.start[mine])]))
+        for until in [begin for each, begin in zip(of, begins.tolist(), strict=True) if each == pid]:
+            before = mine[calls.end[mine] <= until]
+            out += before[[np.argmax(length[before])]].tolist() if len(before) else []
+    return out
+
+
+def _usual(length: Ints) -> float:
+    """The median of durations without the longest; 0 of a single one."""
+    return float(np.median(np.sort(length)[:-1])) if len(length) > 1 else 0.0
+
+
+def _first_launches(trace: Trace) -> NDArray[np.intp]:
+    """The first launch of each kernel in each process, unless that waited for longer than it took: for a full queue."""
+    ops, launches = trace.ops, trace.launches
+    kernels = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0))
+    order = kernels[np.argsort(launches.start[ops.launch[kernels]], kind="stable")]
+    op = order[distinct(ops.name[order], trace.op_process[order])[0]]
+    call = ops.launch[op]
+    return np.unique(call[ops.start[op] - launches.end[call] <= launches.end[call] - launches.start[call]])
+
+
+def _mark_captures(activity: HostActivity, purpose: NDArray[np.uint8]) -> None:
+    """Count what a thread calls from the begin of a capture to its end as a part of it."""
+    calls = activity.calls
+    begins, ends = (
+        np.flatnonzero(np.array([mark in name for name in calls.names], bool)[calls.name])
+        for mark in ("StreamBeginCapture", "StreamEndCapture")
+    )
+    place = np.searchsorted(ends, begins)
+    for first, last in zip(
+        begins[place < len(ends)].tolist(), ends[place[place < len(ends)]].tolist(), strict=True
+    ):
+        rows = slice(first, last + 1)
+        if calls.thread[first] == calls.thread[last]:
+            purpose[rows][activity.kind[rows] <= CUDA] = GRAPH_CAPTURE
