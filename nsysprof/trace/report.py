@@ -165,6 +165,10 @@ class Reader(ABC):
         """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
         return np.empty(0, np.int64)
 
+    def blocks(self) -> NDArray[np.int64]:
+        """The block, in threads, of each kernel, likewise."""
+        return np.empty(0, np.int64)
+
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All host CUDA calls, those that launched nothing too."""
         return NO_CALLS

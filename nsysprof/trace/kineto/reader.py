@@ -162,9 +162,16 @@ class KinetoReader(Reader):
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel; empty where none is recorded."""
+        return self._of_kernels("grid")
+
+    def blocks(self) -> NDArray[np.int64]:
+        """The block of each kernel; empty where none is recorded."""
+        return self._of_kernels("block")
+
+    def _of_kernels(self, name: str) -> NDArray[np.int64]:
         gpu = self.events.gpu
-        grid: NDArray[np.int64] = gpu["grid"][gpu["kind"] == KERNEL]
-        return grid if grid.any() else grid[:0]
+        values: NDArray[np.int64] = gpu[name][gpu["kind"] == KERNEL]
+        return values if values.any() else values[:0]
 
     def call_list(self, progress: Progress | None = None) -> CallList:
         """All calls of CUDA or HIP."""

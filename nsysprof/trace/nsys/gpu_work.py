@@ -4,6 +4,7 @@ launched with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,7 +174,7 @@ def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
 
 # ---- what GPU ops were launched with
 
-_GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+GRID, BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
 # Our columns of plain numbers, -1 where a row has none, and those of the report.
 _NUMBERS = {
     "registers": "registersPerThread",
@@ -185,21 +186,24 @@ _NUMBERS = {
 def read_op_details(source: Source) -> OpDetails:
     """The `OpDetails` of a report: a row for each row that `read_work` finds."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
-    others = ("correlationId", *_GRID, *_BLOCK, *_NUMBERS.values())
+    others = ("correlationId", *GRID, *BLOCK, *_NUMBERS.values())
     for table in WORK:
         for block in read_blocks(source, table, WORK_NEEDS, others):
             rows.add(
                 block.rows,
                 correlation=column(block, "correlationId"),
-                grid=packed(*(column(block, name) for name in _GRID)),
-                block=packed(*(column(block, name) for name in _BLOCK)),
+                grid=packed(*(column(block, name) for name in GRID)),
+                block=packed(*(column(block, name) for name in BLOCK)),
                 **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
             )
     return OpDetails(**rows.take_rest())
 
 
-def read_grids(source: Source) -> NDArray[np.int64]:
-    """The grid of each kernel in the order of the file as one number, for `grid_text`; empty where not recorded."""
-    blocks = read_blocks(source, _KERNELS, _GRID) if has_all(source, _KERNELS, WORK_NEEDS) else ()
-    grids = [packed(*(column(block, name) for name in _GRID)) for block in blocks]
+def read_grids(source: Source, columns: Sequence[str] = GRID) -> NDArray[np.int64]:
+    """The grid of each kernel in the order of the file as one number, for `grid_text`; empty where not recorded.
+
+    Or what other three ``columns`` hold: the `BLOCK`.
+    """
+    blocks = read_blocks(source, _KERNELS, columns) if has_all(source, _KERNELS, WORK_NEEDS) else ()
+    grids = [packed(*(column(block, name) for name in columns)) for block in blocks]
     return np.concatenate([np.empty(0, np.int64), *grids])

@@ -1,0 +1,190 @@
+"""What a diagnosis knows of the steps of a program: pieces of waits, what calls are for, and a replay to try changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import distinct, sums
+from nsysprof.core.intervals import Ints
+from nsysprof.waits import edits
+from nsysprof.waits.account import wait_pieces
+from nsysprof.waits.culprits import PIECE
+from nsysprof.waits.facts import Facts
+from nsysprof.waits.network import network_of
+from nsysprof.waits.purposes import happens_once, purposes
+from nsysprof.waits.ranges import Chosen
+from nsysprof.waits.replay import Network
+from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
+from nsysprof.waits.whole import Cause, Wholes
+from nsysprof.waits.windows import GpuLines, Windows, gpu_lines
+
+LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
+_TIMES_USUAL = 10  # the same, of what code between two calls usually takes
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The steady steps of a path on a GPU: ``windows`` are rows of `Case.windows`."""
+
+    path: str
+    gpu: int
+    windows: Rows
+    length: Ints
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return len(self.windows)
+
+    @property
+    def total_ns(self) -> int:
+        """How long all of them take."""
+        return int(self.length.sum())
+
+
+@dataclass(frozen=True)
+class Case:
+    """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` of their trace; made by `diagnose`.
+
+    ``merge_names`` are those of the paths.
+    """
+
+    chosen: Chosen
+    facts: Facts
+    rows: Rows
+    merge_names: Sequence[str] | None
+    _shorter: dict[object, Ints | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def windows(self) -> Windows:
+        """The steady steps."""
+        return self.chosen.windows.take(self.rows)
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The paths on their GPUs, those with most time first."""
+        windows = self.windows
+        code = {text: number for number, text in enumerate(dict.fromkeys(self.chosen.texts))}
+        path = np.array([code[text] for text in self.chosen.texts], np.int64)[windows.path]
+        first, group = distinct(path, windows.gpu)
+        rows = [np.flatnonzero(group == number) for number in range(len(first))]
+        found = [
+            Place(self.chosen.texts[windows.path[mine[0]]], int(windows.gpu[mine[0]]), mine, windows.length[mine])
+            for mine in rows
+        ]
+        return sorted(found, key=lambda place: (-place.total_ns, place.path, place.gpu))
+
+    @cached_property
+    def lines(self) -> dict[int, GpuLines]:
+        """What each GPU ran when."""
+        gpus = np.unique(self.windows.gpu).tolist()
+        trace = self.facts.attribution.trace
+        return {gpu: gpu_lines(trace, self.facts.communication, gpu) for gpu in gpus}
+
+    @cached_property
+    def pieces(self) -> dict[str, NDArray[np.int64]]:
+        """The pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
+        parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
+        none = np.empty(0, np.int64)
+        out = {name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE}
+        return {**out, "ns": out["end_ns"] - out["start_ns"]}
+
+    @cached_property
+    def place_of(self) -> NDArray[np.int64]:
+        """The place of each piece, a number in `places`."""
+        of_window = np.empty(len(self.windows), np.int64)
+        for number, place in enumerate(self.places):
+            of_window[place.windows] = number
+        return of_window[self.pieces["window"]]
+
+    @cached_property
+    def purpose(self) -> NDArray[np.uint8]:
+        """What each host call is for, one more entry for no call; see `purposes`."""
+        return purposes(self.facts.attribution.trace, self.facts.activity)
+
+    @cached_property
+    def once(self) -> NDArray[np.bool_]:
+        """Which host calls set something up, one more entry for no call."""
+        order = np.argsort(self.windows.start, kind="stable")
+        start, end = self.windows.start[order], self.windows.end[order]
+        if len(self.chosen.level.rows) == 0:
+            start, end = start[:0], end[:0]
+        return happens_once(self.facts.activity, self.purpose, start, end)
+
+    @cached_property
+    def long_code_ns(self) -> int:
+        """From how many ns on code between two calls is work of its own, and no part of launching."""
+        code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
+        usual = int(np.median(code)) if len(code) else 0
+        return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
+
+    def waited(self, place: Place, rows: Rows) -> Ints:
+        """For how long the GPU waited in each step of a place for some pieces."""
+        at = np.full(len(self.windows), -1, np.int64)
+        at[place.windows] = np.arange(place.steps)
+        return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
+
+    # ---- the replay
+
+    @cached_property
+    def wholes(self) -> Wholes:
+        """What belongs to calls, GPU ops and waits."""
+        return Wholes(self.facts)
+
+    @cached_property
+    def network(self) -> Network:
+        """The trace as a network, with the moments of the steps."""
+        facts = self.facts
+        asked = moments_of(facts.attribution.trace, self.ranges)
+        return network_of(facts.attribution, facts.activity, facts.dependencies, asked, facts.peers)
+
+    @cached_property
+    def ranges(self) -> Rows:
+        """The range instances whose moments the network knows."""
+        of = self.chosen.windows.range
+        return np.unique(of[of >= 0]).astype(np.intp)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """All steps as the network has them, warm-up among them."""
+        facts = self.facts
+        return spans_of(facts.attribution, self.chosen.windows, self.ranges, self.network, facts.communication)
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why nothing can be replayed; empty where it can."""
+        found = doubt_of(self.facts.attribution.trace, self.network, self.facts.lacks, self.spans)
+        return found[0] if found else ""
+
+    @cached_property
+    def residual(self) -> NDArray[np.float64]:
+        """By which part each steady step is off where it is replayed without what single GPU ops have of their own."""
+        return self.spans.residual(self.network)[self.rows]
+
+    def known(self, place: Place) -> bool:
+        """Whether the steps of a place can be replayed."""
+        return not self.doubt and float(np.median(self.residual[place.windows])) <= MAX_RESIDUAL
+
+    def shorter(self, place: Place, key: object, edit: Callable[[Network], None]) -> Ints | None:
+        """By how many ns each step of a place gets shorter by an edit; None where that is not known.
+
+        Edits with one ``key`` are one.
+        """
+        if not self.known(place):
+            return None
+        if key not in self._shorter:
+            edited = self.network.copy()
+            edit(edited)
+            self._shorter[key] = self.windows.length - self.spans.lengths(edited)[self.rows]
+        lengths = self._shorter[key]
+        return None if lengths is None else lengths[place.windows]
+
+    def without(self, place: Place, key: object, cause: Cause) -> Ints | None:
+        """The same without a cause."""
+        return self.shorter(place, key, lambda network: edits.remove(network, cause))

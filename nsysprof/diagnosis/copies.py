@@ -1,0 +1,169 @@
+"""The GPU waits for copies: of pageable memory, behind blocking calls, of few bytes each, or in line with kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import sums
+from nsysprof.core.intervals import Ints
+from nsysprof.core.units import format_bytes
+from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.kinds import NAME, Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text
+from nsysprof.core.text import one_line
+from nsysprof.hardware.peaks import link_bytes_per_s
+from nsysprof.trace.trace import MEMCPY, MEMSET
+from nsysprof.waits.awaited import bucket
+from nsysprof.waits.facts import COPY as COPIES
+from nsysprof.waits.facts import MEMORY
+
+_PAGEABLE = MEMORY.index(" pageable")
+SMALL = 64 << 10  # bytes: below, a copy takes as long as its launch
+_MANY = 16  # of them in a step
+_DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
+_PIN = {
+    "pytorch": "pin the host memory (DataLoader(pin_memory=True) or tensor.pin_memory()) and copy with"
+    " non_blocking=True in a stream of its own, one step ahead",
+    "cuda": "allocate the host memory with cudaMallocHost and copy with cudaMemcpyAsync in a stream of its own, ahead"
+    " of need",
+    "openacc": "pin the host memory (-gpu=pinned) and copy with async, ahead of need",
+}
+_KEEP = {
+    "pytorch": "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True and read it later",
+    "cuda": "keep the data on the GPU, or copy it to pinned memory with cudaMemcpyAsync and read it later",
+}
+_AHEAD = {
+    "pytorch": "copy in a stream of its own, one step ahead, beside compute",
+    "cuda": "copy in a stream of its own, ahead of need, beside compute",
+}
+_BATCH = {
+    "pytorch": "gather the small copies into one: one tensor, one transfer",
+    "cuda": "gather the small copies into one buffer and one cudaMemcpyAsync",
+}
+
+
+def _op(case: Case) -> NDArray[np.int64]:
+    """The copy or memset that each piece is about, -1 for none."""
+    own = np.where(case.pieces["cause"] == COPIES, case.pieces["op"], -1)
+    return np.where(own >= 0, own, copied_op(case))
+
+
+def _is(case: Case, kind: int) -> Mask:
+    op = _op(case)
+    mask: Mask = (op >= 0) & (np.append(case.facts.attribution.trace.ops.kind, 255)[op] == kind)
+    return mask
+
+
+def _pageable(case: Case) -> Mask:
+    mask: Mask = np.append(case.facts.copy_memory, 0)[_op(case)] == _PAGEABLE
+    return mask
+
+
+def _on_gpu(case: Case) -> Mask:
+    trace = case.facts.attribution.trace
+    named = np.array([*("DtoD" in name for name in trace.op_names), False], bool)
+    mask: Mask = named[np.append(trace.ops.name, len(trace.op_names))[_op(case)]]
+    return mask
+
+
+def _small(case: Case) -> Mask:
+    """Copies of few bytes of which many are made in each step."""
+    op = _op(case)
+    small = (op >= 0) & (np.append(case.facts.copy_sizes, 0)[op] < SMALL)
+    trace = case.facts.attribution.trace
+    rows = np.flatnonzero((trace.ops.kind == MEMCPY) & (case.facts.copy_sizes < SMALL))
+    return small & (len(rows) >= _MANY * max(len(case.chosen.windows), 1))
+
+
+def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
+    """By direction, memory and range, and by size of about a binary digit."""
+    op = _op(case)[rows]
+    trace = case.facts.attribution.trace
+    texts = case.facts.texts
+    size = bucket(np.append(case.facts.copy_sizes, 0)[op])
+    owner = np.append(case.facts.attribution.owner, np.int32(-1))[np.append(trace.ops.launch, -1)[op]]
+    where = np.append(case.facts.name_code[trace.ranges.name], -1)[owner]
+    memory = np.append(case.facts.copy_memory, 0)[op]
+
+    def describe(name: int, memory: int, size: int, where: int) -> str:
+        what = trace.op_names[name].removeprefix("memcpy ")
+        place = f" in {case.facts.names[where]}" if where >= 0 else ""
+        if "set" in what:
+            return f"memsets{place}"
+        direction = _DIRECTIONS.get(what, what)
+        return f"{MEMORY[memory].strip()} copies {direction} of {format_bytes(size)}{place}".strip()
+
+    return texts.each(describe, np.append(trace.ops.name, 0)[op], memory, size, where)
+
+
+def _words(case: Case, row: int) -> str:
+    code = int(_codes(case, np.array([row]))[0])
+    return one_line(case.facts.texts.words[code], NAME)
+
+
+def _transfer_ns(case: Case, group: Group) -> Ints:
+    """How long the link needs at least for the copies of a group, in each step, where its speed is known."""
+    trace, place = case.facts.attribution.trace, group.place
+    ops = np.unique(_op(case)[group.rows])
+    first = np.searchsorted(case.windows.start[place.windows], trace.ops.start[ops], side="right") - 1
+    inside = (first >= 0) & (trace.ops.start[ops] < case.windows.end[place.windows][first])
+    size = sums(first[inside], case.facts.copy_sizes[ops[inside]], place.steps)
+    speeds = [
+        link_bytes_per_s(gpu.name, gpu.compute_capability)
+        for gpu in trace.report.about.cuda_gpus
+        if gpu.name is not None
+    ]
+    speed = np.nanmax([*speeds, 0.0]) if speeds else 0.0
+    return np.rint(size * 1e9 / speed).astype(np.int64) if speed > 0 else np.zeros(place.steps, np.int64)
+
+
+def _pin(case: Case, group: Group) -> Iterable[Remedy]:
+    texts = _KEEP if "to the host" in group.cause else _PIN
+    yield Remedy(
+        dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
+    )
+
+
+def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
+    texts = _KEEP if "to the host" in group.cause else _AHEAD
+    yield Remedy(
+        dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
+    )
+
+
+def _gather(case: Case, group: Group) -> Iterable[Remedy]:
+    yield Remedy(
+        dialect_text(case, _BATCH), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
+    )
+
+
+_SYMPTOM = "the GPU waits for {cause}: {amount}"
+PAGEABLE = Kind(
+    "pageable-copy",
+    lambda case: _is(case, MEMCPY) & _pageable(case) & ~_small(case),
+    _codes,
+    _words,
+    _SYMPTOM,
+    _pin,
+)
+SMALL_COPIES = Kind(
+    "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather
+)
+EXPOSED = Kind(
+    "exposed-copy",
+    lambda case: _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & ~_on_gpu(case),
+    _codes,
+    _words,
+    _SYMPTOM,
+    _overlap,
+)
+LAYOUT = Kind(
+    "copy-layout",
+    lambda case: _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & _on_gpu(case),
+    _codes,
+    _words,
+    _SYMPTOM,
+)
+MEMSETS = Kind("memset", lambda case: _is(case, MEMSET), _codes, _words, _SYMPTOM)

@@ -1,0 +1,91 @@
+"""The GPU waits while the launching thread runs code of its own for long: no call, and no mere launching."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from nsysprof.core.text import one_line
+from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.kinds import (
+    NAME,
+    Group,
+    Kind,
+    Mask,
+    Remedy,
+    Rows,
+    by_text,
+    dialect_text,
+    of_host,
+    removal,
+)
+from nsysprof.waits.purposes import compiles
+
+_LOADS = ("dataloader", "data_load", "next batch", "fetch")
+_OFF = {
+    "pytorch": "move this CPU work off the thread that launches: into DataLoader workers, another thread, or out of"
+    " the step",
+    "cuda": "move this CPU work to another thread, or do it while the GPU is busy",
+}
+_LOADER = {
+    "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
+    "cuda": "read the next input in another thread while the GPU works on this one",
+}
+
+
+def _long_code(case: Case) -> Mask:
+    pieces = case.pieces
+    return of_host(case) & (pieces["call"] < 0) & (pieces["ns"] >= case.long_code_ns)
+
+
+def _in_ranges(case: Case, words: tuple[str, ...]) -> Mask:
+    named = [any(word in text.lower() for word in words) for text in case.facts.texts.words]
+    out: Mask = np.array(named, bool)[case.pieces["range"]]
+    return out
+
+
+def _compiling(case: Case) -> Mask:
+    named = [compiles(text) for text in case.facts.texts.words]
+    out: Mask = np.array(named, bool)[case.pieces["range"]]
+    return out
+
+
+def _words(case: Case, row: int) -> str:
+    text = case.facts.texts.words[case.pieces["culprit"][row]]
+    return one_line(f"CPU time {text.removeprefix('code').strip() or 'between calls'}", NAME)
+
+
+def _move(case: Case, group: Group) -> Iterable[Remedy]:
+    yield removal(dialect_text(case, _OFF), group)
+
+
+def _prefetch(case: Case, group: Group) -> Iterable[Remedy]:
+    yield removal(dialect_text(case, _LOADER), group)
+
+
+def _claims(case: Case) -> Mask:
+    return _long_code(case) & ~_in_ranges(case, _LOADS) & ~_compiling(case)
+
+
+def _codes(case: Case, rows: Rows) -> np.ndarray:
+    return by_text("culprit")(case, rows)
+
+
+CPU_CODE = Kind("cpu-code", _claims, _codes, _words, "the GPU idles during {cause}: {amount}", _move)
+LOADER = Kind(
+    "input-wait",
+    lambda case: _long_code(case) & _in_ranges(case, _LOADS),
+    _codes,
+    _words,
+    "the GPU waits for input during {cause}: {amount}",
+    _prefetch,
+)
+COMPILING = Kind(
+    "compilation",
+    lambda case: _long_code(case) & _compiling(case),
+    _codes,
+    _words,
+    "the GPU waits for a compiler during {cause}: {amount}",
+    set_up=True,
+)

@@ -1,0 +1,89 @@
+"""What a diagnosis says: findings, each with its symptom, its cause, and a remedy that was tried in a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import Any
+
+from nsysprof.core.text import one_line
+
+# How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
+REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
+EVERY, ONCE = "every step", "once"
+_NAME = 60
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that costs the steps of a program time.
+
+    ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the one that loses most; ``often``: `EVERY`,
+    `ONCE` or `3 of 20 steps`; ``steps`` how many steady steps the sums are over; ``text`` says symptom and cause;
+    ``claim`` is that of `Facts`. ``lost_ns``: what all steady steps together lose to it, recorded minus replayed
+    without the cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, what they gain with the ``change``, options
+    of ``nsysprof forecast``; 0 where ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none.
+    """
+
+    kind: str
+    path: str
+    gpu: int
+    often: str
+    steps: int
+    text: str
+    cause: str
+    claim: str
+    lost_ns: int
+    remedy: str = ""
+    change: tuple[str, ...] = ()
+    gain_ns: int = 0
+    gain_low_ns: int = 0
+    gain_high_ns: int = 0
+    basis: str = UNTRIED
+
+    @property
+    def id(self) -> str:
+        """The same for the same thing in every answer: kind, cause and path."""
+        return f"{self.kind}:{self.cause}:{self.path}"
+
+    @property
+    def fix(self) -> str:
+        """The section of the fix guide."""
+        return f"docs/fixes.md#{self.kind}"
+
+    def record(self, command: str) -> dict[str, Any]:
+        """The finding for JSON, with the next ``command``."""
+        names = (
+            *("id", "kind", "path", "gpu", "often", "steps", "text", "cause", "claim", "lost_ns", "remedy"),
+            *("change", "gain_ns", "gain_low_ns", "gain_high_ns", "basis", "fix"),
+        )
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "change": list(self.change), "command": command}
+
+    def forecast_command(self, report: str, whole: str) -> str:
+        """The command that replays the change, or shows the steps where there is none."""
+        steps = "" if self.path == whole else f" --range {quote(self.path.replace('[', '[[]'))}"
+        if not self.change:
+            return f"nsysprof why {report}{steps}"
+        options = " ".join(each if each.startswith("--") else quote(each) for each in self.change)
+        return f"nsysprof forecast {report}{steps} --as-profiled {options}"
+
+    def short(self) -> str:
+        """Kind and cause, for titles."""
+        return f"{self.kind}: {one_line(self.cause, _NAME)}"
+
+
+def ranked(found: Sequence[Finding]) -> list[Finding]:
+    """Those that were tried first, by what they gain; then what was not, by what is lost; what happens once last."""
+
+    def place(each: Finding) -> tuple[bool, bool, int, int, str]:
+        return each.often == ONCE, each.basis == UNTRIED, -each.gain_ns, -each.lost_ns, each.id
+
+    return sorted(found, key=place)
+
+
+def scaled(finding: Finding, times: float) -> Finding:
+    """The finding of a part of the steps for all of them: ``times`` as many."""
+    names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns")
+    return replace(finding, **{name: round(getattr(finding, name) * times) for name in names})

@@ -1,0 +1,158 @@
+"""A kind of finding: which pieces of waits it explains, how its cause is called, and which remedies are worth a try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import one_line
+from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.finding import REPLAYED
+from nsysprof.trace.trace import MEMCPY
+from nsysprof.waits.awaited import ITEM_BYTES
+from nsysprof.waits.facts import LATE_HOST
+from nsysprof.waits.purposes import COPY, EVENT, LAUNCH, LOCK, MEMSET, QUERY, SYNCHRONIZE
+from nsysprof.waits.replay import Network
+from nsysprof.waits.whole import Cause
+
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+NAME = 60  # characters of a name in a sentence
+
+
+@dataclass(frozen=True)
+class Group:
+    """The pieces ``rows`` of waits in a place that have one cause; ``waited`` ns in each of its steps."""
+
+    place: Place
+    cause: str
+    rows: Rows
+    waited: Ints
+
+    @property
+    def waited_ns(self) -> int:
+        """For how long the GPU waited in all steps."""
+        return int(self.waited.sum())
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of the program: ``text`` an imperative, ``change`` the options of ``nsysprof forecast`` that replay it.
+
+    ``edit`` carries it out on a network, None where it is to remove the cause. ``at_least`` ns, that no step gets below
+    with it. ``basis``: what the gain rests on.
+    """
+
+    text: str
+    change: tuple[str, ...] = ()
+    edit: Callable[[Network], None] | None = None
+    at_least: Ints | None = None
+    basis: str = REPLAYED
+
+
+def no_remedy(case: Case, group: Group) -> Iterable[Remedy]:
+    """No remedy is known."""
+    return ()
+
+
+def whole_cause(case: Case, group: Group) -> Cause:
+    """All that belongs to the waits of a group, see `Wholes`."""
+    columns = (case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns"))
+    return case.wholes.of_waits(*columns, np.zeros(len(group.rows), bool))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding, a section of the fix guide.
+
+    ``claims``: the pieces of waits that may be of it; ``codes``: equal numbers for those of one cause; ``words``: the
+    cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are tried;
+    ``whole``: all that is gone without the cause. ``set_up``: it happens once, and never leads. ``tried``: False for
+    what no replay can remove. ``least_launches``: of steps with fewer it is no matter.
+    """
+
+    name: str
+    claims: Callable[[Case], Mask]
+    codes: Callable[[Case, Rows], NDArray[np.int64]]
+    words: Callable[[Case, int], str]
+    symptom: str
+    remedies: Callable[[Case, Group], Iterable[Remedy]] = no_remedy
+    whole: Callable[[Case, Group], Cause] = whole_cause
+    set_up: bool = False
+    tried: bool = True
+    least_launches: int = 0
+
+
+def removal(text: str, group: Group) -> Remedy:
+    """The remedy that the cause is gone."""
+    return Remedy(text, ("--remove", group.cause))
+
+
+def by_text(column: str) -> Callable[[Case, Rows], NDArray[np.int64]]:
+    """Pieces whose text in a column of `PIECE` is equal have one cause."""
+    return lambda case, rows: case.pieces[column][rows]
+
+
+def text_of(column: str) -> Callable[[Case, int], str]:
+    """The text of a piece in a column of `PIECE`."""
+    return lambda case, row: one_line(case.facts.texts.words[case.pieces[column][row]], NAME)
+
+
+# ---- what pieces are
+
+
+def of_host(case: Case) -> Mask:
+    """Pieces in which the GPU waited for the host."""
+    late: Mask = case.pieces["cause"] == LATE_HOST
+    return late
+
+
+def in_calls(case: Case, *purposes: int) -> Mask:
+    """Pieces in which the host was in a call for one of some purposes, each step anew."""
+    call = case.pieces["call"]
+    return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
+
+
+def copied_op(case: Case) -> NDArray[np.int64]:
+    """For each piece the copy of more than a few bytes that the host made or waited for, or that exposed the wait by a
+    call that returned only then; -1 for none.
+    """
+    pieces, ops = case.pieces, case.facts.ops_of_calls
+    call = pieces["call"]
+    made = np.where(np.isin(case.purpose[call], (COPY, SYNCHRONIZE)), pieces["copied"], -1)
+    exposing = pieces["exposing"]
+    behind = np.where(ops.made[exposing] >= 0, ops.made[exposing], ops.on[exposing]).astype(np.int64)
+    op = np.where(made >= 0, made, np.where(exposing >= 0, behind, -1))
+    large = np.append(case.facts.copy_sizes, 0)[op] > ITEM_BYTES
+    kind = np.append(case.facts.attribution.trace.ops.kind, 255)[op]
+    return np.where((op >= 0) & large & (kind == MEMCPY), op, -1)
+
+
+# What a host does that launches and is not held up: calls that wait for nothing.
+LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
+
+
+def launching(case: Case) -> Mask:
+    """Pieces in which the host launched, made other calls that wait for nothing, or ran little code between them.
+
+    Short waits for a lock are among these: autograd hands work from thread to thread by one.
+    """
+    pieces = case.pieces
+    purpose, short = case.purpose[pieces["call"]], pieces["ns"] < case.long_code_ns
+    calls = np.isin(purpose, LAUNCHING) & (copied_op(case) < 0)
+    code = (pieces["call"] < 0) | (purpose == LOCK)
+    return of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
+
+
+def dialect_text(case: Case, texts: dict[str, str]) -> str:
+    """The text for what the program is written in; the one for ``cuda`` where there is no other."""
+    return texts.get(case.dialect, texts["cuda"])
+
+
+def parts(texts: Sequence[str]) -> str:
+    """Texts joined, at most two."""
+    return " and ".join(texts[:2])

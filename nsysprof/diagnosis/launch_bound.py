@@ -1,0 +1,159 @@
+"""The CPU is busy launching, and the GPU waits for launch after launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.intervals import Ints, expand_ranges
+from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.finding import BOUND
+from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Mask, Remedy, Rows, dialect_text, launching
+from nsysprof.trace.details import CUDA, LAUNCHING as LAUNCHES, OS
+from nsysprof.trace.trace import KERNEL
+from nsysprof.waits.purposes import LOCK
+from nsysprof.waits.whole import Cause
+
+MIN_LAUNCHES = 8  # in a step: of fewer nobody captures a graph
+CAUSE = "kernel launches"
+_OPTIMIZER_CAUSE = "kernel launches of the optimizer"
+_OPTIMIZER = re.compile(r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE)
+# What an optimizer launches that goes through parameters one by one, or list by list.
+_UPDATES = re.compile(r"addcdiv|addcmul|lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
+_MIN_UPDATES, _MIN_SHARE = 8, 0.3
+_GRAPH = {
+    "pytorch": "launch less: capture the step in a CUDA graph (torch.cuda.graph), or compile it with"
+    " torch.compile(mode='reduce-overhead')",
+    "cuda": "launch less: capture the loop body in a CUDA graph (cudaStreamBeginCapture), or fuse small kernels",
+    "openacc": "launch less: merge the parallel loops into fewer, larger kernels, and launch them with async",
+    "jax": "launch less: put the whole step under one jax.jit",
+}
+_FUSED = "construct the optimizer with fused=True, so that a few kernels update all parameters"
+
+
+def _claims(case: Case) -> Mask:
+    return launching(case)
+
+
+def _one(case: Case, rows: Rows) -> NDArray[np.int64]:
+    return np.zeros(len(rows), np.int64)
+
+
+def _updates(case: Case) -> Mask:
+    """Which GPU ops are the optimizer's: by the names of their ranges, or where ops of its kind are."""
+    trace, attribution = case.facts.attribution.trace, case.facts.attribution
+    named = np.array([_OPTIMIZER.search(name.text) is not None for name in trace.range_names], bool)
+    ranges = named[trace.ranges.name] if len(named) else np.zeros(len(trace.ranges), bool)
+    inside = np.append(ancestors_or_self(attribution.parent, ranges), False)
+    by_range: Mask = inside[attribution.op_owner]
+    if by_range.any():
+        return by_range
+    kernels = np.array([_UPDATES.search(name) is not None for name in trace.op_names], bool)
+    update = kernels[trace.ops.name] & (trace.ops.kind == KERNEL)
+    out = np.zeros(len(update), bool)
+    windows = case.windows
+    for place in case.places:
+        rows = np.flatnonzero(update & (trace.op_gpu == place.gpu))
+        rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
+        begin = np.searchsorted(trace.ops.start[rows], windows.start[place.windows])
+        end = np.searchsorted(trace.ops.start[rows], windows.end[place.windows])
+        some = np.flatnonzero(end - begin >= _MIN_UPDATES)
+        for low, high in zip(begin[some].tolist(), end[some].tolist(), strict=True):
+            first, last = trace.ops.start[rows[low]], trace.ops.start[rows[high - 1]]
+            out |= (trace.ops.start >= first) & (trace.ops.start <= last) & (trace.op_gpu == place.gpu)
+    return out
+
+
+def _of_optimizer(case: Case) -> Mask:
+    """Launching of the optimizer, where that is much of all launching."""
+    op, claimed = case.pieces["op"], launching(case)
+    if not claimed.any() or case.dialect != "pytorch":
+        return np.zeros(len(op), bool)
+    mine = claimed & (op >= 0) & np.append(_updates(case), False)[op]
+    ns = case.pieces["ns"]
+    enough = int(ns[mine].sum()) >= _MIN_SHARE * int(ns[claimed].sum())
+    return mine if enough else np.zeros(len(op), bool)
+
+
+def launching_time(case: Case, place: Place, ops: Mask | None = None) -> tuple[Rows, Ints, Ints]:
+    """When threads launch in the steps of a place, and run little code between: thread codes, starts and ends, ns.
+
+    Of calls that launch, or wait for nothing; ``ops``: only those of some GPU ops.
+    """
+    calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
+    parts: list[tuple[Rows, Ints, Ints]] = []
+    used = np.unique(trace.launches.thread[np.unique(trace.ops.launch[trace.ops.launch >= 0])])
+    kind = case.facts.activity.kind
+    quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCHES, CUDA)) & ~case.once[:-1]
+    quiet |= (case.purpose[:-1] == LOCK) & (kind == OS)
+    if ops is not None:
+        launched = np.zeros(len(trace.launches) + 1, bool)
+        launched[trace.ops.launch[ops]] = True
+        launched[-1] = False
+        quiet &= np.isin(np.arange(len(calls)), case.wholes.of_launch[np.flatnonzero(launched[:-1])])
+    for code in used.tolist():
+        rows = calls.of_thread(int(trace.threads[code]))
+        start, end, mine = calls.start[rows], calls.end[rows], quiet[rows]
+        if not mine.any():
+            continue
+        until = np.append(start[1:], end[-1:])
+        short = (until - end < case.long_code_ns) & mine
+        stop = np.where(short, np.maximum(until, end), end)
+        begin, stop = start[mine], stop[mine]
+        low = np.searchsorted(stop, windows.start[place.windows], side="right")
+        high = np.searchsorted(begin, windows.end[place.windows])
+        at = np.unique(expand_ranges(low, np.maximum(high - low, 0)))
+        parts.append((np.full(len(at), code, np.int64), begin[at], stop[at]))
+    none = np.empty(0, np.int64)
+    thread, begin, stop = (np.concatenate([none, *column]) for column in zip(*parts, strict=True)) if parts else (none,) * 3
+    return thread, begin, stop
+
+
+def _whole(case: Case, group: Group) -> Cause:
+    return Cause(**dict(zip(("thread", "start", "end"), launching_time(case, group.place), strict=True)))
+
+
+def _whole_optimizer(case: Case, group: Group) -> Cause:
+    time = launching_time(case, group.place, _updates(case))
+    return Cause(**dict(zip(("thread", "start", "end"), time, strict=True)))
+
+
+def _graph(case: Case, group: Group) -> Iterable[Remedy]:
+    text = dialect_text(case, _GRAPH)
+    if group.place.path != WHOLE:
+        edit = case.graph_of(group.place)
+        if edit is not None:
+            yield Remedy(text, ("--graph", group.place.path), edit)
+            return
+    yield Remedy(text, ("--remove", group.cause), basis=BOUND)
+
+
+def _fuse(case: Case, group: Group) -> Iterable[Remedy]:
+    yield Remedy(_FUSED, ("--remove", group.cause), basis=BOUND)
+
+
+LAUNCH_BOUND = Kind(
+    "launch-bound",
+    _claims,
+    _one,
+    lambda case, row: CAUSE,
+    "launch-bound, the CPU takes longer to launch kernels than the GPU to run them: {amount}",
+    _graph,
+    _whole,
+    least_launches=MIN_LAUNCHES,
+)
+OPTIMIZER = Kind(
+    "optimizer",
+    _of_optimizer,
+    _one,
+    lambda case, row: _OPTIMIZER_CAUSE,
+    "the optimizer launches a kernel per parameter, and the GPU waits for these launches: {amount}",
+    _fuse,
+    _whole_optimizer,
+    least_launches=MIN_LAUNCHES,
+)

@@ -1,0 +1,80 @@
+"""The host waits for the GPU, and the GPU then runs dry until the host has launched again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.text import one_line
+from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.kinds import (
+    NAME,
+    Group,
+    Kind,
+    Mask,
+    Remedy,
+    Rows,
+    copied_op,
+    dialect_text,
+    launching,
+    of_host,
+    removal,
+)
+from nsysprof.waits.purposes import COPY, FREE, SYNCHRONIZE
+from nsysprof.waits.whole import Cause
+
+_READ = {
+    "pytorch": "read the value less often: keep it on the GPU and call .item() every so many steps",
+    "cuda": "keep the value on the GPU, or copy it with cudaMemcpyAsync and read it a step later",
+}
+_MASK = {
+    "pytorch": "replace the boolean mask, whose size the CPU must know, by torch.where or a multiplication",
+    "cuda": "keep the size on the GPU",
+}
+_WAIT = {
+    "pytorch": "drop the synchronization from the step, or do it every so many steps",
+    "cuda": "drop the synchronization from the loop; order the work by streams and events",
+}
+
+
+def _claims(case: Case) -> Mask:
+    """Short launching behind a call that waited for the GPU, and such calls themselves."""
+    exposing = case.pieces["exposing"]
+    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY, FREE)) & (exposing >= 0)
+    own = np.isin(case.purpose[case.pieces["call"]], (SYNCHRONIZE,))
+    mask: Mask = of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own)
+    return mask
+
+
+def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
+    exposed = case.pieces["exposed_by"][rows]
+    return np.where(exposed > 0, exposed, case.pieces["culprit"][rows])
+
+
+def _words(case: Case, row: int) -> str:
+    code = int(_codes(case, np.array([row]))[0])
+    return one_line(case.facts.texts.words[code], NAME)
+
+
+def _calls(case: Case, group: Group) -> Cause:
+    pieces = case.pieces
+    calls = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])[group.rows]
+    return case.wholes.of_calls(np.unique(calls[calls >= 0]))
+
+
+def _drop(case: Case, group: Group) -> Iterable[Remedy]:
+    texts = _READ if ".item()" in group.cause else _MASK if "nonzero()" in group.cause else _WAIT
+    yield removal(dialect_text(case, texts), group)
+
+
+SYNCHRONIZATION = Kind(
+    "synchronization",
+    _claims,
+    _codes,
+    _words,
+    "{cause} drains the GPU queue, and the GPU idles until the CPU has launched again: {amount}",
+    _drop,
+    _calls,
+)
