@@ -46,12 +46,12 @@ def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     chosen = waits[np.unique(np.linspace(0, len(waits) - 1, min(len(waits), 500)).astype(np.intp))]
     step, waited = step_ns[chosen], waited_ns[chosen]
     work = step - waited
-    period, spreads = int(np.median(step)), [_spread(step), _spread(work)]
+    period, step_spread, work_spread = int(np.median(step)), _spread(step), _spread(work)
     slope, correlation = _slope(work, waited), _rank_correlation(work, waited)
-    paced = spreads[1] >= _LEAST_SPREAD * period and spreads[0] <= _STEADIER * spreads[1]
+    paced = work_spread >= _LEAST_SPREAD * period and step_spread <= _STEADIER * work_spread
     paced = paced and _SLOPES[0] <= slope <= _SLOPES[1]
     paced = paced and correlation <= -_DEVIATIONS / np.sqrt(len(chosen) - 1)
-    return Pacing(bool(paced), len(waits), period, *spreads, correlation, slope)
+    return Pacing(bool(paced), len(waits), period, step_spread, work_spread, correlation, slope)
 
 
 def _spread(values: Ints) -> int:

@@ -1,0 +1,94 @@
+"""What pages of unified memory cost: kernels that wait for them, and a host that does while the GPU is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints, covered, merge, union
+from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
+
+_PREFETCHED = 1  # the cause of a migration that the program asked for
+_RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-um-gpu-page-faults=true")
+
+
+@dataclass(frozen=True)
+class Paging:
+    """Pages of unified memory that moved, or were missed, in stretches of time on a GPU: int64 of each stretch.
+
+    ``kernel_ns``: kernels ran while pages moved to their GPU on demand, or it handled page faults, an upper bound of
+    what they waited; ``host_ns``: pages moved to the host on demand and no kernel ran: the host touched what the GPU
+    had. ``to_gpu_bytes``, ``to_host_bytes`` moved on demand, ``prefetched_bytes`` as the program asked, in migrations
+    that began there. ``cpu_faults``, ``gpu_faults`` began there; None where they were not recorded, which ``lacks``
+    says with the option that does.
+    """
+
+    kernel_ns: Ints
+    host_ns: Ints
+    to_gpu_bytes: Ints
+    to_host_bytes: Ints
+    prefetched_bytes: Ints
+    cpu_faults: Ints | None
+    gpu_faults: Ints | None
+    lacks: tuple[str, ...]
+
+
+def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
+    """The `Paging` of stretches from each ``start`` to each ``end`` (steps, or pieces of waits) on the GPU of a number.
+
+    None where the recording holds no migrations and no page faults of that GPU and its processes. Near-linear.
+    """
+    ops, faults, size = trace.ops, trace.page_faults, trace.copy_sizes()
+    of_stream = np.array(trace.gpu_numbers, np.int64)[
+        trace.stream_device
+    ]  # migrations are of no GPU in `op_gpu`
+    moves = np.flatnonzero((ops.kind == MIGRATION) & (of_stream[ops.stream] == gpu))
+    mine = [(process, device) for (process, device), number in trace.gpu_of.items() if number == gpu]
+    cpu = (faults.device < 0) & np.isin(faults.process, [process for process, _ in mine])
+    ours = np.zeros(len(faults.start), bool)
+    for process, device in mine:
+        ours |= (faults.process == process) & (faults.device == device)
+    if not (len(moves) or cpu.any() or ours.any()):
+        return None
+    cause = np.full(len(ops), -1, np.int16)
+    cause[trace.copy_ops] = trace.copies.cause
+    to_gpu = np.array(["HtoD" in name or "DtoD" in name for name in trace.op_names], bool)[ops.name[moves]]
+    asked = cause[moves] == _PREFETCHED
+    runs = np.flatnonzero(((ops.kind == KERNEL) | (ops.kind == GRAPH)) & (trace.op_gpu == gpu))
+    kernels = merge(ops.start[runs], ops.end[runs])
+    ins, outs = moves[to_gpu & ~asked], moves[~to_gpu & ~asked]
+    inwards = union(merge(ops.start[ins], ops.end[ins]), merge(faults.start[ours], faults.end[ours]))
+    outwards = merge(ops.start[outs], ops.end[outs])
+    added = _adder(start, end)
+    return Paging(
+        kernel_ns=_both(kernels, inwards, start, end),
+        host_ns=covered(outwards, start, end) - _both(kernels, outwards, start, end),
+        to_gpu_bytes=added(ops.start[ins], size[ins]),
+        to_host_bytes=added(ops.start[outs], size[outs]),
+        prefetched_bytes=added(ops.start[moves[asked]], size[moves[asked]]),
+        cpu_faults=added(faults.start[cpu], faults.count[cpu]) if faults.recorded[0] else None,
+        gpu_faults=added(faults.start[ours], faults.count[ours]) if faults.recorded[1] else None,
+        lacks=tuple(how for how, known in zip(_RECORD, faults.recorded, strict=True) if not known),
+    )
+
+
+def _both(one: tuple[Ints, Ints], other: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
+    """How long two sets of disjoint intervals both cover each stretch of time."""
+    either = covered(union(one, other), start, end)
+    return covered(one, start, end) + covered(other, start, end) - either
+
+
+def _adder(start: Ints, end: Ints) -> Callable[[Ints, NDArray[np.int64]], Ints]:
+    """A function that adds up values at moments in each stretch of time."""
+
+    def added(moment: Ints, value: NDArray[np.int64]) -> Ints:
+        order = np.argsort(moment, kind="stable")
+        total = np.append(0, np.cumsum(np.maximum(value[order], 0)))
+        low, high = (np.searchsorted(moment[order], edge) for edge in (start, end))
+        out: Ints = total[np.maximum(high, low)] - total[low]
+        return out
+
+    return added
