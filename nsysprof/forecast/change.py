@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from nsysprof.waits.facts import Facts
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import asked_moments, moments_of
-from nsysprof.why.ceilings import remove_waits
+from nsysprof.waits.whole import Wholes
+from nsysprof.why.ceilings import cause_of
 from nsysprof.why.why import Why
 
 Rows = NDArray[np.intp]
@@ -55,6 +56,11 @@ class Program:
     stop: Rows = field(init=False)
     notes: list[str] = field(default_factory=list)
     spans: dict[str, Rows] = field(default_factory=dict)
+
+    @cached_property
+    def wholes(self) -> Wholes:
+        """What belongs to its calls and GPU ops."""
+        return Wholes(self.facts)
 
     @property
     def file(self) -> str:
@@ -295,27 +301,27 @@ def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network
 
 
 def _async(program: Program, network: Network) -> None:
-    """Blocking copies to the GPU, and the calls right behind such copies that wait for them."""
-    trace = program.attribution.trace
-    ops = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
+    """Copies to the GPU that block, by waiting or by carrying data, and the calls right behind them that wait."""
+    trace, wholes = program.attribution.trace, program.wholes
     to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)
-    launch = np.unique(trace.ops.launch[ops[to_gpu[trace.ops.name[ops]]]])
+    ops = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0) & ~trace.ops.from_graph)
+    ops = ops[to_gpu[trace.ops.name[ops]]]
+    launch = np.unique(trace.ops.launch[ops])
     ends = network.launch_moment[1][launch]
     node = network.node[ends]
-    own = ends[(node >= 0) & network.waits[node]]
-    calls = program.facts.activity.calls  # a synchronization of the whole device is the program's own
-    with_stream = np.array(["Stream" in name for name in calls.names], bool)[calls.name[network.sync_call]]
-    following = with_stream & np.isin(network.sync_moment[0], ends + 1)
-    chosen = np.concatenate([own, network.sync_moment[1][following]])
-    if not len(chosen):
+    syncs, behind = wholes.behind_launch
+    chosen = network.sync_moment[1][np.isin(network.sync_call, syncs[np.isin(behind, launch)])]
+    if not len(chosen) and not ((node >= 0) & network.waits[node]).any():
         raise NsysprofError(
             f"no copy to the GPU blocks the host in {program.file}",
             "nsysprof why lists what the GPU waits for",
         )
     program.notes.append("copies keep their length: pinned memory is faster than that")
     edits.stop_waiting(network, chosen)
-    copied = ops[np.isin(trace.ops.launch[ops], launch)]
-    network.extra[network.start[copied]] = 0  # the host does not carry them to pinned memory first
+    node = network.start[ops]  # the host does not carry them to pinned memory first
+    network.extra[node] = np.minimum(network.extra[node], 0)
+    for each, usual in zip(network.edges, (network.lags.behind_launch, network.lags.behind_op), strict=True):
+        each.lag[node] = np.minimum(each.lag[node], usual)
     edits.hurry(network, ends, network.lags.launch)
 
 
@@ -345,7 +351,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
     waits = waits[waits["culprit"].isin(chosen) | waits["cause"].isin(chosen)]
     if (waits["cause"] == "unknown").any():
         raise AbstainError(f"what the GPU waited for in {glob} is not known")
-    remove_waits(network, waits)
+    edits.remove(network, program.wholes.alike(cause_of(program.wholes, waits)))
     kernels = answer.rows.loc[
         (answer.rows["cause"] == "compute") & answer.rows["culprit"].isin(chosen), "culprit"
     ]

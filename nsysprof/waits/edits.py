@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.replay import LONG_AGO, Network
+from nsysprof.waits.whole import Cause
 
 Rows = NDArray[np.integer]
 
@@ -113,6 +114,25 @@ def leave_out(network: Network, first: Rows, stop: Rows, op: Rows) -> None:
     network.extra[node] = 0
     for each in network.edges:
         each.lag[node] = 0
+
+
+def remove(network: Network, cause: Cause) -> None:
+    """Take a cause out as a whole: its calls take no time and wait for nothing, its ops and code take no time."""
+    spare_host(network, cause.thread, cause.start, cause.end)
+    synced = network.sync_moment[1][np.isin(network.sync_call, cause.calls)]
+    node = network.node[np.concatenate([network.launch_moment[1][cause.launches], synced])]
+    node = node[node >= 0]
+    own, other = network.edges
+    alone = node[own.moment[node] >= 0]
+    own.lag[alone] = network.extra[alone] = 0
+    other.drop(node[other.moment[node] < 0])
+    network.waits[node] = False
+    if cause.late:
+        run_together(network)
+    network.length[cause.ops] = 0
+    node = network.start[np.concatenate([cause.ops, cause.queued])]
+    for passes in (network.extra, own.lag, other.lag):
+        passes[node] = np.minimum(passes[node], 0)
 
 
 def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:

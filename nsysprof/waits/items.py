@@ -15,6 +15,7 @@ from nsysprof.waits.peers import Peers
 from nsysprof.waits.replay import LONG_AGO, NEVER, Edges
 from nsysprof.waits.walk import Lanes, event_calls
 
+EARLY_NS = 5_000  # so long before the one before it is through an op may start, as programmatic launches do
 _LOOK_BACK = 16  # ops of a stream that overlap, as nodes of a graph do
 
 
@@ -124,7 +125,7 @@ def _free_of_overlap(lanes: Lanes, op: Codes, of_lane: Ints, before: Codes, end:
         return before
     ends, starts, same = end[lanes.order], lanes.start[lanes.order], lanes.stream[1:] == lanes.stream[:-1]
     odd = np.append(False, same & (ends[:-1] > starts[1:]))
-    recent = odd.copy()
+    recent, early = odd.copy(), np.minimum((ends - starts) // 2, EARLY_NS)
     for back in range(1, _LOOK_BACK):
         recent[back:] |= odd[:-back]
     for place in np.flatnonzero(recent).tolist():
@@ -132,7 +133,7 @@ def _free_of_overlap(lanes: Lanes, op: Codes, of_lane: Ints, before: Codes, end:
         if before[item] < 0 or op[before[item]] < 0:
             continue
         low = max(place - _LOOK_BACK, int(np.searchsorted(lanes.stream, lanes.stream[place])))
-        free = [at for at in range(low, place) if ends[at] <= starts[place]]
+        free = [at for at in range(low, place) if ends[at] - early[at] <= starts[place]]
         before[item] = of_lane[max(free, key=lambda at: (ends[at], at))] if free else -1
     return before
 
@@ -151,6 +152,12 @@ class Parts:
         self.more.append((one, other, time, key))
         self.count += len(time)
         return np.arange(self.count - len(time), self.count, dtype=np.int32) + 2
+
+    def known(self, items: Items) -> tuple[Ints, Ints]:
+        """The time and the key of every node so far."""
+        never = np.array([0, LONG_AGO])
+        times, keys = ([each[at] for each in self.more] for at in (2, 3))
+        return np.concatenate([never, items.time, *times]), np.concatenate([never, items.key, *keys])
 
 
 def edges_of(

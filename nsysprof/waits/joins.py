@@ -20,6 +20,7 @@ from nsysprof.waits.walk import Lanes
 QUEUE = 1024  # launches and records of a stream that have not started: the next one blocks
 _EVENTS = 24  # of them that may be records
 _EVERY = 8  # launches that did not wait there is one that may: a node for each would be half of a replay
+_TOGETHER = 0.9  # of a copy: a call that runs so long beside it carries it
 _BLOCKED = 2  # times the usual duration of a launch into a full queue: it was waiting
 
 
@@ -52,7 +53,11 @@ def sync_joins(
     thread = host.thread[host.sync[0]]
     process = trace.thread_process[thread]
     names = calls.names
-    scope = np.array([0 if "Stream" in name else 1 if "Event" in name else 2 for name in names], np.int8)
+    words = ("Stream", "Event")  # of calls that launch nothing these destroy one, behind all
+    scope = np.array(
+        [next((at for at, word in enumerate(words) if word in name and "Sync" in name), 2) for name in names],
+        np.int8,
+    )
     scope = scope[calls.name[host.sync_call]] if len(names) else np.empty(0, np.int8)
     count = len(start)
     to, time, op = np.full(count, NEVER, np.int32), np.full(count, LONG_AGO), np.full(count, -1, np.int32)
@@ -128,7 +133,11 @@ def _unblocked(name: Codes, length: Ints, blocked: NDArray[np.bool_]) -> Ints:
 
 
 def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
-    """Calls that return when their own copy is done: blocking ones, and those from or to pageable memory."""
+    """Calls that return when their own copy is done: blocking ones, and those from or to pageable memory.
+
+    The last part of a copy to the GPU may move on its own, and clocks differ: the call may return a little before the
+    copy ends.
+    """
     ops, launches = trace.ops, trace.launches
     copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
     launch = ops.launch[copies]
@@ -136,7 +145,10 @@ def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
     memory = np.zeros(len(ops), bool)
     memory[trace.copy_ops] = (trace.copies.source == pageable) | (trace.copies.destination == pageable)
     waits = host.launch_waits[launch] | memory[copies]
-    waits &= (ops.start[copies] >= launches.start[launch]) & (ops.end[copies] <= launches.end[launch])
+    begin, end = launches.start[launch], launches.end[launch]
+    together = np.minimum(ops.end[copies], end) - np.maximum(ops.start[copies], begin)
+    length = ops.end[copies] - ops.start[copies]
+    waits &= (ops.start[copies] >= begin) & (together >= _TOGETHER * length) & (ops.start[copies] <= end)
     copies, launch = copies[waits], launch[waits]
     order = np.lexsort((ops.end[copies], launch))
     copies, launch = copies[order], launch[order]
@@ -219,6 +231,21 @@ def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
         newest = np.append(-1, at[:-1])
         back = np.flatnonzero((at >= 0) & (at > newest) & (np.arange(len(at)) > 0))
         yield _handed(host, (mine.start + back).astype(np.int32), last[at[back]])
+
+
+def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
+    """Where threads begin: as long behind the last moment of the first thread of their process as recorded."""
+    first_of = np.searchsorted(host.thread, np.arange(len(trace.threads) + 1))
+    used = np.flatnonzero(first_of[1:] > first_of[:-1])
+    begins = host.time[first_of[used]]
+    for process in np.unique(trace.thread_process[used]).tolist():
+        mine = np.flatnonzero(trace.thread_process[used] == process)
+        mine = mine[np.argsort(begins[mine], kind="stable")]
+        low, high = first_of[used[mine[0]]], first_of[used[mine[0]] + 1]
+        at = low + np.searchsorted(host.time[low:high], begins[mine[1:]]) - 1
+        yield _handed(
+            host, first_of[used[mine[1:]]][at >= low].astype(np.int32), at[at >= low].astype(np.int32)
+        )
 
 
 def _handed(host: Host, at: Codes, after: Codes) -> Joins:

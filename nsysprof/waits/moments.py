@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
-from nsysprof.trace.details import SYNCHRONIZING, HostActivity
-from nsysprof.trace.trace import MEMCPY, Trace
+from nsysprof.trace.details import CUDA, SYNCHRONIZING, HostActivity
+from nsysprof.trace.trace import MEMCPY, PROCESS_OF_THREAD, Trace
 
 Codes = NDArray[np.int32]
+_IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behind the GPU, did so for it
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Host:
 def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
     """The moments of all launches, of the calls that wait for the GPU, and those ``asked`` for."""
     launches, calls = trace.launches, activity.calls
-    rows = np.flatnonzero(activity.kind == SYNCHRONIZING)
+    rows = np.flatnonzero((activity.kind == SYNCHRONIZING) | _implied_waits(trace, activity))
     tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
     thread = np.searchsorted(trace.threads, tid)
     here = np.append(trace.threads, -1)[thread] == tid
@@ -78,6 +79,30 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
         base += len(order)
     rows = rows[alone].astype(np.int32)
     return Host(np.concatenate(threads), np.concatenate(times), launch, sync[:, alone], places, rows, waits)
+
+
+def _implied_waits(trace: Trace, activity: HostActivity) -> NDArray[np.bool_]:
+    """Which calls that launch nothing waited until the GPU was done, as an allocation may: they end right behind that.
+
+    And most of the time that they take they waited.
+    """
+    ops, calls = trace.ops, activity.calls
+    found = np.zeros(len(calls), bool)
+    others = np.flatnonzero(activity.kind == CUDA)
+    process = (calls.threads[calls.thread[others]] & PROCESS_OF_THREAD) if len(others) else others
+    launched = np.flatnonzero(ops.launch >= 0)
+    for code in np.unique(trace.op_process[launched]).tolist():
+        mine = launched[trace.op_process[launched] == code]
+        begun = trace.launches.start[ops.launch[mine]]
+        order = np.argsort(begun, kind="stable")
+        begun, done = begun[order], np.maximum.accumulate(ops.end[mine[order]])
+        rows = others[process == trace.processes[code]]
+        at = np.searchsorted(begun, calls.start[rows]) - 1
+        waited, rest = done[at] - calls.start[rows], calls.end[rows] - done[at]
+        found[rows] = (
+            (at >= 0) & (waited > _IMPLIED_NS) & (rest >= 0) & (rest <= np.minimum(waited, _IMPLIED_NS))
+        )
+    return found
 
 
 def _interleaved(start: Ints, end: Ints) -> Ints:

@@ -10,13 +10,21 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
-from nsysprof.waits.identity import mean_latency
 from nsysprof.waits.items import Items, Parts, edges_of, items_of, no_edges
-from nsysprof.waits.joins import Joins, copy_joins, distinct_joins, handover_joins, queue_joins, sync_joins
+from nsysprof.waits.joins import (
+    Joins,
+    copy_joins,
+    distinct_joins,
+    first_joins,
+    handover_joins,
+    queue_joins,
+    sync_joins,
+)
 from nsysprof.waits.moments import Codes, Host, Moments, host_of, launched_behind
 from nsysprof.waits.peers import Peers
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Edges, Lags, Network
-from nsysprof.waits.walk import Lanes, barriers, lanes_of
+from nsysprof.waits.streams import measure_lags, stream_edges
+from nsysprof.waits.walk import lanes_of
 
 _HOST, _ITEM, _MARK, _LATE = range(4)  # of nodes with equal keys which come first
 
@@ -42,13 +50,14 @@ def network_of(
     items = items_of(trace, lanes, dependencies, called, peers)
     parts = Parts(len(items.op))
     done, length = _ends(trace, items, peers, parts)
-    known = lags or _measure(trace, host, items, launched)
-    _stream_edges(trace, dependencies, lanes, host, items, launched, done, known, parts)
+    known = lags or measure_lags(trace, host, items, launched)
+    stream_edges(trace, dependencies, lanes, host, items, launched, done, known, parts)
     joins = [
         sync_joins(trace, activity, host, lanes, items, done, known, parts),
         copy_joins(trace, host, done, known),
         queue_joins(trace, host, lanes, items, known),
         *handover_joins(attribution, host),
+        *first_joins(trace, host),
     ]
     return _assembled(host, items, distinct_joins(joins, host), parts, done, length, known)
 
@@ -74,84 +83,6 @@ def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tupl
     whole = np.repeat(np.arange(len(first)), size)
     done[member], length[member] = node[whole], ops.end[member] - time[whole]
     return done, length
-
-
-def _measure(trace: Trace, host: Host, items: Items, launched: Codes) -> Lags:
-    """The `Lags` of a trace."""
-    ops = trace.ops
-    before = items.before[items.of_op]
-    known = before >= 0
-    row = np.where(known, items.op[before], -1)
-    ready = np.where(known, np.where(row >= 0, ops.end[row], items.time[before]), LONG_AGO)
-    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
-    came = np.maximum(ready, called)
-    lag, known = ops.start - came, came > LONG_AGO // 2
-    behind = known & (ready >= called) & (lag >= 0)
-    op = mean_latency(lag[behind & (row >= 0)], 0)
-    lengths = trace.launches.end - trace.launches.start
-    last = np.sort(ops.end)
-    ends = host.time[host.sync[1]]
-    place = np.searchsorted(last, ends, side="right") - 1
-    after = ends - last[place] if len(last) else ends
-    blocked = (place >= 0) & (len(last) > 0) & (after < ends - host.time[host.sync[0]])
-    return Lags(
-        behind_op=op,
-        behind_event=mean_latency(lag[behind & (row < 0)], op),
-        behind_launch=mean_latency(lag[known & ~behind & (lag >= 0)], 0),
-        returning=mean_latency(after[blocked], 0),
-        launch=min(int(np.median(lengths)), 1 << 62)
-        if len(lengths)
-        else 0,  # as a float it may be beyond int64
-        in_graph=op,
-    )
-
-
-def _stream_edges(
-    trace: Trace,
-    dependencies: Dependencies,
-    lanes: Lanes,
-    host: Host,
-    items: Items,
-    launched: Codes,
-    done: Codes,
-    lags: Lags,
-    parts: Parts,
-) -> None:
-    """Fill in what items wait for: ops for their launch and what comes before them, waits for records."""
-    ops = trace.ops
-    one, other = parts.edges
-    is_op = items.op >= 0
-    before = items.before
-    earlier = np.where(before >= 0, items.op[before], -1)
-    other.to[:] = np.where(before < 0, NEVER, np.where(earlier >= 0, np.append(done, 0)[earlier], before + 2))
-    other.op[:] = earlier
-    awaited = np.flatnonzero(items.record >= 0)
-    one.to[awaited] = items.record[awaited] + 2
-    rows = np.flatnonzero(is_op)
-    op = items.op[rows]
-    ready = np.where(earlier >= 0, np.append(ops.end, 0)[earlier], np.append(items.time, LONG_AGO)[before])[
-        rows
-    ]
-    slack = ops.start[op] - ready
-    usual = np.where(earlier[rows] >= 0, lags.behind_op, lags.behind_event)
-    other.usual[rows], other.lag[rows] = usual, np.minimum(np.maximum(slack, 0), usual)
-    other.drop(rows[slack < 0])
-    moment = launched[op]
-    called = moment >= 0
-    rows, op, moment = rows[called], op[called], moment[called]
-    one.to[rows], one.moment[rows] = ZERO, moment  # the node of the moment's anchor is known later
-    one.usual[rows] = lags.behind_launch
-    one.lag[rows] = np.minimum(ops.start[op] - host.time[moment], lags.behind_launch)
-    null = barriers(dependencies, lanes)
-    held = np.flatnonzero((null >= 0) & (null != earlier[items.of_op]))
-    held = held[ops.end[null[held]] <= ops.start[held]]
-    if len(held):
-        at, behind = items.of_op[held], null[held]
-        lag = np.minimum(ops.start[held] - ops.end[behind], lags.behind_event)
-        key = np.maximum(np.append(items.key, LONG_AGO)[before[at]], items.key[items.of_op[behind]])
-        node = parts.add(other.take(at), edges_of(done[behind], behind, lag), ops.start[held], key)
-        other.drop(at)
-        other.to[at], other.lag[at], other.usual[at] = node, 0, 0
 
 
 def _assembled(

@@ -12,9 +12,10 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
-from nsysprof.trace.trace import MEMCPY, Trace
+from nsysprof.trace.trace import Trace
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network, Times, as_usual, replay
+from nsysprof.waits.streams import UNEXPLAINED_NS
 from nsysprof.waits.windows import Windows, compute_ops
 
 Rows = NDArray[np.intp]
@@ -22,7 +23,6 @@ MAX_RESIDUAL = 0.03  # of a window: replayed without what each GPU op has of its
 MAX_UNRESOLVED = 0.02  # of the time of gaps
 MIN_UNRESOLVED = 0.005  # of the windows: less does not matter
 NO_TIME = 1 << 62  # later than all
-UNEXPLAINED_NS = 20_000  # before an op starts: no latency is that long
 
 
 def moments_of(trace: Trace, rows: Rows) -> Moments:
@@ -146,15 +146,6 @@ def doubt_of(
         node = network.start[rows]
         extra = network.extra[node]
         alone = (network.edges[0].to[node] == 0) & (network.edges[0].moment[node] < 0)
-        called = trace.ops.launch[rows]
-        own = (trace.ops.kind[rows] == MEMCPY) & (
-            called >= 0
-        )  # pageable memory: the host carries it meanwhile
-        begun, returned = (
-            np.append(times, 0)[called] for times in (trace.launches.start, trace.launches.end)
-        )
-        own &= (begun <= start) & (start <= returned)
-        extra = np.where(own, 0, extra)
         unknown = np.where(alone, gap, np.where(extra > UNEXPLAINED_NS, np.minimum(extra, gap), 0))
         gap_ns += int(gap[inside].sum())
         unknown_ns += int(unknown[inside].sum())

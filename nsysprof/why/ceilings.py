@@ -16,9 +16,11 @@ from nsysprof.core.units import format_ns
 from nsysprof.waits import edits
 from nsysprof.waits.account import PLACE
 from nsysprof.waits.culprits import LATE_PEER
+from nsysprof.waits.facts import CAUSES
 from nsysprof.waits.network import network_of
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
+from nsysprof.waits.whole import Cause, Wholes
 from nsysprof.waits.windows import Windows
 from nsysprof.why.findings import Finding
 
@@ -30,28 +32,14 @@ MAX_NODES = 2_000_000  # of all replays together: culprits with most time first,
 MIN_SHARE = 0.001  # of the windows: less is not replayed
 MOST_OF_IT = 0.9  # of a wait: of a gain below that a finding speaks
 FORECAST, BOUND = "forecast", "bound"
-_OF_HOST = ("host", "profiler")  # causes whose time is the host's
-_OF_OPS = ("copy", "kernel", "communication")
 _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 
 
-def remove_waits(network: Network, waits: pd.DataFrame) -> None:
-    """Take out of a network what the GPU waited for in some rows of `Why.waits`.
-
-    The host does not do what it did then, GPU ops that ran take no time, no rank comes late to a collective, and ops
-    that were ready start at once.
-    """
-    host = waits[waits["cause"].isin(_OF_HOST)]
-    edits.spare_host(network, *(host[name].to_numpy(np.int64) for name in ("thread", "start_ns", "end_ns")))
-    late = waits["activity"] == LATE_PEER
-    if late.any():
-        edits.run_together(network)
-    ops = np.unique(waits.loc[waits["cause"].isin(_OF_OPS) & ~late, "op"].to_numpy(np.int64))
-    edits.lengthen(network, ops, np.zeros(len(ops), np.int64))
-    queued = np.unique(waits.loc[waits["cause"] == "latency", "op"].to_numpy(np.int64))
-    node = network.start[queued]
-    for passes in (network.extra, *(each.lag for each in network.edges)):
-        passes[node] = np.minimum(passes[node], 0)
+def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
+    """All that belongs to what the GPU waited for in some rows of `Why.waits`."""
+    cause = pd.Categorical(waits["cause"], categories=CAUSES).codes
+    columns = (waits[name].to_numpy(np.int64) for name in ("op", "thread", "start_ns", "end_ns"))
+    return wholes.of_waits(cause, *columns, (waits["activity"] == LATE_PEER).to_numpy())
 
 
 @dataclass(frozen=True)
@@ -63,6 +51,7 @@ class Removals:
     """
 
     network: Network
+    wholes: Wholes
     spans: Spans
     seen: NDArray[np.integer]
     base: Ints
@@ -82,7 +71,7 @@ class Removals:
         if at not in self.known:
             return None
         edited = self.network.copy()
-        remove_waits(edited, waits)
+        edits.remove(edited, cause_of(self.wholes, waits))
         shorter = self.base - self.spans.lengths(edited)[self.seen]
         return max(float(shorter[self.place == at].mean()), 0.0)
 
@@ -121,7 +110,9 @@ def removals_of(
     rows = answer.rows[[*PLACE, *_KEYS]].to_numpy(object).tolist()
     numbers = np.array([number.get(tuple(row), -1) for row in rows], np.int64)
     base = (windows.end - windows.start)[seen]  # as replayed without a change
-    return Removals(network, spans, seen, base, place, frozenset(known), waits, of, numbers), ""
+    return Removals(
+        network, Wholes(facts), spans, seen, base, place, frozenset(known), waits, of, numbers
+    ), ""
 
 
 def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
@@ -166,6 +157,8 @@ def with_gains(found: Iterable[Finding], removals: Removals | None, per: str) ->
             removals.place[removals.waits["window"][removals.of == removals.number[each.rows[0]]]].tolist()
         )
         count = int(np.count_nonzero(removals.place == at))
+        if per == "window":  # as the ceilings of the rows
+            gain = min(gain, each.ns)
         less = per == "window" and gain < MOST_OF_IT * each.ns
         shorter = f"{format_ns(round(gain))} shorter" if round(gain) else "no shorter"
         text = f"; without it a window gets {shorter}" if less else ""

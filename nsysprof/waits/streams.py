@@ -1,0 +1,158 @@
+"""What GPU ops wait for besides their launch: their stream, events, the legacy default stream, the engine that copies.
+
+And what usually passes before they start.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import Dependencies
+from nsysprof.trace.trace import KERNEL, MEMCPY, Trace
+from nsysprof.waits.identity import mean_latency
+from nsysprof.waits.items import EARLY_NS, Items, Parts, edges_of
+from nsysprof.waits.moments import Codes, Host
+from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Lags
+from nsysprof.waits.walk import Lanes, barriers
+
+UNEXPLAINED_NS = 20_000  # before an op starts that could: no latency is that long
+_PREPARED_NS = 5_000  # before a copy starts behind another op: no GPU needs so long
+_ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy starts that waited for it
+
+
+def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lags:
+    """The `Lags` of a trace."""
+    ops = trace.ops
+    before = items.before[items.of_op]
+    known = before >= 0
+    row = np.where(known, items.op[before], -1)
+    ready = np.where(known, np.where(row >= 0, ops.end[row], items.time[before]), LONG_AGO)
+    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    came = np.maximum(ready, called)
+    lag, known = ops.start - came, (came > LONG_AGO // 2) & ~_carried(trace, came, called)
+    behind = known & (ready >= called) & (lag >= 0)
+    soon = behind & (lag <= UNEXPLAINED_NS)
+    op = mean_latency(lag[soon & (row >= 0)], 0)
+    kernels = np.unique(ops.launch[(ops.kind == KERNEL) & (ops.launch >= 0)])
+    lengths = (trace.launches.end - trace.launches.start)[kernels if len(kernels) else slice(None)]
+    last = np.sort(ops.end)
+    ends = host.time[host.sync[1]]
+    place = np.searchsorted(last, ends, side="right") - 1
+    after = ends - last[place] if len(last) else ends
+    blocked = (place >= 0) & (len(last) > 0) & (after < ends - host.time[host.sync[0]])
+    return Lags(
+        behind_op=op,
+        behind_event=mean_latency(lag[soon & (row < 0)], op),
+        behind_launch=mean_latency(lag[known & ~behind & (lag >= 0)], 0),
+        returning=mean_latency(after[blocked], 0),
+        launch=min(int(np.median(lengths)), 1 << 62)
+        if len(lengths)
+        else 0,  # as a float it may be beyond int64
+        in_graph=op,
+    )
+
+
+def _carried(trace: Trace, came: Ints, called: Ints) -> NDArray[np.bool_]:
+    """Copies that start while their call is under way, and not right when they ``came``: the host prepares them.
+
+    That is no latency of the GPU, and each copy has its own.
+    """
+    ops, launches, launch = trace.ops, trace.launches, trace.ops.launch
+    returned = np.append(launches.end, 0)[launch]
+    found: NDArray[np.bool_] = (ops.kind == MEMCPY) & (launch >= 0) & (ops.start <= returned)
+    return found & ((came == called) | (ops.start - came > _PREPARED_NS))
+
+
+def stream_edges(
+    trace: Trace,
+    dependencies: Dependencies,
+    lanes: Lanes,
+    host: Host,
+    items: Items,
+    launched: Codes,
+    done: Codes,
+    lags: Lags,
+    parts: Parts,
+) -> None:
+    """Fill in what items wait for: ops for their launch and what comes before them, waits for records."""
+    ops = trace.ops
+    one, other = parts.edges
+    before = items.before
+    earlier = np.where(before >= 0, items.op[before], -1)
+    other.to[:] = np.where(before < 0, NEVER, np.where(earlier >= 0, np.append(done, 0)[earlier], before + 2))
+    other.op[:] = earlier
+    awaited = np.flatnonzero(items.record >= 0)
+    one.to[awaited] = items.record[awaited] + 2
+    of = items.of_op
+    behind = earlier[of]
+    ready = np.where(behind >= 0, np.append(ops.end, 0)[behind], np.append(items.time, LONG_AGO)[before[of]])
+    null = barriers(dependencies, lanes)
+    null[(null == behind) | (np.append(ops.end, 0)[null] > ops.start)] = -1
+    held = np.where(null >= 0, np.append(ops.end, 0)[null], LONG_AGO)
+    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    came = np.maximum(np.maximum(called, held), np.where(ready <= ops.start, ready, LONG_AGO))
+    own, carried = ops.start - came, _carried(trace, came, called)
+    slack = ops.start - ready
+    usual = np.where(behind >= 0, lags.behind_op, lags.behind_event)
+    usual = np.where(carried, own, np.minimum(usual, np.where(slack < 0, slack, usual)))
+    other.usual[of], other.lag[of] = usual, np.minimum(slack, usual)
+    other.drop(of[slack < -EARLY_NS])
+    rows = np.flatnonzero(launched >= 0)
+    at = of[rows]
+    one.to[at], one.moment[at] = ZERO, launched[rows]  # the node of the moment's anchor is known later
+    late = (ops.start - called)[rows]
+    soon = np.where(late < 0, late, lags.behind_launch)  # some start before their call returns
+    one.usual[at] = np.where(carried[rows], own[rows], soon)
+    one.lag[at] = np.minimum(late, one.usual[at])
+    since = np.maximum(called, np.where(slack < -EARLY_NS, LONG_AGO, ready))
+    _behind_null(trace, items, null, done, lags, parts)
+    _behind_copies(trace, items, np.maximum(since, held), carried, done, lags, parts)
+
+
+def _behind_null(trace: Trace, items: Items, null: Codes, done: Codes, lags: Lags, parts: Parts) -> None:
+    """Let ops wait for what the legacy default stream makes them wait for, too."""
+    ops = trace.ops
+    held = np.flatnonzero(null >= 0)
+    lag = np.minimum(ops.start[held] - ops.end[null[held]], lags.behind_event)
+    _wait_too(trace, items, held, null[held], lag, done, parts)
+
+
+def _behind_copies(
+    trace: Trace, items: Items, since: Ints, carried: NDArray[np.bool_], done: Codes, lags: Lags, parts: Parts
+) -> None:
+    """Let copies wait for the one before them in their direction on the GPU where only that explains their start.
+
+    ``since`` is when each op had all else that it waited for.
+    """
+    ops = trace.ops
+    rows = np.flatnonzero((ops.kind == MEMCPY) & (trace.op_gpu >= 0))
+    rows = rows[np.lexsort((ops.end[rows], ops.start[rows], ops.name[rows], trace.op_gpu[rows]))]
+    same = (trace.op_gpu[rows[1:]] == trace.op_gpu[rows[:-1]]) & (ops.name[rows[1:]] == ops.name[rows[:-1]])
+    same &= ops.stream[rows[1:]] != ops.stream[rows[:-1]]
+    op, behind = rows[1:][same], rows[:-1][same]
+    lag = ops.start[op] - ops.end[behind]
+    binds = (
+        (lag >= 0) & (lag <= _ENGINE_NS) & (ops.end[behind] > since[op] + lags.behind_launch) & ~carried[op]
+    )
+    op, behind, lag = op[binds], behind[binds], lag[binds]
+    _wait_too(trace, items, op, behind, np.minimum(lag, lags.behind_op), done, parts)
+
+
+def _wait_too(
+    trace: Trace, items: Items, op: Codes, behind: Codes, lag: Ints, done: Codes, parts: Parts
+) -> None:
+    """Let each op wait for one ``behind`` which it starts by a ``lag``, besides what comes before it in its stream."""
+    if not len(op):
+        return
+    ops, other = trace.ops, parts.edges[1]
+    at, end = items.of_op[op], trace.ops.end
+    parted = other.take(at)
+    times, keys = parts.known(items)
+    came = np.where(parted.op >= 0, end[parted.op], times[parted.to])
+    key = np.maximum(keys[parted.to], items.key[items.of_op[behind]])
+    time = np.maximum(np.where(parted.to == NEVER, LONG_AGO, came + parted.lag), end[behind] + lag)
+    node = parts.add(parted, edges_of(done[behind], behind, lag), np.minimum(time, ops.start[op]), key)
+    other.drop(at)
+    other.to[at] = node

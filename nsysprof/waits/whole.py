@@ -1,0 +1,162 @@
+"""Causes of waiting as wholes: a call with what it starts and the waits for that, code from call to call, GPU ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import SYNCHRONIZING
+from nsysprof.trace.trace import MEMCPY, MEMSET
+from nsysprof.waits.facts import COMMUNICATION, COPY, OTHER_KERNEL, QUEUED, Facts
+from nsysprof.waits.host import host_time, ranges_around
+
+Rows = NDArray[np.integer]
+
+
+def _none() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What is gone where a cause is: `edits.remove` takes it out of a network.
+
+    ``calls`` rows of `HostActivity.calls`, which neither take time nor wait; ``launches`` those among them, as rows of
+    `Trace.launches`; ``ops`` rows of `Trace.ops`, which take no time; ``thread`` (code of `Trace.threads`), ``start``
+    and ``end`` (ns) stretches of code between calls; ``queued`` ops that start as soon as they can; ``late``: no rank
+    comes late to a collective.
+    """
+
+    calls: Rows = field(default_factory=_none)
+    launches: Rows = field(default_factory=_none)
+    ops: Rows = field(default_factory=_none)
+    thread: Rows = field(default_factory=_none)
+    start: Ints = field(default_factory=_none)
+    end: Ints = field(default_factory=_none)
+    queued: Rows = field(default_factory=_none)
+    late: bool = False
+
+    def __or__(self, other: Cause) -> Cause:
+        """Both causes."""
+        names = [each.name for each in fields(Cause)[:-1]]
+        both = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
+        for name in ("calls", "launches", "ops", "queued"):
+            both[name] = np.unique(both[name]).astype(np.int64)
+        return Cause(**both, late=self.late or other.late)
+
+
+class Wholes:
+    """Finds all that belongs to calls, GPU ops and waits of a trace, as a `Cause`."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.trace = facts.attribution.launched.trace
+        calls = facts.activity.calls
+        tid = np.append(calls.threads, 0)[calls.thread]
+        self.thread = np.minimum(
+            np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0)
+        )
+        self.thread[self.trace.threads[self.thread] != tid] = -1  # that thread launches nothing
+
+    @cached_property
+    def of_launch(self) -> NDArray[np.int32]:
+        """The row of the call that each launch is, -1 where it is not recorded as a call."""
+        launches, trace = self.trace.launches, self.trace
+        return self.facts.activity.calls.find(trace.threads[launches.thread], launches.start, launches.end)
+
+    def of_calls(self, calls: Rows) -> Cause:
+        """Calls, the copies and memsets that they start, and the waits for these."""
+        launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
+        ops = self.trace.ops
+        moves = np.isin(ops.kind, (MEMCPY, MEMSET)) & ~ops.from_graph
+        mine = np.flatnonzero(moves & np.isin(ops.launch, launches) & (ops.launch >= 0))
+        syncs, behind = self.behind_launch
+        calls = np.unique(np.append(calls, syncs[np.isin(behind, ops.launch[mine])])).astype(np.int64)
+        launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
+        host = calls[self.thread[calls] >= 0]
+        start, end = self.facts.activity.calls.start[host], self.facts.activity.calls.end[host]
+        return Cause(calls, launches, mine, self.thread[host], start, end)
+
+    def of_ops(self, ops: Rows) -> Cause:
+        """GPU ops; of copies and memsets also their calls, and the waits for them."""
+        kind, launch = self.trace.ops.kind[ops], self.trace.ops.launch[ops]
+        moved = np.isin(kind, (MEMCPY, MEMSET)) & (launch >= 0) & ~self.trace.ops.from_graph[ops]
+        calls = self.of_launch[launch[moved]]
+        return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
+
+    def of_waits(
+        self, cause: Rows, op: Rows, thread: Rows, start: Ints, end: Ints, late: NDArray[np.bool_]
+    ) -> Cause:
+        """What the GPU waited for in pieces: columns of `Why.waits`, ``cause`` as codes, ``late`` of late peers."""
+        host = np.flatnonzero(thread >= 0)
+        time = host_time(
+            self.facts.attribution.launched, self.facts.activity, host, start[host], end[host],
+            thread[host].astype(np.int32),
+        )  # fmt: skip
+        calls = np.unique(time.call[time.call >= 0]).astype(np.int64)
+        code = time.call < 0
+        ran = np.isin(cause, (COPY, COMMUNICATION, OTHER_KERNEL)) & (thread < 0) & ~late
+        queued = np.unique(op[(cause == QUEUED) & (op >= 0)]).astype(np.int64)
+        found = self.of_calls(calls) | self.of_ops(np.unique(op[ran]).astype(np.int64))
+        found |= self._code(time.thread[code], time.start[code], time.end[code])
+        return found | Cause(queued=queued, late=bool(late.any()))
+
+    def alike(self, cause: Cause) -> Cause:
+        """The cause with all calls of the trace that have the names, ranges and kinds of copies of its calls."""
+        calls = self.facts.activity.calls
+        copied = np.full(len(calls), -1, np.int64)
+        moved = np.flatnonzero(self.copy_name >= 0)
+        moved = moved[self.of_launch[moved] >= 0]
+        copied[self.of_launch[moved]] = self.copy_name[moved]
+        syncs, launch = self.behind_launch
+        copied[syncs] = self.copy_name[launch]
+        range_of = ranges_around(self.facts.attribution.launched, self.thread, calls.start, calls.end)
+        name = np.append(self.facts.name_code[self.trace.ranges.name], -1)[range_of]
+        _, group = distinct(calls.name, self.thread, name, copied)
+        return self.of_calls(np.flatnonzero(np.isin(group, group[cause.calls]))) | cause
+
+    @cached_property
+    def copy_name(self) -> NDArray[np.int64]:
+        """The name of the copy or memset that each launch started, as a code of `Trace.op_names`; -1 for none."""
+        ops = self.trace.ops
+        rows = np.flatnonzero(np.isin(ops.kind, (MEMCPY, MEMSET)) & (ops.launch >= 0) & ~ops.from_graph)
+        out = np.full(len(self.trace.launches), -1, np.int64)
+        out[ops.launch[rows]] = ops.name[rows]
+        return out
+
+    @cached_property
+    def behind_launch(self) -> tuple[Rows, Rows]:
+        """The calls that wait for a stream or an event, and the launch right before each on its thread."""
+        calls, launches = self.facts.activity.calls, self.trace.launches
+        names = np.array(["Stream" in name or "Event" in name for name in calls.names], bool)
+        syncs = np.flatnonzero((self.facts.activity.kind == SYNCHRONIZING) & (self.thread >= 0))
+        syncs = syncs[names[calls.name[syncs]]] if len(names) else syncs
+        before = np.full(len(syncs), -1, np.int64)
+        for code in np.unique(self.thread[syncs]).tolist():
+            mine = self.thread[syncs] == code
+            low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
+            at = low + np.searchsorted(launches.start[low:high], calls.start[syncs[mine]]) - 1
+            before[mine] = np.where(at >= low, at, -1)
+        known = before >= 0
+        return syncs[known], before[known]
+
+    def _code(self, thread: Rows, start: Ints, end: Ints) -> Cause:
+        """Code from the call, or end of a range, before it to the next."""
+        calls, ranges = self.facts.activity.calls, self.trace.ranges
+        begin, stop = start.copy(), end.copy()
+        for code in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == code)
+            rows = calls.of_thread(int(self.trace.threads[code]))
+            low, high = np.searchsorted(ranges.thread, [code, code + 1]).tolist()
+            edges = [calls.start[rows], calls.end[rows], ranges.start[low:high], ranges.end[low:high]]
+            bounds = np.unique(np.concatenate(edges))
+            at = np.searchsorted(bounds, start[mine], side="right") - 1
+            begin[mine] = np.where(at >= 0, np.append(bounds, 0)[at], start[mine])
+            at = np.searchsorted(bounds, end[mine])
+            stop[mine] = np.where(at < len(bounds), np.append(bounds, 0)[at], end[mine])
+        return Cause(thread=thread.astype(np.int64), start=begin, end=stop)
