@@ -160,4 +160,5 @@ class Program:
         """All that belongs to some pieces of ``waits``, by their rows or as a mask."""
         late = self.waits["activity"] == self.facts.texts.code(LATE_PEER)
         names = ("cause", "op", "thread", "start_ns", "end_ns")
-        return self.wholes.of_waits(*(self.waits[name][pieces] for name in names), late[pieces])
+        cause, op, thread, start, end = (self.waits[name][pieces] for name in names)
+        return self.wholes.of_waits(cause, op, thread, start, end, late[pieces])
