@@ -36,11 +36,16 @@ from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Network, Times, replay
-from nsysprof.waits.spans import MAX_RESIDUAL
+from nsysprof.waits.spans import MAX_RESIDUAL, Spans
 
 LEVEL = 0.9  # of the interval
 # of the steps: kernels that would run side by side, and share the GPU, for longer than recorded
 MAX_OVERLAP = 0.02
+# What was published of these is of a replay that removed single waits. Their intervals are those of single steps, wider
+# by the residual, and below by what a cause slows besides: copies, code and garbage collections planted into a loop on
+# an H200, nine doses, slowed the rest by at most 5 % of what they cost, and in eight by at most 20 % of the rest.
+REMOVALS = ("remove", "remove-calls", "remove-code")
+AFTERMATH, MOST = 0.05, 0.2
 _BYTES = 600  # of memory that a GPU op takes in a replay
 MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GPU to the others
 
@@ -269,8 +274,17 @@ def _measured(
     base_start, base_end = spans.bounds(before[1])
     new_start, new_end = spans.bounds(after[1])
     base, new = base_end - base_start, new_end - new_start
-    published, error = published_error([step.kind for step in steps])
+    published, _ = published_error([step.kind for step in steps])
+    other_kinds = [step.kind for step in steps if step.kind not in REMOVALS]
+    _, error = published_error(other_kinds)
+    middle_ns = float(np.median(new[mine]))
     low, high, level = _interval(new[mine])
+    if len(other_kinds) < len(steps):  # as sure as the replay, and as single steps
+        quarter, three = np.quantile(new[mine], [0.25, 0.75])
+        slowed = min(AFTERMATH * max(float(np.median(base[mine])) - middle_ns, 0.0), MOST * middle_ns)
+        low = max(min(low, float(quarter)) * (1 - residual) - slowed, min(low, (1 - MOST) * middle_ns))
+        high = max(high, float(three)) * (1 + residual)
+    stays = float(np.median(_busy(spans, after[1], mine)))
     away = np.abs(base[mine] - np.median(base[mine])) + np.abs(new[mine] - np.median(new[mine]))
     middle = int(mine[np.argmin(away)])
     stop = int(spans.stop[middle]) if windows.range[middle] >= 0 else -1
@@ -299,7 +313,7 @@ def _measured(
         starts=windows.start[mine],
         base=base[mine],
         forecast=new[mine],
-        low_ns=low * (1 - error),
+        low_ns=min(max(low * (1 - error), stays), middle_ns),
         high_ns=high * (1 + error),
         level=level,
         as_profiled=unprofiled is None,
@@ -314,6 +328,13 @@ def _measured(
         chosen=chosen,
         others=tuple(others),
     )
+
+
+def _busy(spans: Spans, times: Times, rows: NDArray[np.intp]) -> Ints:
+    """How long a GPU runs GPU ops of each of some steps: no step is shorter than that, whatever else is removed."""
+    ends = np.append(spans.first, len(spans.ops))
+    of = (spans.ops[ends[row] : ends[row + 1]] for row in rows.tolist())
+    return np.array([union_length(times.start[ops], times.end[ops]) for ops in of], np.int64)
 
 
 def _interval(values: Ints) -> tuple[float, float, float]:

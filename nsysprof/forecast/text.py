@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
-from nsysprof.forecast.forecast import Forecast
+from nsysprof.forecast.forecast import REMOVALS, Forecast
 from nsysprof.forecast.path import PARTS
 from nsysprof.results.table import WIDTH, TextTable, code_block, escape_markdown, warning_lines, wrap
 
@@ -77,9 +77,10 @@ def facts_of(answer: Forecast) -> list[str]:
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
         wider = f", and {format_share(answer.widened)} at each end for what such forecasts were off"
-        out.append(
-            f"interval {level} of the median step, from the steps of this run{wider if answer.widened else ' alone'}"
-        )
+        whence = f"interval {level} of the median step, from the steps of this run{'' if answer.widened else ' alone'}"
+        if set(REMOVALS) & set(answer.question):
+            whence = "interval from the spread of these steps, the residual, and what a cause slows besides"
+        out.append(whence + (wider if answer.widened else ""))
     if answer.per_call_ns is not None:
         out.append(
             f"gain per call of the range: {'−' if answer.per_call_ns < 0 else ''}{format_ns(abs(answer.per_call_ns))}"

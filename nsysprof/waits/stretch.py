@@ -66,14 +66,14 @@ def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Str
     activity = HostActivity(_rows(calls, some), facts.activity.kind[some])
     of = np.full(len(trace.ops) + 1, -1, np.int32)
     of[ops] = np.arange(len(ops))
-    events = {
-        name: _rows(each, np.flatnonzero((each.time >= low) & (each.time <= high)))
-        for name, each in (("waits", facts.dependencies.waits), ("records", facts.dependencies.records))
-    }
+    waits, records = (
+        _rows(each, np.flatnonzero((each.time >= low) & (each.time <= high)))
+        for each in (facts.dependencies.waits, facts.dependencies.records)
+    )
     part = replace(
         facts,
         attribution=cut,
-        dependencies=replace(facts.dependencies, **events),
+        dependencies=replace(facts.dependencies, waits=waits, records=records),
         activity=activity,
         reasons=_reasons(facts.reasons, ops, of),
         peers=None if facts.peers is None else Peers(of[facts.peers.last[ops]], facts.peers.until[ops]),

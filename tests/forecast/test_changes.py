@@ -216,3 +216,32 @@ def test_a_step_without_a_cause_is_never_shorter_than_what_stays(trace: MakeTrac
     answer = ask(trace(*steps(copy_in).items), remove=["*HtoD*"], remove_code=["step", "layers"])
     assert (answer.forecast >= GEMMS * 60 * US).all()
     assert (np.asarray(answer.forecast) <= answer.base).all()
+
+
+def test_an_interval_without_a_cause_is_of_steps_and_of_what_it_slowed(
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is published of other kinds widens it, that of removals not; below lies 5 % of the gain, at most 20 %."""
+    monkeypatch.setattr(questions, "PUBLISHED", {"remove": (0.1, 0.7, 0.66, 5), "delay": (0.1, 0.2, 0.5, 5)})
+
+    def copy_and_run(program: Program) -> None:
+        copy_in(program)
+        program.code(600 * US)
+
+    path = trace(*steps(copy_and_run).items)
+    alone = ask(path, remove=["*HtoD*"])
+    gain = alone.base_ns - alone.forecast_ns
+    assert alone.low_ns == pytest.approx(alone.forecast_ns - 0.05 * gain, rel=0.01)
+    assert alone.high_ns == pytest.approx(alone.forecast_ns, rel=0.01)
+    assert alone.widened == 0
+    large = ask(trace(*steps(lambda program: copy_in(program, size=256 << 20)).items), remove=["*HtoD*"])
+    assert large.low_ns >= 0.8 * large.forecast_ns
+    assert ask(path, remove=["*HtoD*"], delay=["layers=1us"]).widened == 0.5
+
+
+def test_an_interval_ends_where_the_gpu_has_what_stays_to_do(trace: MakeTrace) -> None:
+    """However far off such forecasts were: eight kernels of 60 us take 480."""
+    path = trace(*steps(copy_in).items)
+    questions.PUBLISHED["delay"] = (0.1, 0.9, 0.99, 5)  # of a copy of the record
+    answer = ask(path, delay=["layers=1us"])
+    assert answer.low_ns >= GEMMS * 60 * US
