@@ -45,7 +45,8 @@ class Spans:
     """The windows of steps as the network has them: the ops that count to each, and who comes before whom.
 
     ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop`` their moments; ``ops`` those of each, one
-    after the other from ``first`` on, of which some are ``computes``; ``heads`` where another GPU or path begins.
+    after the other from ``first`` on, of which some are ``computes``; ``heads`` where another GPU or path begins;
+    ``until`` an op of another step that ends each, -1 for none, as one may have no window of its own.
     """
 
     windows: Windows
@@ -55,6 +56,7 @@ class Spans:
     first: Rows
     heads: Rows
     computes: NDArray[np.bool_]
+    until: Rows
 
     def bounds(self, times: Times) -> tuple[Ints, Ints]:
         """The start and end of each window in a replay, by the rule of `step_windows`."""
@@ -67,6 +69,7 @@ class Spans:
             np.minimum.reduceat(np.where(self.computes, begun, NO_TIME), self.first)[1:], NO_TIME
         )
         follows[self.heads[1:] - 1] = NO_TIME
+        follows = np.minimum(follows, np.append(times.start, NO_TIME)[self.until])
         done = np.maximum(computed, np.minimum(done, follows))
         start, end = times.moment[self.begin].copy(), np.maximum(done, times.moment[self.stop])
         joined = self.windows.start < self.windows.begin  # to the one before, by the pause in between
@@ -118,7 +121,10 @@ def spans_of(
     first = np.searchsorted(place, np.arange(len(windows)))
     new = np.append(True, (windows.gpu[1:] != windows.gpu[:-1]) | (windows.path[1:] != windows.path[:-1]))
     computes = compute_ops(trace, communication)[ops]
-    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]), computes)
+    of_op = np.full(len(trace.ops) + 1, -1, np.int64)
+    of_op[ops] = place
+    until = np.where(of_op[windows.last] == np.arange(len(windows)), -1, windows.last).astype(np.intp)
+    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]), computes, until)
 
 
 def doubt_of(

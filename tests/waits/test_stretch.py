@@ -17,6 +17,7 @@ from nsysprof.waits.stretch import stretch_of
 from tests.conftest import MakeTrace
 from tests.kit import program as made
 from tests.kit.reports import TRACES
+from tests.kit.trace import Range, launch_kernel, launch_memcpy
 
 STEPS = 12
 
@@ -69,6 +70,23 @@ def test_a_changed_stretch_gains_what_its_steps_gain_in_the_whole(trace: MakeTra
 
     assert gains(whole)[rows].min() > 100 * made.US
     assert (gains(part)[stretch.asked] == gains(whole)[rows]).all()
+
+
+def test_a_step_that_another_without_a_window_ends_is_replayed_as_recorded(trace: MakeTrace) -> None:
+    """The second one's kernel is over before the first one's, so it has no window; its start ends the copy's time."""
+    us = made.US
+    path = trace(
+        Range("step", 0, 100 * us),
+        launch_kernel("a", (1 * us, 2 * us), (10 * us, 300 * us), id=1),
+        launch_memcpy((3 * us, 4 * us), (20 * us, 500 * us), id=2, stream=8, host=1, kind=1),
+        Range("step", 110 * us, 130 * us),
+        launch_kernel("b", (111 * us, 112 * us), (140 * us, 160 * us), id=3, stream=9),
+        Range("step", 310 * us, 350 * us),
+        launch_kernel("c", (320 * us, 330 * us), (400 * us, 450 * us), id=4),
+    )
+    whole = program_of(path, "step")
+    assert whole.lengths[0] == 300 * us
+    assert (whole.lengths_with() == whole.lengths).all()
 
 
 def test_rows_of_a_stretch_are_those_of_the_whole(trace: MakeTrace) -> None:
