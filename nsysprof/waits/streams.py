@@ -19,7 +19,7 @@ from nsysprof.waits.walk import Lanes, barriers
 
 Rows = NDArray[np.integer]
 UNEXPLAINED_NS = 20_000  # before an op starts that could: no latency is that long
-_PREPARED_NS = 5_000  # before a copy starts behind another op: no GPU needs so long
+_PREPARED_NS = 2_000  # before a copy starts behind another op: no GPU needs so long
 _ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy starts that waited for it
 
 
@@ -33,6 +33,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lag
     called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
     came = np.maximum(ready, called)
     lag, known = ops.start - came, (came > LONG_AGO // 2) & ~_carried(trace, came, called)
+    known[_in_turn(trace)[0]] = False
     behind = known & (ready >= called) & (lag >= 0)
     soon = behind & (lag <= UNEXPLAINED_NS)
     op = mean_latency(lag[soon & (row >= 0)], 0)
@@ -128,18 +129,22 @@ def _behind_copies(
 
     ``since`` is when each op had all else that it waited for.
     """
+    op, behind = _in_turn(trace)
+    binds = (trace.ops.end[behind] > since[op] + lags.behind_launch) & ~carried[op]
+    op, behind = op[binds], behind[binds]
+    lag = trace.ops.start[op] - trace.ops.end[behind]
+    _wait_too(trace, items, op, behind, np.minimum(lag, lags.behind_op), done, parts)
+
+
+def _in_turn(trace: Trace) -> tuple[Rows, Rows]:
+    """Copies that start right behind another of their direction on the GPU, of another stream; and these."""
     ops = trace.ops
     rows = np.flatnonzero((ops.kind == MEMCPY) & (trace.op_gpu >= 0))
     rows = rows[np.lexsort((ops.end[rows], ops.start[rows], ops.name[rows], trace.op_gpu[rows]))]
     same = (trace.op_gpu[rows[1:]] == trace.op_gpu[rows[:-1]]) & (ops.name[rows[1:]] == ops.name[rows[:-1]])
-    same &= ops.stream[rows[1:]] != ops.stream[rows[:-1]]
-    op, behind = rows[1:][same], rows[:-1][same]
-    lag = ops.start[op] - ops.end[behind]
-    binds = (
-        (lag >= 0) & (lag <= _ENGINE_NS) & (ops.end[behind] > since[op] + lags.behind_launch) & ~carried[op]
-    )
-    op, behind, lag = op[binds], behind[binds], lag[binds]
-    _wait_too(trace, items, op, behind, np.minimum(lag, lags.behind_op), done, parts)
+    lag = ops.start[rows[1:]] - ops.end[rows[:-1]]
+    same &= (ops.stream[rows[1:]] != ops.stream[rows[:-1]]) & (lag >= 0) & (lag <= _ENGINE_NS)
+    return rows[1:][same], rows[:-1][same]
 
 
 def _wait_too(
