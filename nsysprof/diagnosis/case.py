@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints
+from nsysprof.trace.dialect import dialect
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
 from nsysprof.waits.culprits import PIECE
@@ -75,7 +76,12 @@ class Case:
         first, group = distinct(path, windows.gpu)
         rows = [np.flatnonzero(group == number) for number in range(len(first))]
         found = [
-            Place(self.chosen.texts[windows.path[mine[0]]], int(windows.gpu[mine[0]]), mine, windows.length[mine])
+            Place(
+                self.chosen.texts[windows.path[mine[0]]],
+                int(windows.gpu[mine[0]]),
+                mine,
+                windows.length[mine],
+            )
             for mine in rows
         ]
         return sorted(found, key=lambda place: (-place.total_ns, place.path, place.gpu))
@@ -92,7 +98,9 @@ class Case:
         """The pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
-        out = {name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE}
+        out = {
+            name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE
+        }
         return {**out, "ns": out["end_ns"] - out["start_ns"]}
 
     @cached_property
@@ -124,6 +132,11 @@ class Case:
         usual = int(np.median(code)) if len(code) else 0
         return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
 
+    @cached_property
+    def dialect(self) -> str:
+        """What the program is written in: the first word of one of `DIALECTS`."""
+        return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
+
     def waited(self, place: Place, rows: Rows) -> Ints:
         """For how long the GPU waited in each step of a place for some pieces."""
         at = np.full(len(self.windows), -1, np.int64)
@@ -154,7 +167,9 @@ class Case:
     def spans(self) -> Spans:
         """All steps as the network has them, warm-up among them."""
         facts = self.facts
-        return spans_of(facts.attribution, self.chosen.windows, self.ranges, self.network, facts.communication)
+        return spans_of(
+            facts.attribution, self.chosen.windows, self.ranges, self.network, facts.communication
+        )
 
     @cached_property
     def doubt(self) -> str:

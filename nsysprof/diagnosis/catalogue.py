@@ -16,7 +16,14 @@ from nsysprof.diagnosis.calls import (
 )
 from nsysprof.diagnosis.copies import EXPOSED, LAYOUT, MEMSETS, PAGEABLE, SMALL_COPIES
 from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
-from nsysprof.diagnosis.gpu_waits import EXPOSED_COMMUNICATION, LATE_RANK, LATENCY, NOT_RECORDED, PROFILER, STREAMS
+from nsysprof.diagnosis.gpu_waits import (
+    EXPOSED_COMMUNICATION,
+    LATE_RANK,
+    LATENCY,
+    NOT_RECORDED,
+    PROFILER,
+    STREAMS,
+)
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.synchronization import SYNCHRONIZATION

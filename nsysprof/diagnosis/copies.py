@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from nsysprof.core.columns import sums
 from nsysprof.core.intervals import Ints
+from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.kinds import NAME, Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text
-from nsysprof.core.text import one_line
 from nsysprof.hardware.peaks import link_bytes_per_s
 from nsysprof.trace.trace import MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
@@ -121,22 +121,16 @@ def _transfer_ns(case: Case, group: Group) -> Ints:
 
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     texts = _KEEP if "to the host" in group.cause else _PIN
-    yield Remedy(
-        dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
-    )
+    yield Remedy(dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group))
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     texts = _KEEP if "to the host" in group.cause else _AHEAD
-    yield Remedy(
-        dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
-    )
+    yield Remedy(dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group))
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:
-    yield Remedy(
-        dialect_text(case, _BATCH), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
-    )
+    yield Remedy(dialect_text(case, _BATCH), ("--prefetch", group.cause), at_least=_transfer_ns(case, group))
 
 
 _SYMPTOM = "the GPU waits for {cause}: {amount}"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.columns import sums
-from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place

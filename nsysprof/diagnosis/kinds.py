@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +61,10 @@ def no_remedy(case: Case, group: Group) -> Iterable[Remedy]:
 
 def whole_cause(case: Case, group: Group) -> Cause:
     """All that belongs to the waits of a group, see `Wholes`."""
-    columns = (case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns"))
-    return case.wholes.of_waits(*columns, np.zeros(len(group.rows), bool))
+    cause, op, thread, start, end = (
+        case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns")
+    )
+    return case.wholes.of_waits(cause, op, thread, start, end, np.zeros(len(group.rows), bool))
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,10 @@ def launching(case: Case) -> Mask:
     purpose, short = case.purpose[pieces["call"]], pieces["ns"] < case.long_code_ns
     calls = np.isin(purpose, LAUNCHING) & (copied_op(case) < 0)
     code = (pieces["call"] < 0) | (purpose == LOCK)
-    return of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
+    mask: Mask = of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
+    return mask
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
     """The text for what the program is written in; the one for ``cuda`` where there is no other."""
     return texts.get(case.dialect, texts["cuda"])
-
-
-def parts(texts: Sequence[str]) -> str:
-    """Texts joined, at most two."""
-    return " and ".join(texts[:2])
