@@ -1,4 +1,4 @@
-"""What a diagnosis knows of the steps of a program: pieces of waits, what calls are for, and a replay to try changes."""
+"""What a diagnosis knows of the steps of a program: pieces of waits, what calls are for, and a replay to try on."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.kinds import NAME, Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text
 from nsysprof.hardware.peaks import link_bytes_per_s
-from nsysprof.trace.trace import MEMCPY, MEMSET
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
 from nsysprof.waits.facts import COPY as COPIES
 from nsysprof.waits.facts import MEMORY
@@ -125,6 +125,10 @@ def _pin(case: Case, group: Group) -> Iterable[Remedy]:
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
+    trace = case.facts.attribution.trace
+    streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
+    if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
+        return  # they run beside compute already: the link is the limit
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     yield Remedy(dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group))
 

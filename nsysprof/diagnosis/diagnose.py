@@ -13,11 +13,9 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.catalogue import KINDS
+from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked
-from nsysprof.diagnosis.geometry import geometry_findings
-from nsysprof.diagnosis.kinds import Group, Kind, Remedy
-from nsysprof.diagnosis.slow_steps import slow_step_findings
+from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
 from nsysprof.kernels.classify import Kinds
 from nsysprof.waits.facts import CLAIMS, Facts, read_facts
 from nsysprof.waits.paced import pacing
@@ -25,7 +23,6 @@ from nsysprof.waits.purposes import PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 
-MIN_SHARE = 0.02  # of the steps: less is worth no advice
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
 _RARE = 0.25  # of the steps: a cause of no more of them is told as that of single steps
@@ -100,7 +97,7 @@ def case_of(
     if rows is None:
         rows, _ = pick_windows(chosen.attribution, chosen.windows, None, None)
     facts = facts or read_facts(chosen.attribution, kinds, merge_names)
-    return Case(chosen, facts, rows, merge_names)
+    return Case(chosen, facts, np.asarray(rows, np.intp), merge_names)
 
 
 def diagnosis_of(case: Case) -> Diagnosis:
@@ -109,7 +106,8 @@ def diagnosis_of(case: Case) -> Diagnosis:
     if len(case.windows):
         found = [*_of_waits(case)]
         for place in case.places:
-            found += [*geometry_findings(case, place), *slow_step_findings(case, place)]
+            for extra in OF_STEPS:
+                found += extra(case, place)
     total, idle = int(case.windows.length.sum()), int(case.pieces["ns"].sum()) if len(case.windows) else 0
     trace = case.facts.attribution.trace
     return Diagnosis(
@@ -160,8 +158,16 @@ def _of_waits(case: Case) -> Iterator[Finding]:
         if group.waited_ns >= MIN_SHARE * group.place.total_ns and _enough(case, kind, group)
     ]
     some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
+    paced = {
+        id(group.place): group
+        for kind, group in reversed(some)
+        if kind.name in _MAY_PACE and pacing(group.place.length, group.waited).paced
+    }
+    yield from (_paced(group) for group in paced.values())
     tried, nodes = 0, 0
     for kind, group in some:
+        if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
+            continue
         replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
         if replays:
             tried += 1
@@ -190,23 +196,21 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         else None
     )
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
-    least = MIN_SHARE * place.total_ns
-    if lost is not None and lost_ns < least:
+    if lost is not None and lost_ns < kind.least_share * place.total_ns:
         return
-    paced = kind.name in _MAY_PACE and pacing(place.length, group.waited).paced
     finding = Finding(
-        kind="paced" if paced else kind.name,
+        kind=kind.name,
         path=place.path,
         gpu=place.gpu,
         often=often,
         steps=place.steps,
-        text=_text(kind, group, lost_ns, often, paced=paced),
+        text=_text(kind, group, lost_ns, often),
         cause=group.cause,
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
     )
     best = finding
-    if not paced and often != ONCE and lost is not None:
+    if often != ONCE and lost is not None:
         for remedy in kind.remedies(case, group):
             tried = _tried(case, finding, group, remedy, lost)
             if tried.gain_ns > best.gain_ns:
@@ -251,25 +255,26 @@ def _error(gains: Ints) -> float:
 
 
 def _often(group: Group, kind: Kind, place: Place) -> str:
-    """In which steps the GPU waits for a cause: all, a few of them, or what sets something up."""
+    """In which steps the GPU waits for a cause: all, a few of them that have most of it, or once in the program."""
     if kind.set_up:
         return ONCE
     if place.path == WHOLE:
         return EVERY
-    has = int((group.waited >= _SAME * np.median(group.waited[group.waited > 0])).sum())
-    most = int((group.waited >= _SAME * group.waited.max()).sum())
-    count = (
-        most
-        if most <= _RARE * place.steps
-        and group.waited[group.waited < _SAME * group.waited.max()].sum() < group.waited.sum() / 2
-        else has
-    )
-    if place.steps > 3 and count == 1:
-        return ONCE
-    return EVERY if count > _RARE * place.steps else f"{count:,} of {place.steps:,} steps"
+    much = group.waited >= _SAME * group.waited.max()
+    count = int(much.sum())
+    if count > _RARE * place.steps or 2 * int(group.waited[much].sum()) < group.waited_ns:
+        return EVERY
+    return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"
 
 
-def _text(kind: Kind, group: Group, lost_ns: int, often: str, *, paced: bool) -> str:
+def _paced(group: Group) -> Finding:
+    """The finding that steps take as long as they do because the program makes them."""
+    place = group.place
+    text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
+    return Finding("paced", place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", 0)
+
+
+def _text(kind: Kind, group: Group, lost_ns: int, often: str) -> str:
     """Symptom and cause in one sentence."""
     place = group.place
     share = format_share(lost_ns / place.total_ns)
@@ -279,10 +284,6 @@ def _text(kind: Kind, group: Group, lost_ns: int, often: str, *, paced: bool) ->
         amount = f"{format_ns(lost_ns / place.steps)} of each step ({share})"
     else:
         amount = f"{format_ns(lost_ns)} {often if often == ONCE else f'in {often}'}"
-    if paced:
-        return (
-            f"the steps are paced: {group.cause} fills them up to {format_ns(float(np.median(place.length)))}"
-        )
     return kind.symptom.format(cause=group.cause, amount=amount)
 
 

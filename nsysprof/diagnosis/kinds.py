@@ -21,6 +21,10 @@ from nsysprof.waits.whole import Cause
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+MIN_SHARE = 0.02  # of the steps: less is worth no advice
+OFTEN_SO = 0.1  # the same of what hardly any program is without
+# What a host does that launches and is not held up: calls that wait for nothing.
+LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 NAME = 60  # characters of a name in a sentence
 
 
@@ -54,7 +58,7 @@ class Remedy:
     basis: str = REPLAYED
 
 
-def no_remedy(case: Case, group: Group) -> Iterable[Remedy]:
+def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
     """No remedy is known."""
     return ()
 
@@ -74,7 +78,8 @@ class Kind:
     ``claims``: the pieces of waits that may be of it; ``codes``: equal numbers for those of one cause; ``words``: the
     cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are tried;
     ``whole``: all that is gone without the cause. ``set_up``: it happens once, and never leads. ``tried``: False for
-    what no replay can remove. ``least_launches``: of steps with fewer it is no matter.
+    what no replay can remove. ``least_launches``: of steps with fewer it is no matter; nor is less than
+    ``least_share`` of the steps.
     """
 
     name: str
@@ -87,6 +92,7 @@ class Kind:
     set_up: bool = False
     tried: bool = True
     least_launches: int = 0
+    least_share: float = MIN_SHARE
 
 
 def removal(text: str, group: Group) -> Remedy:
@@ -128,14 +134,11 @@ def copied_op(case: Case) -> NDArray[np.int64]:
     made = np.where(np.isin(case.purpose[call], (COPY, SYNCHRONIZE)), pieces["copied"], -1)
     exposing = pieces["exposing"]
     behind = np.where(ops.made[exposing] >= 0, ops.made[exposing], ops.on[exposing]).astype(np.int64)
-    op = np.where(made >= 0, made, np.where(exposing >= 0, behind, -1))
+    quick = (pieces["ns"] < case.long_code_ns) & (np.isin(case.purpose[call], LAUNCHING) | (call < 0))
+    op = np.where(made >= 0, made, np.where((exposing >= 0) & quick, behind, -1))
     large = np.append(case.facts.copy_sizes, 0)[op] > ITEM_BYTES
     kind = np.append(case.facts.attribution.trace.ops.kind, 255)[op]
     return np.where((op >= 0) & large & (kind == MEMCPY), op, -1)
-
-
-# What a host does that launches and is not held up: calls that wait for nothing.
-LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 
 def launching(case: Case) -> Mask:

@@ -14,7 +14,17 @@ from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND
 from nsysprof.diagnosis.graph import capture_steps
-from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Mask, Remedy, Rows, dialect_text, launching
+from nsysprof.diagnosis.kinds import (
+    LAUNCHING,
+    OFTEN_SO,
+    Group,
+    Kind,
+    Mask,
+    Remedy,
+    Rows,
+    dialect_text,
+    launching,
+)
 from nsysprof.trace.details import CUDA, OS
 from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
@@ -44,7 +54,7 @@ def _claims(case: Case) -> Mask:
     return launching(case)
 
 
-def _one(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _one(_: Case, rows: Rows) -> NDArray[np.int64]:
     return np.zeros(len(rows), np.int64)
 
 
@@ -137,7 +147,7 @@ def _graph(case: Case, group: Group) -> Iterable[Remedy]:
     yield Remedy(text, ("--remove", group.cause), basis=BOUND)
 
 
-def _fuse(case: Case, group: Group) -> Iterable[Remedy]:
+def _fuse(_: Case, group: Group) -> Iterable[Remedy]:
     yield Remedy(_FUSED, ("--remove", group.cause), basis=BOUND)
 
 
@@ -150,6 +160,7 @@ LAUNCH_BOUND = Kind(
     _graph,
     _whole,
     least_launches=MIN_LAUNCHES,
+    least_share=OFTEN_SO,
 )
 OPTIMIZER = Kind(
     "optimizer",

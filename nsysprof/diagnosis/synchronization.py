@@ -11,6 +11,7 @@ from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.kinds import (
     NAME,
+    OFTEN_SO,
     Group,
     Kind,
     Mask,
@@ -77,4 +78,5 @@ SYNCHRONIZATION = Kind(
     "{cause} drains the GPU queue, and the GPU idles until the CPU has launched again: {amount}",
     _drop,
     _calls,
+    least_share=OFTEN_SO,
 )
