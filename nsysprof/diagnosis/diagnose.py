@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import Ints
+from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
@@ -31,12 +31,35 @@ _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where 
 
 
 @dataclass(frozen=True)
+class StepTimes:
+    """Where the time of the steady steps of a path on a GPU goes, int ns; the parts add up to all of them.
+
+    ``step_ns`` is the median step; communication and copies are exposed: nothing computes meanwhile.
+    """
+
+    path: str
+    gpu: int
+    steps: int
+    step_ns: int
+    compute_ns: int
+    communication_ns: int
+    copies_ns: int
+    idle_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """How long all steps take."""
+        return self.compute_ns + self.communication_ns + self.copies_ns + self.idle_ns
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """What costs the steps of a program time: ``findings``, those that gain most first.
 
     ``chosen`` are the steps, of which ``steps`` are steady; ``once``: what the host did once, in words with its ns,
     longest first; ``doubt``: why nothing was replayed, empty where it was; ``idle_share``: the part of the steady steps
-    in which the GPU computes nothing. ``busy_ns`` of GPUs, and ``recording_ns``.
+    in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
+    ``left_out`` steps are warm-up.
     """
 
     chosen: Chosen
@@ -46,7 +69,8 @@ class Diagnosis:
     doubt: str
     idle_share: float
     busy_ns: int
-    recording_ns: int
+    times: tuple[StepTimes, ...]
+    left_out: int
 
     @property
     def repeats(self) -> bool:
@@ -118,7 +142,21 @@ def diagnosis_of(case: Case) -> Diagnosis:
         doubt=case.doubt if len(case.windows) else "",
         idle_share=idle / total if total else 0.0,
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
-        recording_ns=trace.report.about.duration_ns or 0,
+        times=tuple(_times(case, place) for place in case.places),
+        left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
+    )
+
+
+def _times(case: Case, place: Place) -> StepTimes:
+    windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
+    compute = covered(lines.compute, windows.start, windows.end)
+    both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
+    every = covered(
+        union(union(lines.compute, lines.communication), lines.copies), windows.start, windows.end
+    )
+    parts = (compute, both - compute, every - both, place.length - every)
+    return StepTimes(
+        place.path, place.gpu, place.steps, int(np.median(place.length)), *(int(part.sum()) for part in parts)
     )
 
 
@@ -208,6 +246,10 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         cause=group.cause,
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
+        total_ns=place.total_ns,
+        culprits=tuple(
+            case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()
+        ),
     )
     best = finding
     if often != ONCE and lost is not None:
@@ -271,7 +313,18 @@ def _paced(group: Group) -> Finding:
     """The finding that steps take as long as they do because the program makes them."""
     place = group.place
     text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
-    return Finding("paced", place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", 0)
+    return Finding(
+        "paced",
+        place.path,
+        place.gpu,
+        EVERY,
+        place.steps,
+        text,
+        group.cause,
+        "order",
+        0,
+        total_ns=place.total_ns,
+    )
 
 
 def _text(kind: Kind, group: Group, lost_ns: int, often: str) -> str:

@@ -103,4 +103,5 @@ def geometry_findings(case: Case, place: Place) -> Iterator[Finding]:
             gain_low_ns=0,
             gain_high_ns=gain,
             basis=BOUND,
+            total_ns=place.total_ns,
         )

@@ -50,4 +50,5 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
             gain_ns=lost,
             gain_high_ns=lost,
             basis=BOUND,
+            total_ns=place.total_ns,
         )
