@@ -34,6 +34,7 @@ from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.page_fault import page_findings
 from nsysprof.diagnosis.slow_steps import slow_step_findings
 from nsysprof.diagnosis.synchronization import SYNCHRONIZATION
+from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
@@ -46,5 +47,6 @@ KINDS: tuple[Kind, ...] = (
 OF_STEPS: tuple[Callable[[Case, Place], Iterator[Finding]], ...] = (
     geometry_findings,
     page_findings,
+    tensor_core_findings,
     slow_step_findings,
 )

@@ -62,7 +62,8 @@ def _carried(trace: Trace, came: Ints, called: Ints) -> NDArray[np.bool_]:
     ops, launches, launch = trace.ops, trace.launches, trace.ops.launch
     returned = np.append(launches.end, 0)[launch]
     found: NDArray[np.bool_] = (ops.kind == MEMCPY) & (launch >= 0) & (ops.start <= returned)
-    return found & ((came == called) | (ops.start - came > _PREPARED_NS))
+    found &= (came == called) | (ops.start - came > _PREPARED_NS)
+    return found
 
 
 def stream_edges(
