@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import Field, field, fields, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,51 +19,21 @@ from nsysprof.commands.report_options import (
     glob_option,
     options_unfolded,
 )
-
-_Texts = list[str] | None
-
-
-def _each(metavar: str, about: str) -> Any:
-    """Declare an option that may be given several times."""
-    return typer.Option(metavar=metavar, help=f"{about}; repeatable.", show_default=False)
+from nsysprof.waits.changes import Changes
 
 
-@dataclass(frozen=True)
-class ChangeOptions:
-    """What is to be changed, all of it at once."""
+def _option(change: Field[Any]) -> tuple[str, Any, Any]:
+    """A field of `Changes` as an option of the command line: its name, type and default."""
+    value, about = change.metadata["value"], change.metadata["about"]
+    if not value:
+        flag = typer.Option(f"--{change.name.replace('_', '-')}", help=about)
+        return change.name, Annotated[bool, flag], field(default=False)
+    several = typer.Option(metavar=value, help=f"{about}; repeatable.", show_default=False)
+    return change.name, Annotated[list[str] | None, several], field(default=None)
 
-    graph: Annotated[_Texts, _each("GLOB", "Launch what ranges launch as one CUDA graph")] = None
-    scale: Annotated[
-        _Texts, _each("KERNEL=FACTOR", "Let kernels take so much of their time: '*gemm*=0.5'")
-    ] = None
-    set: Annotated[_Texts, _each("KERNEL=TIME", "Let kernels take that long: 'softmax=40us'")] = None
-    swap: Annotated[
-        _Texts,
-        _each(
-            "TABLE",
-            "Take times of kernels from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range",
-        ),
-    ] = None
-    drop_sync: Annotated[
-        _Texts, _each("GLOB", "Do not wait for the GPU in ranges, or in calls of that name")
-    ] = None
-    async_copies: Annotated[
-        bool,
-        typer.Option("--async-copies", help="Let copies to the GPU, from pinned memory, not block the host."),
-    ] = False
-    remove: Annotated[_Texts, _each("CULPRIT", "Do without a culprit that why.csv names")] = None
-    no_late_peer: Annotated[
-        bool, typer.Option("--no-late-peer", help="Let all ranks come to each collective at once.")
-    ] = False
-    delay: Annotated[_Texts, _each("RANGE=TIME", "Let the host take longer behind ranges: 'loss=500us'")] = (
-        None
-    )
-    gpu_delay: Annotated[_Texts, _each("RANGE=TIME", "Let a kernel of that time run behind ranges")] = None
 
-    @property
-    def changes(self) -> dict[str, Any]:
-        """The changes as `nsysprof.forecast` takes them."""
-        return {name: value for name, value in vars(self).items() if value}
+# what is to be changed, all of it at once
+ChangeOptions = make_dataclass("ChangeOptions", [_option(each) for each in fields(Changes)], frozen=True)
 
 
 @options_unfolded
@@ -83,7 +53,7 @@ def forecast(
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: NoMergeOption = False,
     *,
-    change: ChangeOptions,
+    change: ChangeOptions,  # type: ignore[valid-type]
     reading: ReadingOptions,
     writing: ResultOptions,
 ) -> None:
@@ -123,7 +93,7 @@ def forecast(
                     merge_names=None if no_merge else DEFAULT_MERGE,
                     record=record,
                     as_profiled=as_profiled,
-                    **change.changes,
+                    **{name: value for name, value in vars(change).items() if value},
                 )
                 if writing.charts:
                     progress("drawing charts", 0)

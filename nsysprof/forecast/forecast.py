@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.forecast.change import Program, Step, steps_of
 from nsysprof.forecast.path import PathParts, path_parts
 from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
-from nsysprof.forecast.questions import AbstainError, Changes, published_error
+from nsysprof.forecast.questions import published_error
 from nsysprof.formats.run_record import file_facts
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
@@ -32,12 +30,13 @@ from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import KERNEL
+from nsysprof.waits.change import Step, steps_of
+from nsysprof.waits.changes import AbstainError, Changes
 from nsysprof.waits.facts import read_facts
-from nsysprof.waits.network import network_of
+from nsysprof.waits.program import Program
 from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Network, Times, replay
-from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, spans_of
-from nsysprof.why.why import account_for
+from nsysprof.waits.spans import MAX_RESIDUAL
 
 LEVEL = 0.9  # of the interval
 # of the steps: kernels that would run side by side, and share the GPU, for longer than recorded
@@ -168,25 +167,17 @@ def forecast(
             "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
         )
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
-    answer = cache(
-        lambda: account_for(attribution, windows, paths, kinds, merge_names=merge_names, facts=facts)
-    )
-    program = Program(attribution, facts, merge_names, answer)
+    program = Program(facts, windows, merge_names)
     steps = steps_of(program, wanted)
-    asked = np.concatenate([windows.range[windows.range >= 0], *(step.ranges for step in steps)]).astype(
-        np.intp
-    )
-    moments = program.set_rows(asked)
-    program.set_network(network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers))
+    program.know(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
     if limit is not None and needed > limit:
         program.notes.append(
             f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading"
         )
-    spans = spans_of(attribution, windows, program.rows, program.network, facts.communication)
-    if doubt := doubt_of(attribution.trace, program.network, facts.lacks, spans):
+    if doubt := program.doubt:
         raise AbstainError(*doubt)
-    return _answered(program, spans, steps, paths, kinds, chosen, question, record, as_profiled)
+    return _answered(program, steps, paths, kinds, chosen, question, record, as_profiled)
 
 
 # ---- what is not known
@@ -216,7 +207,6 @@ def _overlap(program: Program, times: Times, kinds: Kinds) -> int:
 
 def _answered(
     program: Program,
-    spans: Spans,
     steps: list[Step],
     paths: Sequence[str],
     kinds: Kinds,
@@ -225,13 +215,17 @@ def _answered(
     record: Path | None,
     as_profiled: bool,
 ) -> Forecast:
-    network, windows = program.network, spans.windows
-    length = windows.end - windows.start
+    network, spans, windows, length = program.network, program.spans, program.windows, program.lengths
     group = np.repeat(np.arange(len(spans.heads)), np.diff(np.append(spans.heads, len(windows))))
-    best = int(np.argmax(np.bincount(group, weights=length)))
+    weights = length
+    if any(step.kind == "no-late-peer" for step in steps):  # the late one waits for nobody: the others gain
+        weights = length - program.lengths_with(*(step.apply for step in steps))
+        weights = length if not weights.any() else weights
+        program.notes.clear()  # a second replay takes notes of its own
+    best = int(np.argmax(np.bincount(group, weights=weights)))
     mine = np.flatnonzero(group == best)
     path = paths[int(windows.path[mine[0]])]
-    residual = float(np.median(spans.residual(network)[mine]))
+    residual = float(np.median(program.residual[mine]))
     if residual > MAX_RESIDUAL:
         raise AbstainError(
             f"replayed from what each GPU op waited for, a step of {one_line(path, 60)} is {format_share(residual)} off"
@@ -253,13 +247,12 @@ def _answered(
             " not modelled",
             f"nsysprof why {program.file} shows what runs side by side",
         )
-    return _measured(program, spans, steps, path, chosen, question, unprofiled, residual, mine, group, paths,
+    return _measured(program, steps, path, chosen, question, unprofiled, residual, mine, group, paths,
                      (base_network, base), (edited, after))  # fmt: skip
 
 
 def _measured(
     program: Program,
-    spans: Spans,
     steps: list[Step],
     path: str,
     chosen: str,
@@ -272,7 +265,7 @@ def _measured(
     before: tuple[Network, Times],
     after: tuple[Network, Times],
 ) -> Forecast:
-    windows = spans.windows
+    spans, windows = program.spans, program.windows
     base_start, base_end = spans.bounds(before[1])
     new_start, new_end = spans.bounds(after[1])
     base, new = base_end - base_start, new_end - new_start

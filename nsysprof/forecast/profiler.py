@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +13,11 @@ from numpy.typing import NDArray
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.forecast.questions import AbstainError
 from nsysprof.formats.run_record import plain_steps, record_beside
+from nsysprof.waits.changes import AbstainError
+from nsysprof.waits.program import Program
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans
-
-if TYPE_CHECKING:
-    from nsysprof.forecast.change import Program
 
 _MAX_COST_NS = 20_000  # of recording a call
 _USUAL_COST_NS = 2_500  # where the steps do not tell, as those that wait for the GPU

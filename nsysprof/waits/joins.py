@@ -13,7 +13,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace
 from nsysprof.waits.items import Items, Parts, edges_of
-from nsysprof.waits.moments import Codes, Host
+from nsysprof.waits.moments import IMPLIED_NS, Codes, Host
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Lags
 from nsysprof.waits.walk import Lanes
 
@@ -144,8 +144,12 @@ def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
     pageable = MEMORY_KINDS.index("pageable")
     memory = np.zeros(len(ops), bool)
     memory[trace.copy_ops] = (trace.copies.source == pageable) | (trace.copies.destination == pageable)
-    waits = host.launch_waits[launch] | memory[copies]
     begin, end = launches.start[launch], launches.end[launch]
+    behind = (
+        end - ops.end[copies]
+    )  # whatever memory it is, a long call that ends right behind its copy waited for that
+    waits = (behind >= 0) & (behind <= IMPLIED_NS) & (end - begin > IMPLIED_NS + _BLOCKED * lags.launch)
+    waits |= host.launch_waits[launch] | memory[copies]
     together = np.minimum(ops.end[copies], end) - np.maximum(ops.start[copies], begin)
     length = ops.end[copies] - ops.start[copies]
     waits &= (ops.start[copies] >= begin) & (together >= _TOGETHER * length) & (ops.start[copies] <= end)

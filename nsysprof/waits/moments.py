@@ -12,7 +12,7 @@ from nsysprof.trace.details import CUDA, SYNCHRONIZING, HostActivity
 from nsysprof.trace.trace import MEMCPY, PROCESS_OF_THREAD, Trace
 
 Codes = NDArray[np.int32]
-_IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behind the GPU, did so for it
+IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behind the GPU, did so for it
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _implied_waits(trace: Trace, activity: HostActivity) -> NDArray[np.bool_]:
         at = np.searchsorted(begun, calls.start[rows]) - 1
         waited, rest = done[at] - calls.start[rows], calls.end[rows] - done[at]
         found[rows] = (
-            (at >= 0) & (waited > _IMPLIED_NS) & (rest >= 0) & (rest <= np.minimum(waited, _IMPLIED_NS))
+            (at >= 0) & (waited > IMPLIED_NS) & (rest >= 0) & (rest <= np.minimum(waited, IMPLIED_NS))
         )
     return found
 

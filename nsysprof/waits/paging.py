@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.core.intervals import Ints, covered, merge, union
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 
-_PREFETCHED = 1  # the cause of a migration that the program asked for
+PREFETCHED = 1  # the cause of a migration that the program asked for
 _RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-um-gpu-page-faults=true")
 
 
@@ -56,7 +56,7 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
     cause = np.full(len(ops), -1, np.int16)
     cause[trace.copy_ops] = trace.copies.cause
     to_gpu = np.array(["HtoD" in name or "DtoD" in name for name in trace.op_names], bool)[ops.name[moves]]
-    asked = cause[moves] == _PREFETCHED
+    asked = cause[moves] == PREFETCHED
     runs = np.flatnonzero(((ops.kind == KERNEL) | (ops.kind == GRAPH)) & (trace.op_gpu == gpu))
     kernels = merge(ops.start[runs], ops.end[runs])
     ins, outs = moves[to_gpu & ~asked], moves[~to_gpu & ~asked]

@@ -17,6 +17,7 @@ from nsysprof.waits.moments import Codes, Host
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Lags
 from nsysprof.waits.walk import Lanes, barriers
 
+Rows = NDArray[np.integer]
 UNEXPLAINED_NS = 20_000  # before an op starts that could: no latency is that long
 _PREPARED_NS = 5_000  # before a copy starts behind another op: no GPU needs so long
 _ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy starts that waited for it
@@ -142,7 +143,7 @@ def _behind_copies(
 
 
 def _wait_too(
-    trace: Trace, items: Items, op: Codes, behind: Codes, lag: Ints, done: Codes, parts: Parts
+    trace: Trace, items: Items, op: Rows, behind: Rows, lag: Ints, done: Codes, parts: Parts
 ) -> None:
     """Let each op wait for one ``behind`` which it starts by a ``lag``, besides what comes before it in its stream."""
     if not len(op):

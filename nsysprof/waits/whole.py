@@ -90,7 +90,13 @@ class Wholes:
         return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
 
     def of_waits(
-        self, cause: Rows, op: Rows, thread: Rows, start: Ints, end: Ints, late: NDArray[np.bool_]
+        self,
+        cause: Rows,
+        op: Rows,
+        thread: Rows,
+        start: Ints,
+        end: Ints,
+        late: NDArray[np.bool_],
     ) -> Cause:
         """What the GPU waited for in pieces: columns of `Why.waits`, ``cause`` as codes, ``late`` of late peers."""
         host = np.flatnonzero(thread >= 0)

@@ -35,9 +35,8 @@ _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
     """All that belongs to what the GPU waited for in some rows of `Why.waits`."""
     cause = pd.Categorical(waits["cause"], categories=CAUSES).codes
-    op, thread, start, end = (
-        waits[name].to_numpy(np.int64) for name in ("op", "thread", "start_ns", "end_ns")
-    )
+    names = ("op", "thread", "start_ns", "end_ns")
+    op, thread, start, end = (waits[name].to_numpy(np.int64) for name in names)
     return wholes.of_waits(cause, op, thread, start, end, (waits["activity"] == LATE_PEER).to_numpy())
 
 

@@ -2,97 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.globs import find_matches
-from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.forecast.questions import AbstainError, Changes, matching, read_factor, read_time
-from nsysprof.forecast.swap import time_of_row, times_by_name
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.trace import GRAPH, MEMCPY
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
 from nsysprof.waits import edits
-from nsysprof.waits.facts import Facts
-from nsysprof.waits.moments import Moments
+from nsysprof.waits.changes import AbstainError, Changes, read_factor, read_time
+from nsysprof.waits.program import Program
+from nsysprof.waits.removals import matching, refuse_all, removals_of
 from nsysprof.waits.replay import Network
-from nsysprof.waits.spans import asked_moments, moments_of
-from nsysprof.waits.whole import Wholes
-from nsysprof.why.ceilings import cause_of
-from nsysprof.why.why import Why
+from nsysprof.waits.swap import time_of_row, times_by_name
 
 Rows = NDArray[np.intp]
-
-
-@dataclass
-class Program:
-    """A recorded program that can be changed: its trace, what waits for what, and where ranges begin and end.
-
-    ``rows`` are the ranges whose moments the network knows, ``begin``, ``inside`` and ``stop`` these moments, twice the
-    begin, so that something can happen in between. ``answer`` makes the accounts of `why`, when asked. ``notes`` are
-    sentences on what was assumed.
-    """
-
-    attribution: Attribution
-    facts: Facts
-    merge_names: Sequence[str] | None
-    answer: Callable[[], Why]
-    network: Network = field(init=False)
-    rows: Rows = field(init=False)
-    begin: Rows = field(init=False)
-    inside: Rows = field(init=False)
-    stop: Rows = field(init=False)
-    notes: list[str] = field(default_factory=list)
-    spans: dict[str, Rows] = field(default_factory=dict)
-
-    @cached_property
-    def wholes(self) -> Wholes:
-        """What belongs to its calls and GPU ops."""
-        return Wholes(self.facts)
-
-    @property
-    def file(self) -> str:
-        """What messages call the report."""
-        return str(self.attribution.trace.report.path)
-
-    def ranges_of(self, glob: str) -> Rows:
-        """The ranges that a glob matches, by path or name; `NsysprofError` with near ones where there are none."""
-        if glob not in self.spans:
-            paths = range_paths(self.attribution)
-            merged = merged_paths(paths, self.merge_names)
-            codes = [match.code for match in find_matches(merged, merged.texts(), glob, self.file)]
-            self.spans[glob] = np.flatnonzero(np.isin(merged.of[paths.of], codes))
-        return self.spans[glob]
-
-    def place(self, rows: Rows) -> Rows:
-        """Where ranges stand among ``rows``."""
-        return np.searchsorted(self.rows, rows)
-
-    def set_rows(self, rows: Rows) -> Moments:
-        """Choose the ranges whose moments the network is to know, and return these."""
-        self.rows = np.unique(rows)
-        return moments_of(self.attribution.trace, self.rows)
-
-    def set_network(self, network: Network) -> None:
-        """Keep the network that was made with the moments of `set_rows`."""
-        self.network = network
-        self.begin, self.inside, self.stop = asked_moments(network)
-
-    def ops_of(self, rows: Rows) -> tuple[Rows, Rows]:
-        """The GPU ops launched in ranges, and of each the place of its range in ``rows``."""
-        return index_work(self.attribution, rows).ops_of(rows)
 
 
 @dataclass(frozen=True)
@@ -114,8 +47,6 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
         made.append(
             Step("drop-sync", f"without waiting in {glob}", rows, partial(_drop, program, calls, rows, glob))
         )
-    if changes.async_copies:
-        made.append(Step("async-copies", "copies that do not block", none, partial(_async, program)))
     for glob in changes.graph:
         rows = program.ranges_of(glob)
         made.append(Step("graph", f"{glob} as a CUDA graph", rows, partial(_graph, program, rows, glob)))
@@ -129,9 +60,11 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
         times = dict.fromkeys(_kernels(program, glob, "set"), ns)
         made.append(Step("kernel", f"{glob} in {format_ns(ns)}", none, partial(_set, program, times)))
     made += [_swap(program, text) for text in changes.swap]
-    for glob in changes.remove:
-        _refuse_all(glob, "remove")
-        made.append(Step("remove", f"without {glob}", none, partial(_remove, program, glob)))
+    for glob in changes.fuse:
+        rows = program.ranges_of(glob)
+        words = f"{glob} as one kernel that takes as long"
+        made.append(Step("fuse", words, rows, partial(_fuse, program, rows, glob)))
+    made += [Step(kind, words, none, apply) for kind, words, apply in removals_of(program, changes)]
     if changes.no_late_peer:
         if program.facts.peers is None:
             raise AbstainError(
@@ -152,17 +85,9 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
 # ---- kernels
 
 
-def _refuse_all(glob: str, option: str) -> None:
-    if glob and not glob.strip("*?"):
-        raise AbstainError(
-            f"--{option} {glob!r} speaks of everything: another clock, GPU or batch size is not modelled",
-            "name the kernels that change: nsysprof analyze lists them",
-        )
-
-
 def _kernels(program: Program, glob: str, option: str) -> list[int]:
     trace = program.attribution.trace
-    _refuse_all(glob, option)
+    refuse_all(glob, option)
     full = [*trace.op_names]
     short = [short_name(name) for name in full]
     used = np.bincount(trace.ops.name, minlength=len(full)) > 0
@@ -225,6 +150,25 @@ def _swap(program: Program, text: str) -> Step:
 
     words = f"{glob} as one kernel of {format_ns(ns)} ({row})" if ns else f"{glob} left out ({row})"
     return Step("swap", words, rows, apply)
+
+
+def _fuse(program: Program, rows: Rows, glob: str, network: Network) -> None:
+    """The kernels of each range and stream as one that takes as long as all of them, with the launch of the first."""
+    ops, place = program.ops_of(rows)
+    trace = program.attribution.trace
+    keep = (trace.ops.kind[ops] == KERNEL) & ~program.facts.communication[trace.ops.name[ops]]
+    ops, place = ops[keep], place[keep]
+    if not len(ops):
+        raise NsysprofError(
+            f"{glob} launches no kernels to fuse", "nsysprof analyze shows what ranges launch"
+        )
+    order = np.lexsort((trace.ops.start[ops], trace.ops.stream[ops], place))
+    ops, place = ops[order], place[order]
+    first = np.append(True, (np.diff(place) != 0) | (np.diff(trace.ops.stream[ops].astype(np.int64)) != 0))
+    whole = np.add.reduceat(network.length[ops], np.flatnonzero(first))
+    edits.merge_ops(
+        network, trace, ops, first, np.repeat(whole, np.diff(np.append(np.flatnonzero(first), len(ops))))
+    )
 
 
 # ---- launches, calls, delays
@@ -300,31 +244,6 @@ def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network
     edits.stop_waiting(network, chosen)
 
 
-def _async(program: Program, network: Network) -> None:
-    """Copies to the GPU that block, by waiting or by carrying data, and the calls right behind them that wait."""
-    trace, wholes = program.attribution.trace, program.wholes
-    to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)
-    ops = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0) & ~trace.ops.from_graph)
-    ops = ops[to_gpu[trace.ops.name[ops]]]
-    launch = np.unique(trace.ops.launch[ops])
-    ends = network.launch_moment[1][launch]
-    node = network.node[ends]
-    syncs, behind = wholes.behind_launch
-    chosen = network.sync_moment[1][np.isin(network.sync_call, syncs[np.isin(behind, launch)])]
-    if not len(chosen) and not ((node >= 0) & network.waits[node]).any():
-        raise NsysprofError(
-            f"no copy to the GPU blocks the host in {program.file}",
-            "nsysprof why lists what the GPU waits for",
-        )
-    program.notes.append("copies keep their length: pinned memory is faster than that")
-    edits.stop_waiting(network, chosen)
-    node = network.start[ops]  # the host does not carry them to pinned memory first
-    network.extra[node] = np.minimum(network.extra[node], 0)
-    for each, usual in zip(network.edges, (network.lags.behind_launch, network.lags.behind_op), strict=True):
-        each.lag[node] = np.minimum(each.lag[node], usual)
-    edits.hurry(network, ends, network.lags.launch)
-
-
 def _delay_host(program: Program, rows: Rows, ns: int, network: Network) -> None:
     edits.delay_host(network, program.stop[program.place(rows)], ns)
 
@@ -339,22 +258,3 @@ def _delay_gpu(program: Program, rows: Rows, ns: int, network: Network) -> None:
     last = np.append(place[order][1:] != place[order][:-1], True)[: len(order)]
     launched = trace.ranges.end[rows[place[order[last]]]]
     edits.delay_gpu(network, ops[order[last]], ns, launched)
-
-
-def _remove(program: Program, glob: str, network: Network) -> None:
-    """What the rows of why.csv with that culprit say the GPU waited for, or computed."""
-    answer = program.answer()
-    trace = program.attribution.trace
-    names = sorted({*answer.rows["culprit"], *answer.rows["cause"]} - {"", "compute"})
-    chosen = {names[at] for at in matching(names, glob, "culprit", program.file)}
-    waits: Any = answer.waits
-    waits = waits[waits["culprit"].isin(chosen) | waits["cause"].isin(chosen)]
-    if (waits["cause"] == "unknown").any():
-        raise AbstainError(f"what the GPU waited for in {glob} is not known")
-    edits.remove(network, program.wholes.alike(cause_of(program.wholes, waits)))
-    kernels = answer.rows.loc[
-        (answer.rows["cause"] == "compute") & answer.rows["culprit"].isin(chosen), "culprit"
-    ]
-    if len(kernels):
-        some = [at for at, name in enumerate(trace.op_names) if short_name(name) in set(kernels)]
-        _scale(program, some, 0.0, network)

@@ -9,10 +9,10 @@ import pandas as pd
 from nsysprof.core.text import join_first, one_line, plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.forecast.questions import MAX_NS, AbstainError
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import KERNEL, Trace
+from nsysprof.waits.changes import MAX_NS, AbstainError
 
 _MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for different work
 

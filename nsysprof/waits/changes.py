@@ -1,0 +1,119 @@
+"""The changes of a program that can be replayed: the one list of them, how each is written, and how it is read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from nsysprof.errors import NsysprofError
+
+_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+MAX_NS = 3600 * 10**9  # longer times would not add up in 64 bits
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)")
+
+
+def _each(value: str, about: str) -> Any:
+    """A change that may be asked for several times."""
+    return field(default=(), metadata={"value": value, "about": about})
+
+
+def _once(about: str) -> Any:
+    return field(default=False, metadata={"value": "", "about": about})
+
+
+class AbstainError(NsysprofError):
+    """There is no forecast, as what it needs is not known or not modelled; the exit code is 3."""
+
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(f"no forecast: {reason}", hint, exit_code=3)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be changed, all of it at once; texts as the command line has them.
+
+    The metadata of a field are those of its option: the ``value`` that it takes, empty for a flag, and what it is
+    ``about``.
+    """
+
+    graph: Sequence[str] = _each("GLOB", "Launch what ranges launch as one CUDA graph")
+    fuse: Sequence[str] = _each("GLOB", "Launch what ranges launch as one kernel that takes as long")
+    scale: Sequence[str] = _each("KERNEL=FACTOR", "Let kernels take so much of their time: '*gemm*=0.5'")
+    set: Sequence[str] = _each("KERNEL=TIME", "Let kernels take that long: 'softmax=40us'")
+    swap: Sequence[str] = _each(
+        "TABLE", "Take times of kernels from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range"
+    )
+    drop_sync: Sequence[str] = _each("GLOB", "Do not wait for the GPU in ranges, or in calls of that name")
+    async_copies: bool = _once("Let copies to the GPU, from pinned memory, not block the host.")
+    pinned: bool = _once("Copy between GPU and pinned memory: nothing blocks, at the speed of the link.")
+    remove: Sequence[str] = _each("CULPRIT", "Do without a cause that why.csv names")
+    remove_calls: Sequence[str] = _each("GLOB", "Do without host calls of that name, and what they wait for")
+    remove_code: Sequence[str] = _each(
+        "GLOB", "Do without CPU code in ranges, between calls ('outside every range')"
+    )
+    no_page_faults: bool = _once(
+        "Let pages of unified memory be where they are used: at most that is gained."
+    )
+    no_late_peer: bool = _once("Let all ranks come to each collective at once.")
+    delay: Sequence[str] = _each("RANGE=TIME", "Let the host take longer behind ranges: 'loss=500us'")
+    gpu_delay: Sequence[str] = _each("RANGE=TIME", "Let a kernel of that time run behind ranges")
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The changes that were asked for, by the names of their options; `NsysprofError` for none."""
+        found = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
+        found = {
+            name: list(value) if isinstance(value, (list, tuple)) else value
+            for name, value in found.items()
+            if value
+        }
+        if not found:
+            raise NsysprofError("no change to forecast", "nsysprof forecast --help lists them")
+        return found
+
+    @property
+    def options(self) -> str:
+        """The changes as options of a command line: ``--remove-calls 'cudaMalloc*' --pinned``."""
+        words: list[str] = []
+        for name, value in self.asked.items():
+            words += [f"--{name}"] if value is True else [f"--{name} {shlex.quote(each)}" for each in value]
+        return " ".join(words)
+
+
+def split_value(text: str, option: str, example: str) -> tuple[str, str]:
+    """What stands before and behind the last ``=`` of an option."""
+    name, equals, value = text.rpartition("=")
+    if not equals or not name or not value:
+        raise NsysprofError(f"--{option} {text!r} lacks a name or a value", f"--{option} '{example}'")
+    return name, value.strip()
+
+
+def read_time(text: str, option: str, example: str) -> tuple[str, int]:
+    """The name and the ns of ``NAME=500us``."""
+    name, value = split_value(text, option, example)
+    match = _TIME.fullmatch(value)
+    if match is None:
+        raise NsysprofError(
+            f"--{option} {text!r}: {value!r} is no time", f"--{option} '{example}' (ns, us, ms or s)"
+        )
+    ns = float(match[1]) * _UNITS[match[2]]
+    if ns > MAX_NS:
+        raise NsysprofError(f"--{option} {text!r}: that is more than an hour", f"--{option} '{example}'")
+    return name, round(ns)
+
+
+def read_factor(text: str) -> tuple[str, float]:
+    """The name and the factor of ``KERNEL=0.5``."""
+    name, value = split_value(text, "scale", "KERNEL=0.5")
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = -1
+    if not 0 <= factor < 1_000:
+        raise NsysprofError(
+            f"--scale {text!r}: {value!r} is no factor from 0 to 1000", "--scale 'KERNEL=0.5'"
+        )
+    return name, factor

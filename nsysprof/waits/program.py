@@ -1,0 +1,164 @@
+"""A recorded program in which changes can be tried: its network and steps, made once, and replays of changed copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.globs import find_matches
+from nsysprof.attribution.paths import merged_paths, range_paths
+from nsysprof.attribution.range_work import index_work
+from nsysprof.core.intervals import Ints
+from nsysprof.waits import edits
+from nsysprof.waits.account import wait_pieces
+from nsysprof.waits.culprits import LATE_PEER
+from nsysprof.waits.facts import Facts
+from nsysprof.waits.network import network_of
+from nsysprof.waits.replay import Network
+from nsysprof.waits.spans import Spans, asked_moments, doubt_of, moments_of, spans_of
+from nsysprof.waits.whole import Cause, Wholes
+from nsysprof.waits.windows import Windows, gpu_lines
+
+Rows = NDArray[np.intp]
+Edit = Callable[[Network], None]
+
+
+@dataclass
+class Program:
+    """A recorded program that can be changed: its ``facts``, and the ``windows`` of its steps.
+
+    ``rows`` are the ranges whose moments the network knows, ``begin``, ``inside`` and ``stop`` these moments, twice the
+    begin, so that something can happen in between. ``notes`` are sentences on what was assumed. The
+    network and the steps in it are made when they are first asked for, and kept; a change is a replay of a copy.
+    """
+
+    facts: Facts
+    windows: Windows
+    merge_names: Sequence[str] | None
+    notes: list[str] = field(default_factory=list)
+    rows: Rows = field(init=False)
+    _globs: dict[str, Rows] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Know the ranges of the steps."""
+        self.rows = np.unique(self.windows.range[self.windows.range >= 0]).astype(np.intp)
+
+    @property
+    def attribution(self) -> Attribution:
+        """What belongs to which range, with GPU ops where they were launched."""
+        return self.facts.attribution.launched
+
+    @property
+    def file(self) -> str:
+        """What messages call the report."""
+        return str(self.attribution.trace.report.path)
+
+    @cached_property
+    def wholes(self) -> Wholes:
+        """What belongs to its calls and GPU ops."""
+        return Wholes(self.facts)
+
+    def ranges_of(self, glob: str) -> Rows:
+        """The ranges that a glob matches, by path or name; `NsysprofError` with near ones where there are none."""
+        if glob not in self._globs:
+            paths = range_paths(self.attribution)
+            merged = merged_paths(paths, self.merge_names)
+            codes = [match.code for match in find_matches(merged, merged.texts(), glob, self.file)]
+            self._globs[glob] = np.flatnonzero(np.isin(merged.of[paths.of], codes))
+        return self._globs[glob]
+
+    def ops_of(self, rows: Rows) -> tuple[Rows, Rows]:
+        """The GPU ops launched in ranges, and of each the place of its range in ``rows``."""
+        return index_work(self.attribution, rows).ops_of(rows)
+
+    # ---- the network
+
+    def know(self, rows: Rows) -> None:
+        """Let the network know the moments of more ranges; before it is first asked for, or it is made again."""
+        known = np.union1d(self.rows, rows).astype(np.intp)
+        if len(known) > len(self.rows):
+            self.rows = known
+            for name in ("network", "spans", "residual"):
+                self.__dict__.pop(name, None)
+
+    @cached_property
+    def network(self) -> Network:
+        """The network of the recording."""
+        moments, facts = moments_of(self.attribution.trace, self.rows), self.facts
+        return network_of(self.attribution, facts.activity, facts.dependencies, moments, facts.peers)
+
+    @property
+    def begin(self) -> Rows:
+        """The moments at which the ranges of ``rows`` begin."""
+        return asked_moments(self.network)[0]
+
+    @property
+    def inside(self) -> Rows:
+        """The moments right behind these."""
+        return asked_moments(self.network)[1]
+
+    @property
+    def stop(self) -> Rows:
+        """The moments at which the ranges of ``rows`` end."""
+        return asked_moments(self.network)[2]
+
+    def place(self, rows: Rows) -> Rows:
+        """Where ranges stand among ``rows``."""
+        return np.searchsorted(self.rows, rows)
+
+    # ---- replays
+
+    @cached_property
+    def spans(self) -> Spans:
+        """The steps as the network has them."""
+        return spans_of(self.attribution, self.windows, self.rows, self.network, self.facts.communication)
+
+    @property
+    def doubt(self) -> tuple[str, str | None] | None:
+        """Why no replay of these steps can be believed, and a hint; None where it can, see ``residual`` too."""
+        return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
+
+    @cached_property
+    def residual(self) -> NDArray[np.float64]:
+        """By which part of it each step is off where the replay knows nothing of single GPU ops but their lengths."""
+        return self.spans.residual(self.network)
+
+    @property
+    def lengths(self) -> Ints:
+        """How long each step is, in ns, as recorded and as replayed without a change."""
+        return self.windows.end - self.windows.start
+
+    def lengths_with(self, *edit: Edit) -> Ints:
+        """How long each step is, in ns, in the replay of a copy of the network that was edited."""
+        edited = self.network.copy()
+        for each in edit:
+            each(edited)
+        return self.spans.lengths(edited)
+
+    def lengths_without(self, cause: Cause) -> Ints:
+        """How long each step is, in ns, without a cause."""
+        return self.lengths_with(lambda network: edits.remove(network, cause))
+
+    # ---- what the GPUs waited for
+
+    @cached_property
+    def waits(self) -> dict[str, NDArray[Any]]:
+        """The pieces of waits of the steps, as columns: those of `Why.waits`, texts as codes of `Facts.words`."""
+        parts: list[Mapping[str, NDArray[Any]]] = []
+        for gpu in np.unique(self.windows.gpu).tolist():
+            lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
+            parts.append(wait_pieces(self.facts, self.windows, gpu, lines))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def cause_of(self, pieces: NDArray[np.generic]) -> Cause:
+        """All that belongs to some pieces of ``waits``, by their rows or as a mask."""
+        late = self.waits["activity"] == self.facts.texts.code(LATE_PEER)
+        names = ("cause", "op", "thread", "start_ns", "end_ns")
+        cause, op, thread, start, end = (self.waits[name][pieces] for name in names)
+        return self.wholes.of_waits(cause, op, thread, start, end, late[pieces])

@@ -1,0 +1,107 @@
+"""A stretch of a long trace: what happened around some of its steps, as a trace of its own that is soon replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.trace.details import CallList, Collectives, HostActivity, StreamEvents
+from nsysprof.trace.trace import only_ops
+from nsysprof.waits.facts import Facts
+from nsysprof.waits.joins import QUEUE
+from nsysprof.waits.peers import Peers
+from nsysprof.waits.walk import Reasons
+from nsysprof.waits.windows import Windows
+
+Rows = NDArray[np.intp]
+Columns = TypeVar("Columns", CallList, StreamEvents)
+_LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue shows
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some steps of a trace: ``facts`` and ``windows`` of what happened around them, as if nothing else was recorded.
+
+    ``asked`` are the windows that were asked for; the others come before them, and only lead in: their replays are cut.
+    ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` of the
+    whole trace that its own rows stand for; rows of ranges are those of the whole trace.
+    """
+
+    facts: Facts
+    windows: Windows
+    asked: NDArray[np.bool_]
+    ops: Rows
+    launches: Rows
+    calls: Rows
+
+
+def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Stretch:
+    """The `Stretch` of some rows of windows, with the step before the first one and the launches that queue for it.
+
+    Replayed without a change the steps asked for are as recorded, to the ns. A few passes over its columns.
+    """
+    attribution = facts.attribution.launched
+    trace = attribution.trace
+    before = np.maximum(np.asarray(rows) - 1, 0)
+    before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
+    every = np.union1d(rows, before)
+    chosen = windows.take(every)
+    first, high = int(windows.begin[every].min()), int(chosen.end.max())
+    low = min(first, int(chosen.start.min()))
+    begun = trace.launches.start[trace.launches.start < first]
+    if len(begun):
+        low = min(low, int(np.partition(begun, max(len(begun) - _LEAD, 0))[max(len(begun) - _LEAD, 0)]))
+    within = (trace.ops.end >= low) & (trace.ops.start <= high)
+    within[chosen.last[chosen.last >= 0]] = True
+    ops = np.flatnonzero(within)
+    launch = trace.ops.launch[ops]
+    launches = np.unique(launch[launch >= 0]).astype(np.intp)
+    cut = replace(attribution, trace=only_ops(trace, within), owner=attribution.owner[launches],
+                  outcome=attribution.outcome[launches], replay=None, recorded=None)  # fmt: skip
+    calls = facts.activity.calls
+    some = np.flatnonzero((calls.end >= low) & (calls.start <= high))
+    activity = HostActivity(_rows(calls, some), facts.activity.kind[some])
+    of = np.full(len(trace.ops) + 1, -1, np.int32)
+    of[ops] = np.arange(len(ops))
+    events = {
+        name: _rows(each, np.flatnonzero((each.time >= low) & (each.time <= high)))
+        for name, each in (("waits", facts.dependencies.waits), ("records", facts.dependencies.records))
+    }
+    part = replace(
+        facts,
+        attribution=cut,
+        dependencies=replace(facts.dependencies, **events),
+        activity=activity,
+        reasons=_reasons(facts.reasons, ops, of),
+        peers=None if facts.peers is None else Peers(of[facts.peers.last[ops]], facts.peers.until[ops]),
+        copy_sizes=facts.copy_sizes[ops],
+        copy_memory=facts.copy_memory[ops],
+        collectives=_collectives(facts.collectives, of),
+        op_owner=None if facts.op_owner is None else facts.op_owner[ops],
+    )
+    return Stretch(part, replace(chosen, last=of[chosen.last]), np.isin(every, rows), ops, launches, some)
+
+
+def _rows(columns: Columns, rows: Rows) -> Columns:
+    """Some rows of columns that are as long as their first one; what is no column, and names, as they are."""
+    count, names = len(columns), ("names", "threads")
+    return replace(columns, **{
+        each.name: getattr(columns, each.name)[rows]
+        for each in fields(columns)
+        if each.name not in names and len(getattr(columns, each.name)) == count
+    })  # fmt: skip
+
+
+def _reasons(reasons: Reasons, ops: Rows, of: NDArray[np.int32]) -> Reasons:
+    whole = {each.name: getattr(reasons, each.name) for each in fields(Reasons)}
+    columns = {name: values[ops] for name, values in whole.items() if len(values) == len(reasons.op)}
+    return replace(reasons, **{**columns, "op": of[columns["op"]]})
+
+
+def _collectives(collectives: Collectives, of: NDArray[np.int32]) -> Collectives:
+    kept = np.flatnonzero(of[collectives.op] >= 0)
+    columns = {name: getattr(collectives, name)[kept] for name in ("kind", "group", "size_bytes")}
+    return replace(collectives, op=of[collectives.op[kept]].astype(np.int64), **columns)
