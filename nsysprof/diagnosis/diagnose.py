@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +19,13 @@ from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked
 from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
 from nsysprof.kernels.classify import Kinds
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS, Facts, read_facts
 from nsysprof.waits.paced import pacing
 from nsysprof.waits.purposes import PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
+from nsysprof.waits.whole import Cause
 
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
@@ -189,6 +193,16 @@ def groups(case: Case) -> Iterator[tuple[Kind, Group]]:
             yield kind, Group(place, kind.words(case, longest), mine, case.waited(place, mine))
 
 
+def removal_of(case: Case, glob: str) -> Cause | None:
+    """All that goes with the causes that a glob matches, as findings name them; None for none."""
+    found: Cause | None = None
+    for kind, group in groups(case):
+        if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):
+            cause = kind.whole(case, group)
+            found = cause if found is None else found | cause
+    return found
+
+
 def _of_waits(case: Case) -> Iterator[Finding]:
     some = [
         (kind, group)
@@ -209,7 +223,7 @@ def _of_waits(case: Case) -> Iterator[Finding]:
         replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
         if replays:
             tried += 1
-            nodes += len(case.network.extra)
+            nodes += len(case.program.network.extra)
         yield from _finding(case, kind, group, replays=replays)
 
 
@@ -228,11 +242,7 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     """The finding about a group; none where the steps get no shorter without its cause, whatever the GPU waited."""
     place = group.place
     often = _often(group, kind, place)
-    lost = (
-        case.without(place, (kind.name, place.path, place.gpu, group.cause), kind.whole(case, group))
-        if replays
-        else None
-    )
+    lost = case.without(place, kind.whole(case, group)) if replays else None
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
     if lost is not None and lost_ns < kind.least_share * place.total_ns:
         return
@@ -253,10 +263,12 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     )
     best = finding
     if often != ONCE and lost is not None:
-        for remedy in kind.remedies(case, group):
-            tried = _tried(case, finding, group, remedy, lost)
-            if tried.gain_ns > best.gain_ns:
-                best = tried
+        for remedy in kind.remedies(
+            case, group
+        ):  # the first that gains, each more general than the one before
+            best = _tried(case, finding, group, remedy, lost)
+            if best.gain_ns:
+                break
     yield best
 
 
@@ -266,28 +278,23 @@ _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 def _tried(case: Case, finding: Finding, group: Group, remedy: Remedy, lost: Ints) -> Finding:
     """The finding with a remedy, if that gains enough."""
     place = group.place
-    gains: Ints | None = lost
-    if remedy.edit is not None:
-        gains = case.shorter(place, (finding.id, remedy.change), remedy.edit)
+    removes = remedy.changes == Changes(remove=[group.cause])
+    gains = lost if removes else case.changed(place, remedy.changes)
     if gains is None:
         return finding
-    if remedy.at_least is not None:
-        gains = np.minimum(gains, np.maximum(place.length - remedy.at_least, 0))
     gain = int(gains.sum())
     off = float(np.median(case.residual[place.windows])) * place.total_ns
     if gain < max(MIN_SHARE * place.total_ns, off):
         return finding
-    spread = max(round(off), round(_error(gains)))
-    return Finding(
-        **{
-            **vars(finding),
-            "remedy": remedy.text,
-            "change": remedy.change,
-            "basis": remedy.basis,
-            "gain_ns": gain,
-        }
-        | {"gain_low_ns": 0 if remedy.basis == BOUND else max(gain - spread, 0)}
-        | {"gain_high_ns": gain if remedy.basis == BOUND else min(gain + spread, place.total_ns)}
+    spread, bound = max(round(off), round(_error(gains))), remedy.basis == BOUND
+    return replace(
+        finding,
+        remedy=remedy.text,
+        change=tuple(shlex.split(remedy.changes.options)),
+        basis=remedy.basis,
+        gain_ns=gain,
+        gain_low_ns=0 if bound else max(gain - spread, 0),
+        gain_high_ns=gain if bound else min(gain + spread, place.total_ns),
     )
 
 

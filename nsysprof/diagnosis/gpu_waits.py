@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND
 from nsysprof.diagnosis.kinds import OFTEN_SO, Group, Kind, Mask, Remedy, Rows, by_text, text_of
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
 from nsysprof.waits.whole import Cause
@@ -35,12 +36,12 @@ def _nobody_late(_: Case, __: Group) -> Cause:
 
 
 def _balance(_: Case, __: Group) -> Iterable[Remedy]:
-    yield Remedy("give that rank less work, or find what delays it there", ("--no-late-peer",))
+    yield Remedy("give that rank less work, or find what delays it there", Changes(no_late_peer=True))
 
 
 def _hide(_: Case, group: Group) -> Iterable[Remedy]:
     text = "start the collective earlier, so that compute hides it: smaller buckets, or an asynchronous call"
-    yield Remedy(text, ("--remove", group.cause), basis=BOUND)
+    yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
 def _peer(case: Case, row: int) -> str:

@@ -14,9 +14,9 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import REPLAYED
 from nsysprof.trace.trace import MEMCPY
 from nsysprof.waits.awaited import ITEM_BYTES
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import LATE_HOST
 from nsysprof.waits.purposes import COPY, EVENT, LAUNCH, LOCK, MEMSET, QUERY, SYNCHRONIZE
-from nsysprof.waits.replay import Network
 from nsysprof.waits.whole import Cause
 
 Rows = NDArray[np.intp]
@@ -45,16 +45,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the program: ``text`` an imperative, ``change`` the options of ``nsysprof forecast`` that replay it.
+    """A change of the program: ``text`` an imperative, ``changes`` what of it is replayed; ``basis`` of the gain.
 
-    ``edit`` carries it out on a network, None where it is to remove the cause. ``at_least`` ns, that no step gets below
-    with it. ``basis``: what the gain rests on.
+    `Changes.remove` of the cause itself is what `Kind.whole` takes out.
     """
 
     text: str
-    change: tuple[str, ...] = ()
-    edit: Callable[[Network], None] | None = None
-    at_least: Ints | None = None
+    changes: Changes
     basis: str = REPLAYED
 
 
@@ -68,7 +65,7 @@ def whole_cause(case: Case, group: Group) -> Cause:
     cause, op, thread, start, end = (
         case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns")
     )
-    return case.wholes.of_waits(cause, op, thread, start, end, np.zeros(len(group.rows), bool))
+    return case.program.wholes.of_waits(cause, op, thread, start, end, np.zeros(len(group.rows), bool))
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class Kind:
 
 def removal(text: str, group: Group) -> Remedy:
     """The remedy that the cause is gone."""
-    return Remedy(text, ("--remove", group.cause))
+    return Remedy(text, Changes(remove=[group.cause]))
 
 
 def by_text(column: str) -> Callable[[Case, Rows], NDArray[np.int64]]:
@@ -152,6 +149,11 @@ def launching(case: Case) -> Mask:
     code = (pieces["call"] < 0) | (purpose == LOCK)
     mask: Mask = of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
     return mask
+
+
+def glob_of(path: str) -> str:
+    """A glob that matches a path itself."""
+    return path.replace("[", "[[]")
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:

@@ -13,7 +13,6 @@ from nsysprof.core.intervals import Ints, expand_ranges
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.graph import capture_steps
 from nsysprof.diagnosis.kinds import (
     LAUNCHING,
     OFTEN_SO,
@@ -23,11 +22,13 @@ from nsysprof.diagnosis.kinds import (
     Remedy,
     Rows,
     dialect_text,
+    glob_of,
     launching,
 )
 from nsysprof.trace.details import CUDA, OS
 from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.purposes import LOCK
 from nsysprof.waits.whole import Cause
 
@@ -109,7 +110,7 @@ def launching_time(case: Case, place: Place, ops: Mask | None = None) -> Cause:
         launched = np.zeros(len(trace.launches) + 1, bool)
         launched[trace.ops.launch[ops]] = True
         launched[-1] = False
-        quiet &= np.isin(np.arange(len(calls)), case.wholes.of_launch[np.flatnonzero(launched[:-1])])
+        quiet &= np.isin(np.arange(len(calls)), case.program.wholes.of_launch[np.flatnonzero(launched[:-1])])
     for code in used.tolist():
         rows = calls.of_thread(int(trace.threads[code]))
         start, end, mine = calls.start[rows], calls.end[rows], quiet[rows]
@@ -140,15 +141,15 @@ def _whole_optimizer(case: Case, group: Group) -> Cause:
 def _graph(case: Case, group: Group) -> Iterable[Remedy]:
     text = dialect_text(case, _GRAPH)
     if group.place.path != WHOLE:
-        edit = capture_steps(case, group.place)
-        if edit is not None:
-            yield Remedy(text, ("--graph", group.place.path), edit)
-            return
-    yield Remedy(text, ("--remove", group.cause), basis=BOUND)
+        yield Remedy(text, Changes(graph=[glob_of(group.place.path)]))
+    yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
-def _fuse(_: Case, group: Group) -> Iterable[Remedy]:
-    yield Remedy(_FUSED, ("--remove", group.cause), basis=BOUND)
+def _fuse(case: Case, group: Group) -> Iterable[Remedy]:
+    names = [name.text for name in case.facts.attribution.trace.range_names if _OPTIMIZER.search(name.text)]
+    for name in dict.fromkeys(names):
+        yield Remedy(_FUSED, Changes(fuse=[glob_of(name)]))
+    yield Remedy(_FUSED, Changes(remove=[group.cause]), basis=BOUND)
 
 
 LAUNCH_BOUND = Kind(

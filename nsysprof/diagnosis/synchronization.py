@@ -62,7 +62,7 @@ def _words(case: Case, row: int) -> str:
 def _calls(case: Case, group: Group) -> Cause:
     pieces = case.pieces
     calls = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])[group.rows]
-    return case.wholes.of_calls(np.unique(calls[calls >= 0]))
+    return case.program.wholes.of_calls(np.unique(calls[calls >= 0]))
 
 
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
