@@ -64,16 +64,17 @@ def analyze(
 def overview(breakdown: Breakdown) -> Overview:
     """What is to be seen of an answer: how much work there is, where the time of a step goes, and what to mend."""
     from nsysprof.analyze.charts import analysis_charts  # noqa: PLC0415 (for those who want to see something)
+    from nsysprof.analyze.findings import MOST, steps_table  # noqa: PLC0415
     from nsysprof.analyze.text import ledger_table, work_line  # noqa: PLC0415
+    from nsysprof.diagnosis.text import sentence  # noqa: PLC0415
 
     name = breakdown.attribution.trace.report.path.name
 
     def details() -> Iterator[str | TextTable]:
-        waits = breakdown.waits
-        if waits and waits.repeat:
-            yield waits.table()
-        for number, finding in enumerate(breakdown.findings, 1):
-            yield f"{number}. {finding.text}{f' → {finding.hint}' if finding.hint else ''}"
+        if steps := steps_table(breakdown.diagnosis):
+            yield steps
+        for number, finding in enumerate(breakdown.findings[:MOST], 1):
+            yield f"{number}. {sentence(finding)}{f' → {finding.remedy}' if finding.remedy else ''}"
         yield ledger_table(breakdown, empty=False)
 
     return Overview(f"{name}: {work_line(breakdown)}", analysis_charts(breakdown=breakdown), details)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.findings import Waits, find, main_waits
+from nsysprof.analyze.findings import diagnosis_of
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import chosen_totals, ledger_columns, slow_starts, totals
 from nsysprof.analyze.tables import (
@@ -38,7 +38,8 @@ from nsysprof.summaries.unified import UnifiedMemory, unified_memory
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nsysprof.why.findings import Finding
+    from nsysprof.diagnosis.diagnose import Diagnosis
+    from nsysprof.diagnosis.finding import Finding
 
 
 def _frame(table: str) -> cached_property[pd.DataFrame]:
@@ -150,14 +151,14 @@ class Breakdown(Shown):
         return {name: answer for name, answer in answers.items() if answer is not None}
 
     @cached_property
-    def waits(self) -> Waits | None:
-        """The `Waits` of the ranges that repeat, as `main_waits` finds them."""
-        return main_waits(self)
+    def diagnosis(self) -> Diagnosis:
+        """What costs the steps of the program time, and what to do about it."""
+        return diagnosis_of(self)
 
-    @cached_property
+    @property
     def findings(self) -> tuple[Finding, ...]:
-        """What to mend first: at most five, those that can win the most time first; none where nothing is."""
-        return find(self)
+        """The findings of the diagnosis, those that gain most first."""
+        return self.diagnosis.findings
 
     @property
     def narrowed(self) -> bool:

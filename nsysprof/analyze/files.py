@@ -10,8 +10,9 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.findings import records
+from nsysprof.analyze.findings import listed
 from nsysprof.core.columns import ColumnTable
+from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
 from nsysprof.summaries.unified import UnifiedMemory
@@ -72,7 +73,10 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
-        "findings": records(breakdown),
+        "findings": listed(breakdown),
+        "diagnosis": diagnosis_records(
+            breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"
+        ),
         "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _CHAIN_ENDS = 2
 # A range with more than this share of idle waits for its launches, or for the host.
 LAUNCH_BOUND_IDLE = 0.5
-WORTH_ASKING_WHY = 0.1  # from how much idle on there is something to ask `nsysprof why`
 
 
 # What rows can be sorted by, and the column that says it.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
-from nsysprof.analyze.findings import next_command
+from nsysprof.analyze.findings import MOST, steps_table
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.range_text import (
@@ -26,6 +26,7 @@ from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, warning_lines, work_line
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
+from nsysprof.diagnosis.text import gain_text, next_command, sentence
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
@@ -50,7 +51,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         work=work_line(breakdown),
         graphs=[*breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
         findings=_findings(breakdown),
-        steps=breakdown.waits.table().html() if breakdown.waits and breakdown.waits.repeat else None,
+        steps=steps.html() if (steps := steps_table(breakdown.diagnosis)) else None,
         totals=_totals(breakdown),
         warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
         charts=figures(analysis_charts(breakdown=breakdown), pictures),
@@ -74,15 +75,16 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 
 
 def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
-    """What to mend first: a sentence each with the time to win, what helps, and the command that shows it."""
+    """The top bottlenecks: a sentence each, what to do, what that gains, and the command that tries it."""
+    file = breakdown.attribution.trace.report.path
     return [
         {
-            "gain": format_ns(each.gain_ns),
-            "text": visible(each.text),
-            "hint": each.hint,
-            "command": visible(next_command(breakdown, each)),
+            "gain": gain_text(each),
+            "text": visible(sentence(each)),
+            "hint": each.remedy,
+            "command": visible(next_command(each, file, "analyze")),
         }
-        for each in breakdown.findings
+        for each in breakdown.findings[:MOST]
     ]
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.findings import next_command
-from nsysprof.analyze.highlights import WORTH_ASKING_WHY, annotated
+from nsysprof.analyze.findings import MOST, steps_table
+from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.kernel_text import kernels_text
 from nsysprof.analyze.range_text import TABLE_WIDTH, ranges_text
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
+from nsysprof.diagnosis.text import finding_lines, nothing_text, overview_lines
 from nsysprof.results.table import Column, TextTable, show_columns, text_table, wrap
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.report import Diagnostic, Report
@@ -65,8 +66,8 @@ def summary(
             *warning_lines(breakdown, verbose=verbose),
         ],
         [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
-        breakdown.waits.table().lines(width=width) if breakdown.waits and breakdown.waits.repeat else [],
         [*_findings(breakdown, width)],
+        steps.lines(width=width) if (steps := steps_table(breakdown.diagnosis)) else [],
         [*_ledger(breakdown)],
         [*_parts(breakdown, top)],
         *(ranges + kernels if annotated(breakdown.columns("merged")) else kernels + ranges),
@@ -214,21 +215,18 @@ def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
 
 
 def _findings(breakdown: Breakdown, width: int | None) -> Iterator[str]:
-    """What to mend first, each with the time to win at most, what helps and the next command."""
-    for number, each in enumerate(breakdown.findings, 1):
-        if number == 1:
-            yield "What to mend first, with the time that it can win at most:"
-        yield wrap(f"{number}. {format_ns(each.gain_ns)}: {each.text}", "", "   ", width)
-        if each.hint:
-            yield wrap(f"→ {each.hint}", "   ", "     ", width)
-        yield f"   $ {next_command(breakdown, each)}"
-    if breakdown.findings or not breakdown.totals["ops"]:
+    """The top bottlenecks, each with what to do, what that gains and the next command."""
+    diagnosis = breakdown.diagnosis
+    if not breakdown.totals["ops"]:
         return
-    path = quote_path(breakdown.attribution.trace.report.path)
-    if breakdown.waits is None and breakdown.busy_share < 1 - WORTH_ASKING_WHY:
-        yield f"To see why the GPU idles: nsysprof why {path}"
-    else:
-        yield f"Nothing to mend stands out. What the GPU waits for all the same: nsysprof why {path}"
+    yield from (wrap(line, "", "  ", width) for line in overview_lines(diagnosis))
+    if not diagnosis.findings:
+        yield nothing_text(diagnosis)
+        yield f"   $ nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
+        return
+    yield "Top bottlenecks:"
+    file = breakdown.attribution.trace.report.path
+    yield from finding_lines(diagnosis.findings[:MOST], file, "analyze", width)
 
 
 def _summaries(breakdown: Breakdown, top: int, width: int | None) -> Iterator[list[str]]:

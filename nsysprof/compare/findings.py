@@ -20,7 +20,7 @@ from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
 from nsysprof.waits.causes import WAITING_FOR
-from nsysprof.why.findings import LAUNCHING_ACTIVITIES
+from nsysprof.why.why import LAUNCHING_ACTIVITIES
 
 # Sentences name causes from this share of the difference on, and so many of them.
 MIN_SHARE, MAX_CAUSES = 0.1, 3

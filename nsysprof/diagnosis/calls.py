@@ -67,7 +67,9 @@ def _once(*purposes: int) -> Callable[[Case], Mask]:
     return claims
 
 
-def _kind(name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False) -> Kind:
+def _kind(
+    name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False
+) -> Kind:
     if texts is None:
         return Kind(name, claims, by_text("culprit"), text_of("culprit"), _ONCE, set_up=once)
     return Kind(name, claims, by_text("culprit"), text_of("culprit"), _CALL, _advise(texts), set_up=once)

@@ -1,9 +1,9 @@
-"""What a diagnosis knows of the steps of a program: pieces of waits, what calls are for, and a replay to try changes."""
+"""What a diagnosis knows of the steps of a program: pieces of waits, what calls are for, and a replay to try on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints
+from nsysprof.errors import NsysprofError
+from nsysprof.trace.dialect import dialect
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
+from nsysprof.waits.change import steps_of
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import PIECE
 from nsysprof.waits.facts import Facts
-from nsysprof.waits.network import network_of
+from nsysprof.waits.program import Edit, Program
 from nsysprof.waits.purposes import happens_once, purposes
 from nsysprof.waits.ranges import Chosen
-from nsysprof.waits.replay import Network
-from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
-from nsysprof.waits.whole import Cause, Wholes
+from nsysprof.waits.spans import MAX_RESIDUAL
+from nsysprof.waits.whole import Cause
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines
 
 LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
@@ -59,7 +62,6 @@ class Case:
     facts: Facts
     rows: Rows
     merge_names: Sequence[str] | None
-    _shorter: dict[object, Ints | None] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def windows(self) -> Windows:
@@ -75,7 +77,12 @@ class Case:
         first, group = distinct(path, windows.gpu)
         rows = [np.flatnonzero(group == number) for number in range(len(first))]
         found = [
-            Place(self.chosen.texts[windows.path[mine[0]]], int(windows.gpu[mine[0]]), mine, windows.length[mine])
+            Place(
+                self.chosen.texts[windows.path[mine[0]]],
+                int(windows.gpu[mine[0]]),
+                mine,
+                windows.length[mine],
+            )
             for mine in rows
         ]
         return sorted(found, key=lambda place: (-place.total_ns, place.path, place.gpu))
@@ -92,7 +99,9 @@ class Case:
         """The pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
-        out = {name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE}
+        out = {
+            name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE
+        }
         return {**out, "ns": out["end_ns"] - out["start_ns"]}
 
     @cached_property
@@ -124,6 +133,11 @@ class Case:
         usual = int(np.median(code)) if len(code) else 0
         return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
 
+    @cached_property
+    def dialect(self) -> str:
+        """What the program is written in: the first word of one of `DIALECTS`."""
+        return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
+
     def waited(self, place: Place, rows: Rows) -> Ints:
         """For how long the GPU waited in each step of a place for some pieces."""
         at = np.full(len(self.windows), -1, np.int64)
@@ -133,58 +147,43 @@ class Case:
     # ---- the replay
 
     @cached_property
-    def wholes(self) -> Wholes:
-        """What belongs to calls, GPU ops and waits."""
-        return Wholes(self.facts)
-
-    @cached_property
-    def network(self) -> Network:
-        """The trace as a network, with the moments of the steps."""
-        facts = self.facts
-        asked = moments_of(facts.attribution.trace, self.ranges)
-        return network_of(facts.attribution, facts.activity, facts.dependencies, asked, facts.peers)
-
-    @cached_property
-    def ranges(self) -> Rows:
-        """The range instances whose moments the network knows."""
-        of = self.chosen.windows.range
-        return np.unique(of[of >= 0]).astype(np.intp)
-
-    @cached_property
-    def spans(self) -> Spans:
-        """All steps as the network has them, warm-up among them."""
-        facts = self.facts
-        return spans_of(facts.attribution, self.chosen.windows, self.ranges, self.network, facts.communication)
+    def program(self) -> Program:
+        """The program with all its steps, warm-up among them, to try changes on."""
+        return Program(self.facts, self.chosen.windows, self.merge_names)
 
     @cached_property
     def doubt(self) -> str:
         """Why nothing can be replayed; empty where it can."""
-        found = doubt_of(self.facts.attribution.trace, self.network, self.facts.lacks, self.spans)
-        return found[0] if found else ""
+        return self.program.doubt[0] if self.program.doubt else ""
 
     @cached_property
     def residual(self) -> NDArray[np.float64]:
         """By which part each steady step is off where it is replayed without what single GPU ops have of their own."""
-        return self.spans.residual(self.network)[self.rows]
+        return self.program.residual[self.rows]
 
     def known(self, place: Place) -> bool:
         """Whether the steps of a place can be replayed."""
         return not self.doubt and float(np.median(self.residual[place.windows])) <= MAX_RESIDUAL
 
-    def shorter(self, place: Place, key: object, edit: Callable[[Network], None]) -> Ints | None:
-        """By how many ns each step of a place gets shorter by an edit; None where that is not known.
-
-        Edits with one ``key`` are one.
-        """
+    def shorter(self, place: Place, *edit: Edit) -> Ints | None:
+        """By how many ns each step of a place gets shorter by edits; None where that is not known."""
         if not self.known(place):
             return None
-        if key not in self._shorter:
-            edited = self.network.copy()
-            edit(edited)
-            self._shorter[key] = self.windows.length - self.spans.lengths(edited)[self.rows]
-        lengths = self._shorter[key]
-        return None if lengths is None else lengths[place.windows]
+        gained = self.program.lengths - self.program.lengths_with(*edit)
+        out: Ints = gained[self.rows][place.windows]
+        return out
 
-    def without(self, place: Place, key: object, cause: Cause) -> Ints | None:
+    def without(self, place: Place, cause: Cause) -> Ints | None:
         """The same without a cause."""
-        return self.shorter(place, key, lambda network: edits.remove(network, cause))
+        return self.shorter(place, lambda network: edits.remove(network, cause))
+
+    def changed(self, place: Place, changes: Changes) -> Ints | None:
+        """The same with changes of the program; None, too, where they cannot be carried out."""
+        if not self.known(place):
+            return None
+        try:
+            steps = steps_of(self.program, changes)
+            self.program.know(np.concatenate([step.ranges for step in steps]))
+            return self.shorter(place, *(step.apply for step in steps))
+        except NsysprofError:
+            return None

@@ -1,6 +1,8 @@
-"""All kinds of findings that pieces of waits can be of."""
+"""All kinds of findings: what pieces of waits can be of, and what else steps can show."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 from nsysprof.diagnosis.calls import (
     ALLOCATION,
@@ -14,12 +16,25 @@ from nsysprof.diagnosis.calls import (
     SLEEPING,
     WAITING_FOR_INPUT,
 )
+from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.copies import EXPOSED, LAYOUT, MEMSETS, PAGEABLE, SMALL_COPIES
 from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
-from nsysprof.diagnosis.gpu_waits import EXPOSED_COMMUNICATION, LATE_RANK, LATENCY, NOT_RECORDED, PROFILER, STREAMS
+from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.geometry import geometry_findings
+from nsysprof.diagnosis.gpu_waits import (
+    EXPOSED_COMMUNICATION,
+    LATE_RANK,
+    LATENCY,
+    NOT_RECORDED,
+    PROFILER,
+    STREAMS,
+)
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
+from nsysprof.diagnosis.page_fault import page_findings
+from nsysprof.diagnosis.slow_steps import slow_step_findings
 from nsysprof.diagnosis.synchronization import SYNCHRONIZATION
+from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
@@ -27,4 +42,11 @@ KINDS: tuple[Kind, ...] = (
     *(ALLOCATION, PINNING, SLEEPING, WAITING_FOR_INPUT, LOCKED, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
     *(LATE_RANK, EXPOSED_COMMUNICATION, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
+)
+# What is no wait: each is asked for the findings about the steps of a path on a GPU.
+OF_STEPS: tuple[Callable[[Case, Place], Iterator[Finding]], ...] = (
+    geometry_findings,
+    page_findings,
+    tensor_core_findings,
+    slow_step_findings,
 )

@@ -7,15 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import sums
-from nsysprof.core.intervals import Ints
+from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.finding import BOUND
 from nsysprof.diagnosis.kinds import NAME, Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text
-from nsysprof.core.text import one_line
-from nsysprof.hardware.peaks import link_bytes_per_s
-from nsysprof.trace.trace import MEMCPY, MEMSET
+from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import COPY as COPIES
 from nsysprof.waits.facts import MEMORY
 
@@ -103,40 +102,22 @@ def _words(case: Case, row: int) -> str:
     return one_line(case.facts.texts.words[code], NAME)
 
 
-def _transfer_ns(case: Case, group: Group) -> Ints:
-    """How long the link needs at least for the copies of a group, in each step, where its speed is known."""
-    trace, place = case.facts.attribution.trace, group.place
-    ops = np.unique(_op(case)[group.rows])
-    first = np.searchsorted(case.windows.start[place.windows], trace.ops.start[ops], side="right") - 1
-    inside = (first >= 0) & (trace.ops.start[ops] < case.windows.end[place.windows][first])
-    size = sums(first[inside], case.facts.copy_sizes[ops[inside]], place.steps)
-    speeds = [
-        link_bytes_per_s(gpu.name, gpu.compute_capability)
-        for gpu in trace.report.about.cuda_gpus
-        if gpu.name is not None
-    ]
-    speed = np.nanmax([*speeds, 0.0]) if speeds else 0.0
-    return np.rint(size * 1e9 / speed).astype(np.int64) if speed > 0 else np.zeros(place.steps, np.int64)
-
-
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     texts = _KEEP if "to the host" in group.cause else _PIN
-    yield Remedy(
-        dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
-    )
+    yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
+    trace = case.facts.attribution.trace
+    streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
+    if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
+        return  # they run beside compute already: the link is the limit
     texts = _KEEP if "to the host" in group.cause else _AHEAD
-    yield Remedy(
-        dialect_text(case, texts), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
-    )
+    yield Remedy(dialect_text(case, texts), Changes(remove=[group.cause]), basis=BOUND)
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:
-    yield Remedy(
-        dialect_text(case, _BATCH), ("--prefetch", group.cause), at_least=_transfer_ns(case, group)
-    )
+    yield Remedy(dialect_text(case, _BATCH), Changes(remove=[group.cause]), basis=BOUND)
 
 
 _SYMPTOM = "the GPU waits for {cause}: {amount}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.kinds import (
@@ -57,7 +58,8 @@ def _words(case: Case, row: int) -> str:
 
 
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
-    yield removal(dialect_text(case, _OFF), group)
+    if group.place.path != WHOLE:  # what a program does once between two kernels is no step's work
+        yield removal(dialect_text(case, _OFF), group)
 
 
 def _prefetch(case: Case, group: Group) -> Iterable[Remedy]:

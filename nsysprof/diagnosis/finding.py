@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
-from nsysprof.core.text import one_line
-
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
+_SIMPLE = (
+    0.25  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
+)
 EVERY, ONCE = "every step", "once"
-_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class Finding:
     ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the one that loses most; ``often``: `EVERY`,
     `ONCE` or `3 of 20 steps`; ``steps`` how many steady steps the sums are over; ``text`` says symptom and cause;
     ``claim`` is that of `Facts`. ``lost_ns``: what all steady steps together lose to it, recorded minus replayed
-    without the cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, what they gain with the ``change``, options
-    of ``nsysprof forecast``; 0 where ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none.
+    without the cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, what they gain with ``change``, options of
+    ``nsysprof forecast``; 0 where ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none.
+    ``total_ns``: how long all steady steps take; ``culprits``: those of ``why.csv`` that it is about.
     """
 
     kind: str
@@ -41,6 +42,8 @@ class Finding:
     gain_low_ns: int = 0
     gain_high_ns: int = 0
     basis: str = UNTRIED
+    total_ns: int = 0
+    culprits: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -69,16 +72,37 @@ class Finding:
         options = " ".join(each if each.startswith("--") else quote(each) for each in self.change)
         return f"nsysprof forecast {report}{steps} --as-profiled {options}"
 
-    def short(self) -> str:
-        """Kind and cause, for titles."""
-        return f"{self.kind}: {one_line(self.cause, _NAME)}"
+    def listed(self) -> dict[str, Any]:
+        """The finding with the keys of the lists ``findings`` of documents."""
+        values: dict[str, Any] = {
+            "path": self.path,
+            "cause": self.kind,
+            "culprit": self.cause,
+            "text": self.text,
+        }
+        values |= {"ns": self.lost_ns / self.steps, "share": min(self.lost_ns / max(self.total_ns, 1), 1.0)}
+        return values | {
+            "claim": self.claim,
+            "hint": self.remedy,
+            "gpu": self.gpu,
+            "kind": self.kind,
+            "gain_ns": self.gain_ns,
+        }
 
 
 def ranked(found: Sequence[Finding]) -> list[Finding]:
-    """Those that were tried first, by what they gain; then what was not, by what is lost; what happens once last."""
+    """Those that were tried first, by what they gain; then what was not, by what is lost; what happens once last.
 
-    def place(each: Finding) -> tuple[bool, bool, int, int, str]:
-        return each.often == ONCE, each.basis == UNTRIED, -each.gain_ns, -each.lost_ns, each.id
+    Of two remedies for the launches of a path the simpler one is first where it has a good part of the gain: an
+    argument of the optimizer before a CUDA graph. What paces steps comes before all.
+    """
+    graphs = {each.path: each.gain_ns for each in found if each.kind == "launch-bound"}
+
+    def place(each: Finding) -> tuple[bool, bool, bool, int, int, str]:
+        gain, graph = each.gain_ns, graphs.get(each.path, 0)
+        if each.kind == "optimizer" and gain >= _SIMPLE * graph:
+            gain = max(gain, graph + 1)
+        return each.often == ONCE, each.kind != "paced", each.basis == UNTRIED, -gain, -each.lost_ns, each.id
 
     return sorted(found, key=place)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.columns import sums
-from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
@@ -20,7 +18,8 @@ from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.windows import compute_ops
 
-MIN_SHARE = 0.02  # of the steps
+MIN_SHARE = 0.05  # of the steps
+_MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
 WARP = 32  # threads that run together: a block of fewer leaves lanes empty
 _MANY = {
     "cuda": "launch at least as many blocks as the GPU has multiprocessors ({sms}): give each block less work",
@@ -68,9 +67,9 @@ def geometry_findings(case: Case, place: Place) -> Iterator[Finding]:
     found = _kernels(case, place) if sms else None
     if found is None or not len(found.op):
         return
-    trace = case.facts.attribution.trace
+    trace, empty = case.facts.attribution.trace, np.maximum(1 - found.blocks / sms, 0.0)
     for kind, share, texts in (
-        ("small-grid", np.maximum(1 - found.blocks / sms, 0.0), _MANY),
+        ("small-grid", np.where(empty >= _MIN_EMPTY, empty, 0.0), _MANY),
         ("tiny-blocks", np.where(found.blocks >= sms, np.maximum(1 - found.threads / WARP, 0.0), 0.0), _WIDE),
     ):
         lost = np.rint(found.ns * share).astype(np.int64)
@@ -105,4 +104,5 @@ def geometry_findings(case: Case, place: Place) -> Iterator[Finding]:
             gain_low_ns=0,
             gain_high_ns=gain,
             basis=BOUND,
+            total_ns=place.total_ns,
         )

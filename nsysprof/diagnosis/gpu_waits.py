@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, text_of
+from nsysprof.diagnosis.kinds import OFTEN_SO, Group, Kind, Mask, Remedy, Rows, by_text, text_of
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
 from nsysprof.waits.whole import Cause
@@ -26,21 +27,21 @@ def _caused(case: Case, cause: int) -> Mask:
     return mask
 
 
-def _one(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _one(_: Case, rows: Rows) -> NDArray[np.int64]:
     return np.zeros(len(rows), np.int64)
 
 
-def _nobody_late(case: Case, group: Group) -> Cause:
+def _nobody_late(_: Case, __: Group) -> Cause:
     return Cause(late=True)
 
 
-def _balance(case: Case, group: Group) -> Iterable[Remedy]:
-    yield Remedy("give that rank less work, or find what delays it there", ("--no-late-peer",))
+def _balance(_: Case, __: Group) -> Iterable[Remedy]:
+    yield Remedy("give that rank less work, or find what delays it there", Changes(no_late_peer=True))
 
 
-def _hide(case: Case, group: Group) -> Iterable[Remedy]:
+def _hide(_: Case, group: Group) -> Iterable[Remedy]:
     text = "start the collective earlier, so that compute hides it: smaller buckets, or an asynchronous call"
-    yield Remedy(text, ("--remove", group.cause), basis=BOUND)
+    yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
 def _peer(case: Case, row: int) -> str:
@@ -83,6 +84,7 @@ LATENCY = Kind(
     _one,
     lambda case, row: "launch latency between kernels that were ready to run",
     "{cause}: {amount}",
+    least_share=OFTEN_SO,
 )
 NOT_RECORDED = Kind(
     "unknown",
@@ -98,4 +100,5 @@ PROFILER = Kind(
     _one,
     lambda case, row: "work of the profiler",
     "the GPU waits for {cause}: {amount}",
+    least_share=OFTEN_SO,
 )

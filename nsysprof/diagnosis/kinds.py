@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +14,17 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import REPLAYED
 from nsysprof.trace.trace import MEMCPY
 from nsysprof.waits.awaited import ITEM_BYTES
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import LATE_HOST
 from nsysprof.waits.purposes import COPY, EVENT, LAUNCH, LOCK, MEMSET, QUERY, SYNCHRONIZE
-from nsysprof.waits.replay import Network
 from nsysprof.waits.whole import Cause
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+MIN_SHARE = 0.02  # of the steps: less is worth no advice
+OFTEN_SO = 0.1  # the same of what hardly any program is without
+# What a host does that launches and is not held up: calls that wait for nothing.
+LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 NAME = 60  # characters of a name in a sentence
 
 
@@ -41,28 +45,27 @@ class Group:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the program: ``text`` an imperative, ``change`` the options of ``nsysprof forecast`` that replay it.
+    """A change of the program: ``text`` an imperative, ``changes`` what of it is replayed; ``basis`` of the gain.
 
-    ``edit`` carries it out on a network, None where it is to remove the cause. ``at_least`` ns, that no step gets below
-    with it. ``basis``: what the gain rests on.
+    `Changes.remove` of the cause itself is what `Kind.whole` takes out.
     """
 
     text: str
-    change: tuple[str, ...] = ()
-    edit: Callable[[Network], None] | None = None
-    at_least: Ints | None = None
+    changes: Changes
     basis: str = REPLAYED
 
 
-def no_remedy(case: Case, group: Group) -> Iterable[Remedy]:
+def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
     """No remedy is known."""
     return ()
 
 
 def whole_cause(case: Case, group: Group) -> Cause:
     """All that belongs to the waits of a group, see `Wholes`."""
-    columns = (case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns"))
-    return case.wholes.of_waits(*columns, np.zeros(len(group.rows), bool))
+    cause, op, thread, start, end = (
+        case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns")
+    )
+    return case.program.wholes.of_waits(cause, op, thread, start, end, np.zeros(len(group.rows), bool))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Kind:
     ``claims``: the pieces of waits that may be of it; ``codes``: equal numbers for those of one cause; ``words``: the
     cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are tried;
     ``whole``: all that is gone without the cause. ``set_up``: it happens once, and never leads. ``tried``: False for
-    what no replay can remove. ``least_launches``: of steps with fewer it is no matter.
+    what no replay can remove. ``least_launches``: of steps with fewer it is no matter; nor is less than
+    ``least_share`` of the steps.
     """
 
     name: str
@@ -85,11 +89,12 @@ class Kind:
     set_up: bool = False
     tried: bool = True
     least_launches: int = 0
+    least_share: float = MIN_SHARE
 
 
 def removal(text: str, group: Group) -> Remedy:
     """The remedy that the cause is gone."""
-    return Remedy(text, ("--remove", group.cause))
+    return Remedy(text, Changes(remove=[group.cause]))
 
 
 def by_text(column: str) -> Callable[[Case, Rows], NDArray[np.int64]]:
@@ -126,14 +131,11 @@ def copied_op(case: Case) -> NDArray[np.int64]:
     made = np.where(np.isin(case.purpose[call], (COPY, SYNCHRONIZE)), pieces["copied"], -1)
     exposing = pieces["exposing"]
     behind = np.where(ops.made[exposing] >= 0, ops.made[exposing], ops.on[exposing]).astype(np.int64)
-    op = np.where(made >= 0, made, np.where(exposing >= 0, behind, -1))
+    quick = (pieces["ns"] < case.long_code_ns) & (np.isin(case.purpose[call], LAUNCHING) | (call < 0))
+    op = np.where(made >= 0, made, np.where((exposing >= 0) & quick, behind, -1))
     large = np.append(case.facts.copy_sizes, 0)[op] > ITEM_BYTES
     kind = np.append(case.facts.attribution.trace.ops.kind, 255)[op]
     return np.where((op >= 0) & large & (kind == MEMCPY), op, -1)
-
-
-# What a host does that launches and is not held up: calls that wait for nothing.
-LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 
 def launching(case: Case) -> Mask:
@@ -145,14 +147,15 @@ def launching(case: Case) -> Mask:
     purpose, short = case.purpose[pieces["call"]], pieces["ns"] < case.long_code_ns
     calls = np.isin(purpose, LAUNCHING) & (copied_op(case) < 0)
     code = (pieces["call"] < 0) | (purpose == LOCK)
-    return of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
+    mask: Mask = of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
+    return mask
+
+
+def glob_of(path: str) -> str:
+    """A glob that matches a path itself."""
+    return path.replace("[", "[[]")
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
     """The text for what the program is written in; the one for ``cuda`` where there is no other."""
     return texts.get(case.dialect, texts["cuda"])
-
-
-def parts(texts: Sequence[str]) -> str:
-    """Texts joined, at most two."""
-    return " and ".join(texts[:2])

@@ -13,16 +13,31 @@ from nsysprof.core.intervals import Ints, expand_ranges
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Mask, Remedy, Rows, dialect_text, launching
-from nsysprof.trace.details import CUDA, LAUNCHING as LAUNCHES, OS
+from nsysprof.diagnosis.kinds import (
+    LAUNCHING,
+    OFTEN_SO,
+    Group,
+    Kind,
+    Mask,
+    Remedy,
+    Rows,
+    dialect_text,
+    glob_of,
+    launching,
+)
+from nsysprof.trace.details import CUDA, OS
+from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
+from nsysprof.waits.changes import Changes
 from nsysprof.waits.purposes import LOCK
 from nsysprof.waits.whole import Cause
 
 MIN_LAUNCHES = 8  # in a step: of fewer nobody captures a graph
 CAUSE = "kernel launches"
 _OPTIMIZER_CAUSE = "kernel launches of the optimizer"
-_OPTIMIZER = re.compile(r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE)
+_OPTIMIZER = re.compile(
+    r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE
+)
 # What an optimizer launches that goes through parameters one by one, or list by list.
 _UPDATES = re.compile(r"addcdiv|addcmul|lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
 _MIN_UPDATES, _MIN_SHARE = 8, 0.3
@@ -40,7 +55,7 @@ def _claims(case: Case) -> Mask:
     return launching(case)
 
 
-def _one(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _one(_: Case, rows: Rows) -> NDArray[np.int64]:
     return np.zeros(len(rows), np.int64)
 
 
@@ -80,8 +95,8 @@ def _of_optimizer(case: Case) -> Mask:
     return mine if enough else np.zeros(len(op), bool)
 
 
-def launching_time(case: Case, place: Place, ops: Mask | None = None) -> tuple[Rows, Ints, Ints]:
-    """When threads launch in the steps of a place, and run little code between: thread codes, starts and ends, ns.
+def launching_time(case: Case, place: Place, ops: Mask | None = None) -> Cause:
+    """All time in which threads launch in the steps of a place, and run little code between, as a cause.
 
     Of calls that launch, or wait for nothing; ``ops``: only those of some GPU ops.
     """
@@ -95,7 +110,7 @@ def launching_time(case: Case, place: Place, ops: Mask | None = None) -> tuple[R
         launched = np.zeros(len(trace.launches) + 1, bool)
         launched[trace.ops.launch[ops]] = True
         launched[-1] = False
-        quiet &= np.isin(np.arange(len(calls)), case.wholes.of_launch[np.flatnonzero(launched[:-1])])
+        quiet &= np.isin(np.arange(len(calls)), case.program.wholes.of_launch[np.flatnonzero(launched[:-1])])
     for code in used.tolist():
         rows = calls.of_thread(int(trace.threads[code]))
         start, end, mine = calls.start[rows], calls.end[rows], quiet[rows]
@@ -109,32 +124,32 @@ def launching_time(case: Case, place: Place, ops: Mask | None = None) -> tuple[R
         high = np.searchsorted(begin, windows.end[place.windows])
         at = np.unique(expand_ranges(low, np.maximum(high - low, 0)))
         parts.append((np.full(len(at), code, np.int64), begin[at], stop[at]))
-    none = np.empty(0, np.int64)
-    thread, begin, stop = (np.concatenate([none, *column]) for column in zip(*parts, strict=True)) if parts else (none,) * 3
-    return thread, begin, stop
+    if not parts:
+        return Cause()
+    thread, begin, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Cause(thread=thread, start=begin, end=stop)
 
 
 def _whole(case: Case, group: Group) -> Cause:
-    return Cause(**dict(zip(("thread", "start", "end"), launching_time(case, group.place), strict=True)))
+    return launching_time(case, group.place)
 
 
 def _whole_optimizer(case: Case, group: Group) -> Cause:
-    time = launching_time(case, group.place, _updates(case))
-    return Cause(**dict(zip(("thread", "start", "end"), time, strict=True)))
+    return launching_time(case, group.place, _updates(case))
 
 
 def _graph(case: Case, group: Group) -> Iterable[Remedy]:
     text = dialect_text(case, _GRAPH)
     if group.place.path != WHOLE:
-        edit = case.graph_of(group.place)
-        if edit is not None:
-            yield Remedy(text, ("--graph", group.place.path), edit)
-            return
-    yield Remedy(text, ("--remove", group.cause), basis=BOUND)
+        yield Remedy(text, Changes(graph=[glob_of(group.place.path)]))
+    yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
 def _fuse(case: Case, group: Group) -> Iterable[Remedy]:
-    yield Remedy(_FUSED, ("--remove", group.cause), basis=BOUND)
+    names = [name.text for name in case.facts.attribution.trace.range_names if _OPTIMIZER.search(name.text)]
+    for name in dict.fromkeys(names):
+        yield Remedy(_FUSED, Changes(fuse=[glob_of(name)]))
+    yield Remedy(_FUSED, Changes(remove=[group.cause]), basis=BOUND)
 
 
 LAUNCH_BOUND = Kind(
@@ -146,6 +161,7 @@ LAUNCH_BOUND = Kind(
     _graph,
     _whole,
     least_launches=MIN_LAUNCHES,
+    least_share=OFTEN_SO,
 )
 OPTIMIZER = Kind(
     "optimizer",

@@ -43,6 +43,7 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
         cause=cause,
         claim="order",
         lost_ns=total,
+        total_ns=place.total_ns,
     )
 
 

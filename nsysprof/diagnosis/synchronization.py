@@ -11,6 +11,7 @@ from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.kinds import (
     NAME,
+    OFTEN_SO,
     Group,
     Kind,
     Mask,
@@ -61,7 +62,7 @@ def _words(case: Case, row: int) -> str:
 def _calls(case: Case, group: Group) -> Cause:
     pieces = case.pieces
     calls = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])[group.rows]
-    return case.wholes.of_calls(np.unique(calls[calls >= 0]))
+    return case.program.wholes.of_calls(np.unique(calls[calls >= 0]))
 
 
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
@@ -77,4 +78,5 @@ SYNCHRONIZATION = Kind(
     "{cause} drains the GPU queue, and the GPU idles until the CPU has launched again: {amount}",
     _drop,
     _calls,
+    least_share=OFTEN_SO,
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.core.columns import ColumnTable
+from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
 from nsysprof.forecast.text import forecast_sentence
@@ -47,6 +48,8 @@ def forecast_document(answer: Forecast) -> dict[str, Any]:
         "residual": answer.residual if scaled is None else scaled.residual,
         "identity_residual": answer.residual,
         "basis": answer.basis,
+        "gain_ns": answer.gain_ns,
+        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "forecast"),
         "published": answer.published,
         "because": answer.because or None,
         "sentence": forecast_sentence(answer),

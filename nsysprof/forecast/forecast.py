@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
+from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnosis_of, removal_of
 from nsysprof.errors import NsysprofError
 from nsysprof.forecast.path import PathParts, path_parts
 from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
@@ -30,9 +33,9 @@ from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import KERNEL
+from nsysprof.waits import edits
 from nsysprof.waits.change import Step, steps_of
 from nsysprof.waits.changes import AbstainError, Changes
-from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Network, Times, replay
@@ -85,6 +88,7 @@ class Forecast(Shown):
     notes: tuple[str, ...]
     chosen: str
     others: tuple[tuple[str, int, float, float], ...]
+    case: Case = field(repr=False, compare=False)
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: its sentence, what it rests on, and the critical path."""
@@ -107,6 +111,16 @@ class Forecast(Shown):
     def forecast_ns(self) -> float:
         """The median step with the change."""
         return float(np.median(self.forecast))
+
+    @property
+    def gain_ns(self) -> int:
+        """What all steady steps together gain, as the ``gain_ns`` of a finding."""
+        return int((self.base - self.forecast).sum())
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What costs these steps time, and which changes would help; as profiled."""
+        return diagnosis_of(self.case)
 
     @property
     def because(self) -> str:
@@ -166,14 +180,14 @@ def forecast(
         picked.texts,
         picked.level.clause,
     )
-    facts = read_facts(attribution, kinds, merge_names)
     if not len(windows):
         some = (
             "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
         )
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
-    program = Program(facts, windows, merge_names)
-    steps = steps_of(program, wanted)
+    case = case_of(attribution, select, kinds, merge_names, chosen=picked)
+    program = case.program
+    steps = _steps(case, wanted)
     program.know(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
     if limit is not None and needed > limit:
@@ -182,7 +196,20 @@ def forecast(
         )
     if doubt := program.doubt:
         raise AbstainError(*doubt)
-    return _answered(program, steps, paths, kinds, chosen, question, record, as_profiled)
+    return _answered(case, steps, paths, kinds, chosen, question, record, as_profiled)
+
+
+def _steps(case: Case, wanted: Changes) -> list[Step]:
+    """The changes one by one; what is to be removed is a cause of the diagnosis, or else a culprit of ``why.csv``."""
+    none = np.empty(0, np.intp)
+    causes = {glob: removal_of(case, glob) for glob in wanted.remove if glob.strip("*?")}
+    removed = [
+        Step("remove", f"without {glob}", none, partial(edits.remove, cause=cause))
+        for glob, cause in causes.items()
+        if cause is not None
+    ]
+    others = [glob for glob in wanted.remove if causes.get(glob) is None]
+    return [*removed, *steps_of(case.program, replace(wanted, remove=others))]
 
 
 # ---- what is not known
@@ -211,7 +238,7 @@ def _overlap(program: Program, times: Times, kinds: Kinds) -> int:
 
 
 def _answered(
-    program: Program,
+    case: Case,
     steps: list[Step],
     paths: Sequence[str],
     kinds: Kinds,
@@ -220,6 +247,7 @@ def _answered(
     record: Path | None,
     as_profiled: bool,
 ) -> Forecast:
+    program = case.program
     network, spans, windows, length = program.network, program.spans, program.windows, program.lengths
     group = np.repeat(np.arange(len(spans.heads)), np.diff(np.append(spans.heads, len(windows))))
     weights = length
@@ -228,7 +256,7 @@ def _answered(
         weights = length if not weights.any() else weights
         program.notes.clear()  # a second replay takes notes of its own
     best = int(np.argmax(np.bincount(group, weights=weights)))
-    mine = np.flatnonzero(group == best)
+    mine = np.intersect1d(np.flatnonzero(group == best), case.rows)  # without warm-up
     path = paths[int(windows.path[mine[0]])]
     residual = float(np.median(program.residual[mine]))
     if residual > MAX_RESIDUAL:
@@ -252,12 +280,12 @@ def _answered(
             " not modelled",
             f"nsysprof why {program.file} shows what runs side by side",
         )
-    return _measured(program, steps, path, chosen, question, unprofiled, residual, mine, group, paths,
+    return _measured(case, steps, path, chosen, question, unprofiled, residual, mine, group, paths,
                      (base_network, base), (edited, after))  # fmt: skip
 
 
 def _measured(
-    program: Program,
+    case: Case,
     steps: list[Step],
     path: str,
     chosen: str,
@@ -270,7 +298,7 @@ def _measured(
     before: tuple[Network, Times],
     after: tuple[Network, Times],
 ) -> Forecast:
-    spans, windows = program.spans, program.windows
+    program, spans, windows = case.program, case.program.spans, case.program.windows
     base_start, base_end = spans.bounds(before[1])
     new_start, new_end = spans.bounds(after[1])
     base, new = base_end - base_start, new_end - new_start
@@ -327,6 +355,7 @@ def _measured(
         notes=tuple(dict.fromkeys(program.notes)),
         chosen=chosen,
         others=tuple(others),
+        case=case,
     )
 
 

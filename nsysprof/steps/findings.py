@@ -12,7 +12,6 @@ from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
 from nsysprof.steps.steps import Chain, Steps
-from nsysprof.why.findings import hint_for
 
 _ALL_OF_IT = 0.05  # of the excess of a step: with no more or less than that one culprit stands for all of it
 _MAX_NUMBERS, _NAME, _FEW_PATHS = 8, 80, 3
@@ -88,8 +87,7 @@ def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
             int(rows["excess_ns"].sum()),
             cause,
             str(first["culprit"]),
-            "" if cause == "compute" else hint_for(cause, str(first["activity"]), str(first["culprit"])),
-            rows["step"].tolist(),
+            steps=rows["step"].tolist(),
         )
 
 

@@ -22,7 +22,7 @@ def steps_page(answer: Steps, pictures: Sequence[bytes] = ()) -> str:
     sentences = []
     for each in told_findings(answer)[:MAX_FINDINGS]:
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if several else ""
-        sentences.append(visible(f"{where}{each.text}{f' → {each.hint}' if each.hint else ''}"))
+        sentences.append(visible(f"{where}{each.text}"))
     tables = [
         ("ledger", "Slow minus typical", ledger_table(answer, MAX_ROWS)),
         ("slow", "Slow steps", slow_table(answer, MAX_ROWS)),

@@ -43,8 +43,6 @@ def _sentences(answer: Steps) -> Iterator[str]:
     for number, each in enumerate(found[:MAX_FINDINGS], 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
         yield wrap(f"{number}. {where}{each.text}.", "", "   ")
-        if each.hint:
-            yield wrap(f"→ {each.hint}", "   ", "     ")
     if len(found) > MAX_FINDINGS:
         yield f"{len(found) - MAX_FINDINGS:,} findings more: see steps.json"
     if not found and any(np.isfinite(chain.judgement.limit) for chain in answer.chains):

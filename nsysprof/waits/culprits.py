@@ -203,10 +203,14 @@ def _missing(
             return f"a gap {long} {ms} that nothing recorded explains"
         if kind == CUT:
             return f"more than {MAX_STEPS:,} GPU ops one after the other: not followed further back"
+        if not len(trace.launches):
+            return f"no launches are recorded ({trace.report.reader.recording})"
         text = short_name(trace.op_names[name])
         return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
 
-    named = np.where(kind == UNKNOWN, trace.ops.name[op], 0)  # one text for all holes of about one length
+    named = np.where(
+        (kind == UNKNOWN) & (len(trace.launches) > 0), trace.ops.name[op], 0
+    )  # others are one text
     launched = (kind == UNKNOWN) & (trace.ops.launch[op] >= 0)
     return facts.texts.each(describe, named, launched, kind, about)
 

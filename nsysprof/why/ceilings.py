@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
-from nsysprof.core.units import format_ns
 from nsysprof.waits import edits
 from nsysprof.waits.account import PLACE
 from nsysprof.waits.culprits import LATE_PEER
@@ -22,7 +21,6 @@ from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
 from nsysprof.waits.whole import Cause, Wholes
 from nsysprof.waits.windows import Windows
-from nsysprof.why.findings import Finding
 
 if TYPE_CHECKING:
     from nsysprof.why.why import Why
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 MAX_OPS = 250_000  # GPU ops of a report that is replayed
 MAX_NODES = 2_000_000  # of all replays together: culprits with most time first, the others keep their bounds
 MIN_SHARE = 0.001  # of the windows: less is not replayed
-MOST_OF_IT = 0.9  # of a wait: of a gain below that a finding speaks
 FORECAST, BOUND = "forecast", "bound"
 _KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 
@@ -139,28 +136,3 @@ def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataF
             ceiling[row], forecasts[row] = min(gain, waited[row]), True
     basis = np.where(forecasts, FORECAST, np.where(np.isnan(ceiling), "", BOUND))
     return rows.assign(ceiling_ns=ceiling, ceiling_basis=basis)
-
-
-def with_gains(found: Iterable[Finding], removals: Removals | None, per: str) -> Iterator[Finding]:
-    """Findings with forecasts of what all windows get shorter by; where that is less than was waited, they say so.
-
-    With at most `MAX_NODES` steps of replays, the first findings first.
-    """
-    left = MAX_NODES
-    for each in found:
-        gain = None
-        if removals is not None and each.rows and (left := left - len(removals.network.extra)) >= 0:
-            gain = removals.gain(each.rows)
-        if removals is None or gain is None:
-            yield each
-            continue
-        [at] = set(
-            removals.place[removals.waits["window"][removals.of == removals.number[each.rows[0]]]].tolist()
-        )
-        count = int(np.count_nonzero(removals.place == at))
-        if per == "window":  # as the ceilings of the rows
-            gain = min(gain, each.ns)
-        less = per == "window" and gain < MOST_OF_IT * each.ns
-        shorter = f"{format_ns(round(gain))} shorter" if round(gain) else "no shorter"
-        text = f"; without it a window gets {shorter}" if less else ""
-        yield replace(each, text=each.text + text, gain_ns=round(gain * count))

@@ -63,6 +63,7 @@ def plan_why(answer: Why) -> Plan:
     return Lanes(Heading(title, _subtitle(instance), _legend(instance, streams), left_out), panels)
 
 
+_MIN_HELD = 0.02  # of the windows, that another stream waits for a kernel
 CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window goes", plan_why),)
 
 
@@ -70,8 +71,8 @@ def title_of(answer: Why, path: str) -> str:
     """The largest finding on a path, or that there is none, as a sentence."""
     name, found = one_line(path, _PATH), answer.findings[path]
     if not found:
-        return f"{name}: nothing to gain, no wait that can be mended takes 3 % of a window"
-    return f"In {name} {found[0].headline}"
+        return f"{name}: no single cause of waiting takes 2 % of a step"
+    return f"{name}: {found[0].text}"
 
 
 def _subtitle(instance: Instance) -> str:
@@ -166,7 +167,9 @@ def _ops(instance: Instance) -> _Ops:
 def kinds_of_names(instance: Instance) -> NDArray[np.uint8]:
     """What the GPU ops of each name are, as codes of `RUNS`; the last one for what another stream waited for."""
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
-    awaited = {each.culprit.rsplit(" in ", 1)[0] for each in instance.findings if each.cause == "compute"}
+    held_up = instance.answer.held_up
+    mine = held_up[(held_up["path"] == instance.path) & (held_up["share_of_span"] >= _MIN_HELD)]
+    awaited = {str(culprit).rsplit(" in ", 1)[0] for culprit in mine["culprit"]}
     held = [bool(awaited) and short_name(name) in awaited for name in trace.op_names]
     out = np.select([[family == "communication" for family in families], held], [1, 3], 0).astype(np.uint8)
     out[trace.ops.name[np.isin(trace.ops.kind, (MEMCPY, MEMSET))]] = 2

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nsysprof import __version__
+from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.results.files import records, write_csv, write_document
 from nsysprof.results.table import Column, table
 from nsysprof.trace.report import describe_report
-from nsysprof.why.findings import Finding
 from nsysprof.why.why import Why
 
 WHY = table(
@@ -33,7 +32,7 @@ WHY = table(
         "per_instance_ns": "the same per window, or with --per per call",
         "share_of_span": Column("share_of_span", "part of the windows' time", head="share"),
         "ceiling_ns": "what a window can get shorter by at most if the culprit goes; empty where nobody knows",
-        "hint": "what usually helps",
+        "hint": "a remedy that was tried in a replay; empty where none helps",
         "ceiling_basis": "forecast: the ceiling is what windows get shorter by in a replay without the culprit; bound:"
         " it is the whole wait",
     },
@@ -70,10 +69,9 @@ def why_document(answer: Why) -> dict[str, Any]:
         "paths": records(total[names].sum()),
         "residuals": records(answer.residuals),
         "bounds": answer.bounds or None,
-        "findings": [_finding(each) for found in answer.findings.values() for each in found],
+        "findings": [each.listed() for found in answer.findings.values() for each in found],
+        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "why")
+        if answer.diagnosis is not None
+        else [],
         "rows": records(answer.rows[WHY.names]),
     }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {name: value for name, value in asdict(finding).items() if name != "rows"}

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
-from nsysprof.why.findings import Finding
+from nsysprof.diagnosis.finding import Finding
 from nsysprof.why.why import Why
 
 SECTIONS = ("compute", "exposed communication", "exposed copies", "idle")
@@ -19,7 +19,6 @@ _TIMES = ["compute_ns", "communication_ns", "copies_ns", "idle_ns"]
 _MIN_SHARE = 0.005  # of the window: smaller parts are one
 _MAX_PARTS = 6  # of a section
 _TRIED = 60  # windows around the median that are asked for the largest wait
-_NO_CULPRIT = ("launches ", "launch and queue latency")  # findings that are no wait of one culprit
 
 
 @dataclass(frozen=True)
@@ -158,29 +157,26 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     number = int(middle[np.abs(shares[middle] - shares[rows].mean(axis=0)).sum(axis=1).argmin()])
     median, mean = number, float(span[rows].mean())
     for finding in findings[:1]:
-        number = _with_the_wait(answer, rows, median, finding, mean)
+        number = _with_the_wait(answer, rows, median, finding)
     start, end, gpu = (int(windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "gpu"))
     pieces = critical_path(answer, np.array([number]))
     parts = _parts(answer, number, pieces)
     return Instance(answer, number, number == median, path, gpu, len(rows), mean, start, end, pieces, parts)
 
 
-def _with_the_wait(answer: Why, rows: NDArray[np.int64], median: int, finding: Finding, mean: float) -> int:
+def _with_the_wait(answer: Why, rows: NDArray[np.int64], median: int, finding: Finding) -> int:
     """Of windows sorted by length the one nearest to the median that has half of a finding's mean time or more.
 
-    The median itself where none of the nearest has, or where the finding is no wait of one culprit.
+    The median itself where none of the nearest has.
     """
-    if finding.cause == "compute" or finding.culprit.startswith(_NO_CULPRIT):
+    if not finding.culprits:
         return median
     near = np.abs(np.arange(len(rows)) - int(np.flatnonzero(rows == median)[0]))
     near = rows[np.argsort(near, kind="stable")[:_TRIED]]
     pieces = critical_path(answer, near, compute=False)
-    who = finding.culprit, f"{finding.culprit}, "  # behind a late peer stands to what it came late
-    has = np.array([who[0] in text.split(" ← ") or text.startswith(who[1]) for text in pieces.texts], bool)[
-        pieces.text
-    ]
+    has = np.array([text.split(" ← ")[0] in finding.culprits for text in pieces.texts], bool)[pieces.text]
     ns = np.bincount(pieces.window[has], (pieces.end - pieces.start)[has], minlength=len(answer.windows))
-    enough = near[ns[near] >= finding.share * mean / 2]
+    enough = near[ns[near] >= finding.lost_ns / finding.steps / 2]
     return int(enough[0]) if len(enough) else median
 
 

@@ -12,13 +12,14 @@ from nsysprof.charts.palette import TINTS, WAITS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line, shorten, visible
 from nsysprof.core.units import format_ns
+from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.text import gain_text
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.environment import report_facts
 from nsysprof.page.packing import PageRow, clip, longest, op_leads, op_names, pack
 from nsysprof.page.template import figures, fill
 from nsysprof.why.charts import CHARTS, RUNS, WORDS, kinds_of_names, title_of
 from nsysprof.why.files import WHY
-from nsysprof.why.findings import Finding
 from nsysprof.why.instance import Instance, median_instance
 from nsysprof.why.text import places, ranked_paths, tree
 from nsysprof.why.why import Why
@@ -62,7 +63,10 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
 
 
 def _sentences(found: Sequence[Finding]) -> list[str]:
-    return [visible(f"{each.text}{f' → {each.hint}' if each.hint else ''}") for each in found]
+    return [
+        visible(f"{each.text}{f' → {each.remedy} ({gain_text(each)})' if each.remedy else ''}")
+        for each in found
+    ]
 
 
 def _path(answer: Why, path: str) -> dict[str, Any]:

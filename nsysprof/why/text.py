@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.diagnose import Diagnosis
+from nsysprof.diagnosis.text import finding_lines, nothing_text, overview_lines
 from nsysprof.results.table import (
     WIDTH,
     TextTable,
@@ -15,10 +17,10 @@ from nsysprof.results.table import (
     warning_lines,
     wrap,
 )
-from nsysprof.why.findings import Finding
 from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
 
+MAX_FINDINGS = 5
 MAX_PATHS, MAX_PLACES = 3, 16  # trees: of how many paths, and of how many GPUs and processes of each
 _MIN_SHARE = 0.005  # of the windows: smaller rows of the tree are one
 _NAME = 64
@@ -31,14 +33,16 @@ _PARTS = (
 
 
 def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown: bool = False) -> str:
-    """The answer for a terminal, or as Markdown; ``top`` rows below each part of a window. Ends with a newline."""
+    """The answer for a terminal, or as Markdown; ``top`` rows below each part of a step. Ends with a newline."""
     lines = [_head(answer)]
     if answer.lacks:
         lacks = f"not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known"
         lines.append(wrap(lacks, "  ", "    "))
     lines += warning_lines(answer.warnings, "why.json", markdown)
     paths = ranked_paths(answer)
-    found = answer.findings
+    if paths and answer.diagnosis is not None:
+        sentences = "\n".join(_sentences(answer, answer.diagnosis))
+        lines += ["", markdown_list(sentences) if markdown else sentences]
     for path in paths[:most_paths]:
         of_path = places(answer, str(path))
         for gpu, pid in of_path[:MAX_PLACES]:
@@ -50,9 +54,8 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
                 "",
                 f"{len(of_path) - MAX_PLACES:,} more GPUs or processes of this path: why.csv has them",
             ]
-        doubt = abstention(answer.residuals, str(path))
-        sentences = "\n".join([*_sentences(found[str(path)]), *([wrap(doubt, "", "")] if doubt else [])])
-        lines += ["", markdown_list(sentences) if markdown else sentences]
+        if doubt := abstention(answer.residuals, str(path)):
+            lines += ["", wrap(doubt, "", "")]
     if not paths:
         lines += ["", "no GPU work in these ranges, and so no wait"]
     if len(paths) > most_paths:
@@ -136,10 +139,13 @@ _LABELS = {
 }
 
 
-def _sentences(found: list[Finding]) -> Iterator[str]:
-    if not found:
-        yield "Nothing to gain: no wait that can be mended takes 3 % of a window."
-    for number, finding in enumerate(found, 1):
-        yield wrap(f"{number}. {finding.text}.", "", "   ")
-        if finding.hint:
-            yield wrap(f"→ {finding.hint}", "   ", "     ")
+def _sentences(answer: Why, diagnosis: Diagnosis) -> Iterator[str]:
+    yield from (wrap(line, "", "  ") for line in overview_lines(diagnosis))
+    if not diagnosis.findings:
+        yield nothing_text(diagnosis)
+        return
+    yield "Top bottlenecks:"
+    file = answer.attribution.trace.report.path
+    yield from finding_lines(diagnosis.findings[:MAX_FINDINGS], file, "why")
+    if len(diagnosis.findings) > MAX_FINDINGS:
+        yield f"{len(diagnosis.findings) - MAX_FINDINGS:,} more: why.json has them"

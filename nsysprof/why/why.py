@@ -16,6 +16,8 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
+from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
+from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
 from nsysprof.waits.account import PLACE, account_of, wait_pieces
@@ -23,15 +25,11 @@ from nsysprof.waits.culprits import PIECE
 from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts
 from nsysprof.waits.ranges import choose_windows, count_calls, pick_windows
 from nsysprof.waits.windows import Windows, gpu_lines
-from nsysprof.why.ceilings import (
-    Removals,
-    forecast_ceilings,
-    removals_of,
-    with_gains,
-)
-from nsysprof.why.findings import LAUNCH_STEP_NS, LAUNCHING_ACTIVITIES, Finding, findings, hint_for
+from nsysprof.why.ceilings import Removals, forecast_ceilings, removals_of
 from nsysprof.why.residuals import residual_frame, without_ceilings
 
+LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
+LAUNCH_STEP_NS = 20_000  # of a piece of a wait: shorter ones are what launching costs anyway
 MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch
 _PLACE = [*PLACE]
 
@@ -70,6 +68,7 @@ class Why(Shown):
     picked: str = ""
     bounds: str = ""
     removals: Removals | None = field(default=None, repr=False, compare=False)
+    diagnosis: Diagnosis | None = field(default=None, repr=False, compare=False)
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: the tree and the findings of the path with most time."""
@@ -82,7 +81,7 @@ class Why(Shown):
 
         def details() -> Iterator[str | TextTable]:
             for number, finding in enumerate(self.findings[paths[0]], 1):
-                yield f"{number}. {finding.text}{f' → {finding.hint}' if finding.hint else ''}"
+                yield f"{number}. {finding.text}{f' → {finding.remedy}' if finding.remedy else ''}"
             yield tree(self, paths[0], *places(self, paths[0])[0], 3)
 
         return Overview(title_of(self, paths[0]), CHARTS, details)
@@ -121,18 +120,12 @@ class Why(Shown):
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
-        """For each path sentences about its largest waits, see `findings.findings`."""
-        found = findings(
-            self.rows.to_dict("records"),
-            self.held_up.to_dict("records"),
-            self.per,
-        )
-        out: dict[str, list[Finding]] = {path: [] for path in map(str, self.windows["path"].unique())}
-        for each in with_gains(
-            (each for path in out for each in found.get(path, [])), self.removals, self.per
-        ):
-            out[each.path].append(each)
-        return out
+        """For each path what costs it time, of the ``diagnosis``; nothing where there is none."""
+        found = self.diagnosis.findings if self.diagnosis is not None else ()
+        return {
+            path: [each for each in found if each.path == path]
+            for path in map(str, self.windows["path"].unique())
+        }
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:
@@ -196,7 +189,17 @@ def why(
     )
     removals, bounds = removals_of(answer, windows, rows)
     ceilings = forecast_ceilings(answer.rows, removals)
-    answer = replace(answer, picked=picked, rows=ceilings, bounds=bounds, removals=removals)
+    diagnosis = diagnose(
+        attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts
+    )
+    answer = replace(
+        answer,
+        picked=picked,
+        rows=_with_hints(ceilings, diagnosis),
+        bounds=bounds,
+        removals=removals,
+        diagnosis=diagnosis,
+    )
     if per is None:
         return answer
     return _per_call(answer, count_calls(attribution, answer.gpu_windows, chosen.texts, per, merge_names))
@@ -221,16 +224,20 @@ def account_for(
     windows = windows if rows is None else windows.take(rows)
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
-    added, held = _with_hints(without_ceilings(answer.rows.frame(), residuals)), answer.held_up.frame()
+    added, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
     return Why(facts.attribution, frame, added, held, chosen, facts.lacks, facts, windows, residuals)
 
 
-def _with_hints(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of why.csv with what usually helps against each wait."""
-    cells = (rows[name].tolist() for name in ("cause", "activity", "culprit", "exposed_by"))
-    return rows.assign(
-        hint=["" if row[0] == "compute" else hint_for(*row) for row in zip(*cells, strict=True)]
-    )
+def _with_hints(rows: pd.DataFrame, diagnosis: Diagnosis) -> pd.DataFrame:
+    """The rows of why.csv with the remedies that were tried against their culprits, the best of each."""
+    hints = {
+        (each.path, each.gpu, culprit): each.remedy
+        for each in reversed(diagnosis.findings)
+        if each.remedy
+        for culprit in each.culprits
+    }
+    keys = zip(*(rows[name].tolist() for name in ("path", "gpu", "culprit")), strict=True)
+    return rows.assign(hint=[hints.get(key, "") for key in keys])
 
 
 def _per_call(answer: Why, calls: Ints) -> Why:

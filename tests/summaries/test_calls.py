@@ -222,6 +222,15 @@ def test_a_call_of_two_layers_counts_once(trace: MakeTrace) -> None:
     ]
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_runtimes_name_is_that_of_two_layers_that_take_as_long(turn: int, trace: MakeTrace) -> None:
+    """Whichever comes first in the file."""
+    rows = Launch(10, 15, 1), Launch(10, 15, 1, event_class=1, api="cuLaunchKernel")
+    others = Launch(20, 25, 2, api="cudaMalloc"), Launch(20, 25, 2, event_class=1, api="cuMemAlloc_v2")
+    path = trace(*rows[::turn], *others[::turn], Kernel("k", 20, 30, 1))
+    assert sorted(of(rows_of(path), "call", "count")) == [("cudaLaunchKernel", 1), ("cudaMalloc", 1)]
+
+
 def test_calls_with_one_id_that_are_not_in_one_another_are_two(trace: MakeTrace) -> None:
     """Only the shorter of two calls with one correlation id is the launch, the other one counts beside it."""
     path = trace(Launch(10, 15, 1), Launch(16, 19, 1, api="cuLaunchKernel"), Kernel("k", 20, 30, 1))

@@ -62,14 +62,17 @@ def test_without_host_calls_nobody_knows(trace: MakeTrace) -> None:
     path = trace(Range("step", 0, 90), Kernel("spin", 10, 20, 1), Kernel("gemm", 40, 50, 2, stream=9))
     answer = why_of(path, None)
     check_sums(answer)
-    assert pieces(answer) == [(20, 40, "unknown", "no launch of gemm is recorded")]
+    missing = "no launches are recorded (nsys profile --trace=cuda,nvtx PROGRAM)"
+    assert pieces(answer) == [(20, 40, "unknown", missing)]
 
 
 def test_what_an_op_that_nobody_launched_waited_for_is_unknown_behind_its_predecessor(
     trace: MakeTrace,
 ) -> None:
     """Its stream was done at 20; from then on the host may have been late, or the queue."""
-    path = trace(Range("step", 0, 90), Kernel("spin", 10, 20, 1), Kernel("gemm", 40, 50, 2))
+    path = trace(
+        Range("step", 0, 9), launch_kernel("spin", (1, 2), (10, 20), id=1), Kernel("gemm", 40, 50, 2)
+    )
     assert pieces(why_of(path, None)) == [(20, 40, "unknown", "no launch of gemm is recorded")]
 
 

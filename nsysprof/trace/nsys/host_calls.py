@@ -169,48 +169,62 @@ def read_calls(
         rows.add(len(some), slot=slot[some], **{name: values[some] for name, values in columns.items()})
         rest.add(len(other), **{name: values[other] for name, values in columns.items()}, id=id[other])
     columns, others = rows.take_rest(), rest.take_rest()
-    kept = _outermost(others["thread"], others["start"], others["end"], others.pop("id"))
+    called = _named(source, names, CUDA_CALL)
+    rank = ranks([text for _, text, _ in called])
+    kept = _outermost(others, others.pop("id"), rank)
     others = {name: values[kept] for name, values in others.items()}
-    called = np.zeros(keys.count, bool)
-    called[columns["slot"]] = True
-    duplicates = len(columns["slot"]) - int(called.sum())
-    around = np.empty(0, np.int64)
+    asked_for = np.zeros(keys.count, bool)
+    asked_for[columns["slot"]] = True
+    duplicates, around = len(columns["slot"]) - int(asked_for.sum()), np.empty(0, np.int64)
     if duplicates:
-        length = columns["end"] - columns["start"]
-        tid, slot = threads.values[columns["thread"]], columns["slot"]
-        order = np.lexsort((tid, columns["start"], length, slot))
-        chosen = np.sort(order[np.append(True, np.diff(slot[order]) != 0)])
-        outer = _outermost(columns["thread"], columns["start"], columns["end"], slot + 1)
-        launch = np.empty(keys.count, np.intp)
-        launch[slot[chosen]] = chosen
-        of = launch[slot]  # each row's launch: what lies around that comes last
-        lies = (columns["thread"] == columns["thread"][of]) & (columns["start"] <= columns["start"][of])
-        lies &= columns["end"][of] <= columns["end"]
-        outer[chosen] = False
-        more = np.flatnonzero(outer)
-        more = more[np.argsort(lies[more], kind="stable")]
-        around = slot[more[lies[more]]]
-        columns["name"][launch[around]] = columns["name"][more[lies[more]]]
-        others = {name: np.append(others[name], columns[name][more]) for name in _CALL}
-        columns = {name: values[chosen] for name, values in columns.items()}
-    listed, code = _host_calls(others, threads, _named(source, names, CUDA_CALL), arena)
+        columns, more, around = _one_of_each(columns, keys.count, threads, rank)
+        others = {name: np.append(others[name], more[name]) for name in _CALL}
+    listed, code = _host_calls(others, threads, called, arena)
     columns["name"] = arena.take(code, columns["name"])
     return LaunchCalls(**columns, others=listed, duplicates=duplicates, around=around)
 
 
+def _one_of_each(
+    columns: dict[str, NDArray[Any]], slots: int, threads: Coder, rank: NDArray[np.integer]
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], NDArray[np.integer]]:
+    """The columns of the shortest call of each slot, by the name of the outermost around it; those of the others, last
+    the ones around a launch; and the slots of these.
+    """
+    thread, start, end, slot = (columns[name] for name in ("thread", "start", "end", "slot"))
+    order = np.lexsort((threads.values[thread], start, end - start, slot))
+    chosen = np.sort(order[np.append(True, np.diff(slot[order]) != 0)])
+    launch = np.empty(slots, np.intp)
+    launch[slot[chosen]] = chosen
+    of = launch[slot]
+    lies = (thread == thread[of]) & (start <= start[of]) & (end[of] <= end)
+    outer = _outermost(columns, slot + 1, rank)
+    outer[chosen] = False
+    more = np.flatnonzero(outer)
+    more = more[np.argsort(lies[more], kind="stable")]
+    around = more[lies[more]]
+    columns["name"][of[around]] = columns["name"][around]
+    every = columns.items()
+    return (
+        {name: each[chosen] for name, each in every},
+        {name: each[more] for name, each in every},
+        slot[around],
+    )
+
+
 def _outermost(
-    thread: NDArray[np.integer],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    id: NDArray[np.integer],
+    columns: dict[str, NDArray[Any]], id: NDArray[np.integer], rank: NDArray[np.integer]
 ) -> NDArray[np.bool_]:
-    """Which calls lie in no other one of their thread and id, 0 being none; of equal ones the first is."""
+    """Which calls lie in no other one of their thread and id, 0 being none; of equal ones the ``rank`` of the name
+    decides: `cudaMalloc` before `cuMemAlloc`.
+    """
+    thread, start, end = (columns[name] for name in ("thread", "start", "end"))
     kept = np.ones(len(id), bool)
-    rows = np.flatnonzero(id)
-    rows = rows[np.lexsort((-end[rows], start[rows], thread[rows], id[rows]))]
-    while True:  # once, and again for calls in one another that are three or more
-        same = (id[rows[1:]] == id[rows[:-1]]) & (thread[rows[1:]] == thread[rows[:-1]])
-        inside = 1 + np.flatnonzero(same & (end[rows[1:]] <= end[rows[:-1]]))
+    key = id.astype(np.int64) * (int(thread.max(initial=0)) + 1) + thread
+    in_order = np.sort(key[id != 0])
+    rows = np.flatnonzero(np.isin(key, in_order[1:][in_order[1:] == in_order[:-1]]) & (id != 0))
+    rows = rows[np.lexsort((-rank[columns["name"][rows]], -end[rows], start[rows], key[rows]))]
+    while True:  # once, and again for three and more calls in one another
+        inside = 1 + np.flatnonzero((key[rows[1:]] == key[rows[:-1]]) & (end[rows[1:]] <= end[rows[:-1]]))
         if len(inside) == 0:
             return kept
         kept[rows[inside]] = False

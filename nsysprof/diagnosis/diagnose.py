@@ -1,0 +1,357 @@
+"""Finds what costs the steps of a program time, and tries in a replay what would help: one answer for all commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.intervals import Ints, covered, union
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
+from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked
+from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
+from nsysprof.kernels.classify import Kinds
+from nsysprof.waits.changes import Changes
+from nsysprof.waits.facts import CLAIMS, Facts, read_facts
+from nsysprof.waits.paced import pacing
+from nsysprof.waits.purposes import PURPOSES
+from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
+from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
+from nsysprof.waits.whole import Cause
+
+MAX_TRIED = 16  # causes that are replayed, those with most waiting first
+MAX_NODES = 4_000_000  # of all replays together
+_RARE = 0.25  # of the steps: a cause of no more of them is told as that of single steps
+_SAME = 0.5  # of the most that a step waited for it: a step with so much has it
+_IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Where the time of the steady steps of a path on a GPU goes, int ns; the parts add up to all of them.
+
+    ``step_ns`` is the median step; communication and copies are exposed: nothing computes meanwhile.
+    """
+
+    path: str
+    gpu: int
+    steps: int
+    step_ns: int
+    compute_ns: int
+    communication_ns: int
+    copies_ns: int
+    idle_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """How long all steps take."""
+        return self.compute_ns + self.communication_ns + self.copies_ns + self.idle_ns
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What costs the steps of a program time: ``findings``, those that gain most first.
+
+    ``chosen`` are the steps, of which ``steps`` are steady; ``once``: what the host did once, in words with its ns,
+    longest first; ``doubt``: why nothing was replayed, empty where it was; ``idle_share``: the part of the steady steps
+    in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
+    ``left_out`` steps are warm-up.
+    """
+
+    chosen: Chosen
+    findings: tuple[Finding, ...]
+    steps: int
+    once: tuple[tuple[str, int], ...]
+    doubt: str
+    idle_share: float
+    busy_ns: int
+    times: tuple[StepTimes, ...]
+    left_out: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether there are steps; else it is about the whole recording."""
+        return bool(len(self.chosen.level.rows))
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it is known that there is nothing to fix but what kernels compute."""
+        return not self.findings and self.idle_share < _IDLE
+
+    def of_path(self, path: str) -> list[Finding]:
+        """The findings of a path."""
+        return [each for each in self.findings if each.path == path]
+
+
+def diagnose(
+    attribution: Attribution,
+    select: str | None,
+    kinds: Kinds,
+    merge_names: Sequence[str] | None,
+    *,
+    chosen: Chosen | None = None,
+    rows: NDArray[np.integer] | None = None,
+    facts: Facts | None = None,
+) -> Diagnosis:
+    """Diagnose the steps that the glob ``select`` matches, without one those that `choose_level` finds.
+
+    ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count, without warm-up where not given)
+    and ``facts`` are made where they are not given. Near-linear in ops and calls, times the causes that are replayed.
+    """
+    case = case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=facts)
+    return diagnosis_of(case)
+
+
+def case_of(
+    attribution: Attribution,
+    select: str | None,
+    kinds: Kinds,
+    merge_names: Sequence[str] | None,
+    *,
+    chosen: Chosen | None = None,
+    rows: NDArray[np.integer] | None = None,
+    facts: Facts | None = None,
+) -> Case:
+    """The `Case` of the same; one for the same question about an attribution, however often it is asked."""
+    chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
+    if rows is None:
+        rows, _ = pick_windows(chosen.attribution, chosen.windows, None, None)
+    facts = facts or read_facts(chosen.attribution, kinds, merge_names)
+    return Case(chosen, facts, np.asarray(rows, np.intp), merge_names)
+
+
+def diagnosis_of(case: Case) -> Diagnosis:
+    """The `Diagnosis` of a case."""
+    found: list[Finding] = []
+    if len(case.windows):
+        found = [*_of_waits(case)]
+        for place in case.places:
+            for extra in OF_STEPS:
+                found += extra(case, place)
+    total, idle = int(case.windows.length.sum()), int(case.pieces["ns"].sum()) if len(case.windows) else 0
+    trace = case.facts.attribution.trace
+    return Diagnosis(
+        chosen=case.chosen,
+        findings=tuple(ranked(_one_gpu(found))),
+        steps=len(np.unique(case.windows.range)),
+        once=tuple(_set_up(case)),
+        doubt=case.doubt if len(case.windows) else "",
+        idle_share=idle / total if total else 0.0,
+        busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
+        times=tuple(_times(case, place) for place in case.places),
+        left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
+    )
+
+
+def _times(case: Case, place: Place) -> StepTimes:
+    windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
+    compute = covered(lines.compute, windows.start, windows.end)
+    both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
+    every = covered(
+        union(union(lines.compute, lines.communication), lines.copies), windows.start, windows.end
+    )
+    parts = (compute, both - compute, every - both, place.length - every)
+    return StepTimes(
+        place.path, place.gpu, place.steps, int(np.median(place.length)), *(int(part.sum()) for part in parts)
+    )
+
+
+def _set_up(case: Case) -> Iterator[tuple[str, int]]:
+    """What the host did once, by what calls are for, and for how long, the longest first."""
+    calls = case.facts.activity.calls
+    total = {
+        PURPOSES[code]: int((calls.end - calls.start)[case.once[:-1] & (case.purpose[:-1] == code)].sum())
+        for code in SET_UP_PURPOSES
+    }
+    yield from sorted(((name, ns) for name, ns in total.items() if ns), key=lambda each: -each[1])
+
+
+# ---- what the GPU waits for
+
+
+def groups(case: Case) -> Iterator[tuple[Kind, Group]]:
+    """Pieces of waits by kind, place and cause, of those for which the GPU waits longest first in each kind."""
+    pieces, place_of = case.pieces, case.place_of
+    for kind in KINDS:
+        rows = np.flatnonzero(kind.claims(case))
+        if not len(rows):
+            continue
+        codes = kind.codes(case, rows)
+        keys = place_of[rows] * (int(codes.max()) + 1) + codes
+        for key in np.unique(keys).tolist():
+            mine = rows[keys == key]
+            place = case.places[int(place_of[mine[0]])]
+            longest = int(mine[np.argmax(pieces["ns"][mine])])
+            yield kind, Group(place, kind.words(case, longest), mine, case.waited(place, mine))
+
+
+def removal_of(case: Case, glob: str) -> Cause | None:
+    """All that goes with the causes that a glob matches, as findings name them; None for none."""
+    found: Cause | None = None
+    for kind, group in groups(case):
+        if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):
+            cause = kind.whole(case, group)
+            found = cause if found is None else found | cause
+    return found
+
+
+def _of_waits(case: Case) -> Iterator[Finding]:
+    some = [
+        (kind, group)
+        for kind, group in groups(case)
+        if group.waited_ns >= MIN_SHARE * group.place.total_ns and _enough(case, kind, group)
+    ]
+    some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
+    paced = {
+        id(group.place): group
+        for kind, group in reversed(some)
+        if kind.name in _MAY_PACE and pacing(group.place.length, group.waited).paced
+    }
+    yield from (_paced(group) for group in paced.values())
+    tried, nodes = 0, 0
+    for kind, group in some:
+        if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
+            continue
+        replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
+        if replays:
+            tried += 1
+            nodes += len(case.program.network.extra)
+        yield from _finding(case, kind, group, replays=replays)
+
+
+def _enough(case: Case, kind: Kind, group: Group) -> bool:
+    """Whether the steps launch often enough for a kind to matter."""
+    if not kind.least_launches:
+        return True
+    launches = case.facts.attribution.trace.launches
+    windows = case.windows.take(group.place.windows)
+    start = np.sort(launches.start)
+    count = np.searchsorted(start, windows.end) - np.searchsorted(start, windows.start)
+    return float(np.median(count)) >= kind.least_launches
+
+
+def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator[Finding]:
+    """The finding about a group; none where the steps get no shorter without its cause, whatever the GPU waited."""
+    place = group.place
+    often = _often(group, kind, place)
+    lost = case.without(place, kind.whole(case, group)) if replays else None
+    lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
+    if lost is not None and lost_ns < kind.least_share * place.total_ns:
+        return
+    finding = Finding(
+        kind=kind.name,
+        path=place.path,
+        gpu=place.gpu,
+        often=often,
+        steps=place.steps,
+        text=_text(kind, group, lost_ns, often),
+        cause=group.cause,
+        claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
+        lost_ns=lost_ns,
+        total_ns=place.total_ns,
+        culprits=tuple(
+            case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()
+        ),
+    )
+    best = finding
+    if often != ONCE and lost is not None:
+        for remedy in kind.remedies(
+            case, group
+        ):  # the first that gains, each more general than the one before
+            best = _tried(case, finding, group, remedy, lost)
+            if best.gain_ns:
+                break
+    yield best
+
+
+_MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
+
+
+def _tried(case: Case, finding: Finding, group: Group, remedy: Remedy, lost: Ints) -> Finding:
+    """The finding with a remedy, if that gains enough."""
+    place = group.place
+    removes = remedy.changes == Changes(remove=[group.cause])
+    gains = lost if removes else case.changed(place, remedy.changes)
+    if gains is None:
+        return finding
+    gain = int(gains.sum())
+    off = float(np.median(case.residual[place.windows])) * place.total_ns
+    if gain < max(MIN_SHARE * place.total_ns, off):
+        return finding
+    spread, bound = max(round(off), round(_error(gains))), remedy.basis == BOUND
+    return replace(
+        finding,
+        remedy=remedy.text,
+        change=tuple(shlex.split(remedy.changes.options)),
+        basis=remedy.basis,
+        gain_ns=gain,
+        gain_low_ns=0 if bound else max(gain - spread, 0),
+        gain_high_ns=gain if bound else min(gain + spread, place.total_ns),
+    )
+
+
+def _error(gains: Ints) -> float:
+    """Twice the standard error of the sum of gains of steps."""
+    return 2 * float(np.std(gains)) * float(np.sqrt(len(gains)))
+
+
+def _often(group: Group, kind: Kind, place: Place) -> str:
+    """In which steps the GPU waits for a cause: all, a few of them that have most of it, or once in the program."""
+    if kind.set_up:
+        return ONCE
+    if place.path == WHOLE:
+        return EVERY
+    much = group.waited >= _SAME * group.waited.max()
+    count = int(much.sum())
+    if count > _RARE * place.steps or 2 * int(group.waited[much].sum()) < group.waited_ns:
+        return EVERY
+    return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"
+
+
+def _paced(group: Group) -> Finding:
+    """The finding that steps take as long as they do because the program makes them."""
+    place = group.place
+    text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
+    return Finding(
+        "paced",
+        place.path,
+        place.gpu,
+        EVERY,
+        place.steps,
+        text,
+        group.cause,
+        "order",
+        0,
+        total_ns=place.total_ns,
+    )
+
+
+def _text(kind: Kind, group: Group, lost_ns: int, often: str) -> str:
+    """Symptom and cause in one sentence."""
+    place = group.place
+    share = format_share(lost_ns / place.total_ns)
+    if place.path == WHOLE:
+        amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
+    elif often == EVERY:
+        amount = f"{format_ns(lost_ns / place.steps)} of each step ({share})"
+    else:
+        amount = f"{format_ns(lost_ns)} {often if often == ONCE else f'in {often}'}"
+    return kind.symptom.format(cause=group.cause, amount=amount)
+
+
+def _one_gpu(found: list[Finding]) -> list[Finding]:
+    """Of findings of one cause and path on several GPUs the one that loses most."""
+    best: dict[str, Finding] = {}
+    for each in found:
+        known = best.get(each.id)
+        if known is None or (each.gain_ns, each.lost_ns) > (known.gain_ns, known.lost_ns):
+            best[each.id] = each
+    return [*best.values()]
