@@ -72,6 +72,7 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
+        "chosen_steps": breakdown.waits.level.record(breakdown.waits.warm_up) if breakdown.waits else None,
         "findings": records(breakdown),
         "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),

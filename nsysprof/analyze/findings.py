@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, preparing
-from nsysprof.attribution.levels import WHOLE
+from nsysprof.attribution.levels import WHOLE, Level
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_first, one_line, plural, quote_path
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
@@ -56,14 +56,15 @@ class Waits:
 
     ``walked`` of the ``windows`` of the repeated ranges were looked at, evenly spread. ``steps``: for each merged path,
     that with most time first, how many ``steps`` it has, the ``total_ns`` of their windows, the median ``window_ns``,
-    and the shares of `_PARTS`. ``clause`` says which steps these are. Warm-up is in none of it.
+    and the shares of `_PARTS`. ``level`` are their ranges; ``warm_up`` windows of them are in none of it.
     """
 
     findings: tuple[Finding, ...]
     walked: int
     windows: int
     steps: tuple[dict[str, Any], ...]
-    clause: str = ""
+    level: Level
+    warm_up: int = 0
 
     @property
     def paths(self) -> list[str]:
@@ -83,7 +84,12 @@ class Waits:
             for row in self.steps[:MAX_STEPS]
         ]
         empty = {f"{name}_share" for name in _PARTS[1:3] if not any(row[f"{name}_share"] for row in shown)}
-        notes = [f"{plural(len(self.steps) - MAX_STEPS, 'range')} more."] * (len(self.steps) > MAX_STEPS)
+        clause = self.level.clause
+        notes = [f"{clause[:1].upper()}{clause[1:]}."]
+        if self.warm_up:
+            notes.append(f"{plural(self.warm_up, 'step')} left out as warm-up.")
+        if len(self.steps) > MAX_STEPS:
+            notes.append(f"{plural(len(self.steps) - MAX_STEPS, 'path')} more.")
         if self.walked < self.windows:
             notes.append(f"Looked at {self.walked:,} of {self.windows:,} steps, evenly spread.")
         columns = [column for column in _STEPS if column.name not in empty]
@@ -156,7 +162,7 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
     step = max(1, -(-int(ops.sum()) // MAX_WALKED))
     chosen = np.arange(len(windows))[(step - 1) // 2 :: step] if len(windows) > 1 else np.arange(len(windows))
     if not len(chosen):
-        return Waits((), 0, 0, (), picked.level.clause)
+        return Waits((), 0, 0, (), picked.level)
     if ops[chosen].sum() > 2 * MAX_WALKED:
         return None
     account = account_of(attribution, windows, texts, breakdown.kinds, merge, chosen)
@@ -176,7 +182,8 @@ def main_waits(breakdown: Breakdown) -> Waits | None:
         for one in found.get(path, [])
     ]
     rows = _steps(account.windows, scale)
-    return Waits((*each, *slow), len(chosen), len(windows), rows, picked.level.clause)
+    early = len(every) - len(windows)
+    return Waits((*each, *slow), len(chosen), len(windows), rows, picked.level, early)
 
 
 def _slow_steps(path: str, windows: Windows) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.intervals import Ints, union_length
@@ -37,6 +38,7 @@ from nsysprof.waits.network import network_of
 from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Network, Times, replay
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, spans_of
+from nsysprof.waits.windows import steady
 from nsysprof.why.why import account_for
 
 LEVEL = 0.9  # of the interval
@@ -79,8 +81,14 @@ class Forecast(Shown):
     after: PathParts
     per_call_ns: float | None
     notes: tuple[str, ...]
-    chosen: str
+    steps: Level
+    warm_up: int
     others: tuple[tuple[str, int, float, float], ...]
+
+    @property
+    def chosen(self) -> str:
+        """Which steps these are, and how much they cover, in one clause."""
+        return self.steps.clause
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: its sentence, what it rests on, and the critical path."""
@@ -160,7 +168,7 @@ def forecast(
         picked.attribution,
         picked.windows,
         picked.texts,
-        picked.level.clause,
+        picked.level,
     )
     facts = read_facts(attribution, kinds, merge_names)
     if not len(windows):
@@ -220,7 +228,7 @@ def _answered(
     steps: list[Step],
     paths: Sequence[str],
     kinds: Kinds,
-    chosen: str,
+    chosen: Level,
     question: dict[str, Any],
     record: Path | None,
     as_profiled: bool,
@@ -229,6 +237,7 @@ def _answered(
     length = windows.end - windows.start
     group = np.repeat(np.arange(len(spans.heads)), np.diff(np.append(spans.heads, len(windows))))
     best = int(np.argmax(np.bincount(group, weights=length)))
+    group = np.where(steady(windows), group, -1)
     mine = np.flatnonzero(group == best)
     path = paths[int(windows.path[mine[0]])]
     residual = float(np.median(spans.residual(network)[mine]))
@@ -262,7 +271,7 @@ def _measured(
     spans: Spans,
     steps: list[Step],
     path: str,
-    chosen: str,
+    chosen: Level,
     question: dict[str, Any],
     unprofiled: Unprofiled | None,
     residual: float,
@@ -294,7 +303,7 @@ def _measured(
     others = []
     for number in range(int(group.max()) + 1):
         rows = np.flatnonzero(group == number)
-        if rows[0] != mine[0]:
+        if number != group[mine[0]]:
             medians = float(np.median(base[rows])), float(np.median(new[rows]))
             others.append((paths[int(windows.path[rows[0]])], int(windows.gpu[rows[0]]), *medians))
     return Forecast(
@@ -318,7 +327,8 @@ def _measured(
         after=parts[1],
         per_call_ns=gain * len(mine) / len(calls) if len(calls) else None,
         notes=tuple(dict.fromkeys(program.notes)),
-        chosen=chosen,
+        steps=chosen,
+        warm_up=int((group < 0).sum()),
         others=tuple(others),
     )
 

@@ -65,7 +65,9 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
 
 def _head(answer: Why) -> str:
     report = answer.attribution.trace.report
-    chosen = f"; {answer.chosen} (--range GLOB chooses others)" if answer.chosen else ""
+    chosen = f"; {answer.chosen}" if answer.chosen else ""
+    if answer.level and not answer.level.asked:
+        chosen += " (--range GLOB chooses others)"
     picked = f"; {answer.picked}" if answer.picked else ""
     return f"{report.path}: why the GPU waits{chosen}{picked}"
 
