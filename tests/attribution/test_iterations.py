@@ -193,7 +193,7 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
     with nsysprof.open_report(trace(*loop)) as report:
         breakdown = break_down(attribute(report))
     text = summary(breakdown)
-    assert text.count("found, not annotated") == 1
+    assert text.count("found, not annotated") == 2  # the sentence about them, and the steps
     assert "5 iterations of 3 launches" in text
     assert "iteration*" in text
     assert set(breakdown.columns("ranges").texts("kind").tolist()) == {"found"}
