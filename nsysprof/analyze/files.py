@@ -73,6 +73,7 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
         "totals": breakdown.totals,
         "unified_memory": _unified_memory(breakdown.unified),
         "cuda_graphs": asdict(breakdown.graph_counts),
+        "chosen_steps": breakdown.diagnosis.chosen.level.record(breakdown.diagnosis.left_out),
         "findings": listed(breakdown),
         "diagnosis": diagnosis_records(
             breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"

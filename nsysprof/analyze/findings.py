@@ -66,7 +66,13 @@ def steps_table(diagnosis: Diagnosis) -> TextTable | None:
     empty = {f"{name}_share" for name in _PARTS[1:3] if not any(row[f"{name}_share"] for row in rows)}
     more = len(by_path) - len(rows)
     columns = [column for column in _STEPS if column.name not in empty]
-    return show_columns(columns, rows, note=f"{plural(more, 'more path')}." if more else "")
+    clause = diagnosis.chosen.level.clause
+    notes = [f"{clause[:1].upper()}{clause[1:]}."]
+    if diagnosis.left_out:
+        notes.append(f"{plural(diagnosis.left_out, 'step')} left out as warm-up.")
+    if more:
+        notes.append(f"{plural(more, 'more path')}.")
+    return show_columns(columns, rows, note=" ".join(notes))
 
 
 def listed(breakdown: Breakdown) -> list[dict[str, Any]]:

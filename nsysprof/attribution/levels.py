@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.iterations import find_iterations
-from nsysprof.attribution.paths import Paths, merged_paths, names_step, range_paths
+from nsysprof.attribution.paths import Paths, merged_paths, names_step, range_paths, split_path
 from nsysprof.attribution.range_work import index_work
+from nsysprof.attribution.sources import AUTO
 from nsysprof.core.intervals import union_length
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import join_first, one_line
@@ -24,9 +26,7 @@ from nsysprof.trace.trace import FOUND, MODULE, PUSH_POP, START_END, Trace, with
 
 WHOLE = "the whole trace"  # the path of windows that are of no range
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
-MIN_SHARE = (
-    0.5  # of the busy time of the GPUs behind warm-up: a level that covers less is not the program's steps
-)
+MIN_SHARE = 0.5  # of the busy time of the GPUs behind warm-up: what covers less is not the program's steps
 _ALONE = 1.01  # of their union: ops whose durations add up to no more run one after the other
 _KINDS = (PUSH_POP, START_END, MODULE, FOUND)
 _NAME, _FEW = 40, 3
@@ -67,14 +67,43 @@ class Level:
         """Whether these are iterations that nobody annotated."""
         return bool(len(self.rows)) and bool((self.attribution.trace.ranges.kind[self.rows] == FOUND).all())
 
+    @cached_property
+    def name(self) -> str:
+        """The paths as one, with a star where they differ: ``PHASE::*/step*``; empty if there are none."""
+        parts = [split_path(path) for path in self.paths]
+        if len({len(each) for each in parts}) > 1:
+            return join_first([one_line(path, _NAME) for path in self.paths], _FEW)
+        return one_line("/".join(map(_in_common, zip(*parts, strict=True))), _NAME)
+
     @property
     def clause(self) -> str:
-        """Which steps these are, and how much of the GPU's busy time they cover."""
+        """Which steps these are, how many, and how much of the GPU's busy time they cover."""
         if not len(self.rows):
-            return f"no step repeats: {WHOLE}"
-        names = join_first([one_line(path, _NAME) for path in self.paths], _FEW)
-        covered = "" if self.share is None else f", {format_share(self.share)} of the GPU's busy time"
-        return f"steps: {names}{' (found, not annotated)' * self.found}{covered}"
+            return "no step repeats: the whole recording"
+        found = "found, not annotated; " * self.found
+        several = f" in {len(self.paths):,} paths" * (len(self.paths) > 1)
+        covered = "" if self.share is None else f", {format_share(self.share)} of GPU busy time"
+        return f"steps: {self.name} ({found}{len(self.rows):,}{several}{covered})"
+
+    def record(self, warm_up: int) -> dict[str, Any]:
+        """The object ``steps`` of JSON documents; ``warm_up`` is how many of them an answer leaves out."""
+        return {
+            "level": self.name or None,
+            "paths": self.paths,
+            "instances": len(self.rows),
+            "share": self.share,
+            "found": self.found,
+            "warm_up": warm_up,
+        }
+
+
+def _in_common(names: Sequence[str]) -> str:
+    """One of several equal names, or how all begin, and a star."""
+    first, last = min(names), max(names)
+    alike = next(
+        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first)
+    )
+    return first if first == last else f"{first[:alike].rstrip('*')}*"
 
 
 def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.bool_]:
@@ -98,11 +127,12 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     epoch after its steps. Where no annotated level does, iterations are found. `NsysprofError` if a glob matches
     nothing.
     """
+    finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched
     if select is not None:
         return _asked(attribution, select, merge_names)
     level = _repeated(attribution, merge_names)
-    if level is None and not _names_steps(attribution, merge_names):
+    if level is None and finds and not _names_steps(attribution, merge_names):
         both = (_repeated(each, merge_names) for each in _with_found(attribution))
         level = next((each for each in both if each is not None), None)
     none = np.empty(0, np.intp)

@@ -89,7 +89,7 @@ def why(
                 progress("waits", 0)
                 merge = None if no_merge else DEFAULT_MERGE
                 options: dict[str, Any] = {"rules": rules, "merge_names": merge}
-                answer = account(attribution, select, per=per, instances=picked, skip=skip or 0, **options)
+                answer = account(attribution, select, per=per, instances=picked, skip=skip, **options)
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(CHARTS, answer))

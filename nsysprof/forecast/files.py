@@ -38,6 +38,7 @@ def forecast_document(answer: Forecast) -> dict[str, Any]:
         "question": answer.question,
         "words": answer.words,
         "path": answer.path,
+        "chosen_steps": answer.steps.record(answer.warm_up),
         "gpu": answer.gpu,
         "base_ns": answer.base_ns,
         "forecast_ns": answer.forecast_ns,

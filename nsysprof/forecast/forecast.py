@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.intervals import Ints, union_length
@@ -86,9 +87,15 @@ class Forecast(Shown):
     after: PathParts
     per_call_ns: float | None
     notes: tuple[str, ...]
-    chosen: str
+    steps: Level
+    warm_up: int
     others: tuple[tuple[str, int, float, float], ...]
     case: Case = field(repr=False, compare=False)
+
+    @property
+    def chosen(self) -> str:
+        """Which steps these are, and how much they cover, in one clause."""
+        return self.steps.clause
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: its sentence, what it rests on, and the critical path."""
@@ -178,7 +185,7 @@ def forecast(
         picked.attribution,
         picked.windows,
         picked.texts,
-        picked.level.clause,
+        picked.level,
     )
     if not len(windows):
         some = (
@@ -242,7 +249,7 @@ def _answered(
     steps: list[Step],
     paths: Sequence[str],
     kinds: Kinds,
-    chosen: str,
+    chosen: Level,
     question: dict[str, Any],
     record: Path | None,
     as_profiled: bool,
@@ -256,7 +263,8 @@ def _answered(
         weights = length if not weights.any() else weights
         program.notes.clear()  # a second replay takes notes of its own
     best = int(np.argmax(np.bincount(group, weights=weights)))
-    mine = np.intersect1d(np.flatnonzero(group == best), case.rows)  # without warm-up
+    group = np.where(np.isin(np.arange(len(windows)), case.rows), group, -1)  # without warm-up
+    mine = np.flatnonzero(group == best)
     path = paths[int(windows.path[mine[0]])]
     residual = float(np.median(program.residual[mine]))
     if residual > MAX_RESIDUAL:
@@ -288,7 +296,7 @@ def _measured(
     case: Case,
     steps: list[Step],
     path: str,
-    chosen: str,
+    chosen: Level,
     question: dict[str, Any],
     unprofiled: Unprofiled | None,
     residual: float,
@@ -329,7 +337,7 @@ def _measured(
     others = []
     for number in range(int(group.max()) + 1):
         rows = np.flatnonzero(group == number)
-        if rows[0] != mine[0]:
+        if number != group[mine[0]]:
             medians = float(np.median(base[rows])), float(np.median(new[rows]))
             others.append((paths[int(windows.path[rows[0]])], int(windows.gpu[rows[0]]), *medians))
     return Forecast(
@@ -353,7 +361,8 @@ def _measured(
         after=parts[1],
         per_call_ns=gain * len(mine) / len(calls) if len(calls) else None,
         notes=tuple(dict.fromkeys(program.notes)),
-        chosen=chosen,
+        steps=chosen,
+        warm_up=int((group < 0).sum()),
         others=tuple(others),
         case=case,
     )

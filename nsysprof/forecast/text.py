@@ -66,14 +66,13 @@ def parts_table(answer: Forecast) -> TextTable:
 def facts_of(answer: Forecast) -> list[str]:
     """What the forecast rests on, as sentences."""
     steps = f"{len(answer.base):,} steps of {one_line(answer.path, _NAME)} on GPU {answer.gpu}"
-    chosen = f" ({answer.chosen})" if answer.chosen else ""
     basis = (
         "as profiled: what recording costs the host is in these times (nsysprof capture --overhead measures it)"
         if answer.unprofiled is None
         else answer.basis
     )
     known = f"replayed with the usual latencies alone, a step is {format_share(answer.residual)} off"
-    out = [change_words(answer), f"{steps}{chosen}", basis, known, *answer.notes]
+    out = [change_words(answer), steps, answer.chosen, basis, known, *answer.notes]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
         wider = f", and {format_share(answer.widened)} at each end for what such forecasts were off"

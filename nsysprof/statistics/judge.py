@@ -29,6 +29,7 @@ _LEAST_HITS, _HIT_SHARE = 3, 0.75
 _MAX_CHANGES, _LEAST_SEGMENT = 8, 8
 _CHANGE = 1.95  # of the largest sum of ranks: 0.1 % of steady recordings reach it (Kolmogorov's distribution)
 _LEAST = math.log1p(MIN_EXCESS)
+_MAX_LIMIT = math.log(10)  # times as long: if no shorter step is slow, times are too spread to judge
 _NORMAL_RATIO = 0.706  # of the distance from quartile to octile to that from median to quartile
 _SMALL = 6.0  # of the limit of few steps, whose quartiles are uncertain
 _PARTS = 8  # whose medians show the slope of a drift
@@ -45,7 +46,8 @@ class Judgement:
     ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: how long each would have taken
     as a typical one. ``changes``: from which step on they take how many times as long as before; ``drift``: by which
     part they grew from the first half to the second, None where that is not clear; ``period``: every so many steps
-    some are slow, 0 for none; ``limit``: how many times as long as expected a step is slow, infinite for too few steps.
+    some are slow, 0 for none; ``limit``: how many times as long as expected a step is slow, infinite where nothing is
+    judged, see `doubt`.
     """
 
     of: NDArray[np.uint8]
@@ -54,6 +56,13 @@ class Judgement:
     drift: float | None = None
     period: int = 0
     limit: float = math.inf
+
+    @property
+    def doubt(self) -> str:
+        """Why no step is called slow: there are ``too few``, or their times are ``too spread``; else empty."""
+        if math.isfinite(self.limit):
+            return ""
+        return "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property
     def warm_up(self) -> int:
@@ -65,8 +74,9 @@ def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns, which are not 0, in their order; ``fitted`` is what is known of each before.
 
     A step is slow where it lies further above its level than an exponential tail with the recording's own upper
-    quartile and octile puts one of so many steps in a part `ALPHA` of recordings; the level is a running median without
-    period and changes. So heavy tails raise the limit, and dependence of steps on earlier ones goes into the level.
+    quartile and octile puts one of so many steps in a part `ALPHA` of recordings; if that is ten times as long, times
+    are too spread to judge. The level is a running median without period and changes. So heavy tails raise the limit,
+    and dependence of steps on earlier ones goes into the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted
@@ -86,6 +96,8 @@ def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
     level = _in_segments(rest, changes, _running_median)
     left = rest - level
     limit = _limit(left)
+    if limit > _MAX_LIMIT:
+        return Judgement(of, np.full(count, np.exp(np.median(x[first:]))) * known)
     mine[season > max(limit / 2, _LEAST)] = PERIODIC
     mine[second != 0] = np.where(second > 0, SECOND, FAST)[second != 0]
     mine[left < -_limit(-left)] = FAST

@@ -67,8 +67,12 @@ def title_of(answer: Steps) -> str:
 
 
 def _subtitle(answer: Steps, chain: Chain) -> str:
-    report, limit = answer.attribution.trace.report, chain.judgement.limit
-    rule = f"slow from {limit:.2f} times as long as expected on" if np.isfinite(limit) else "too few to judge"
+    report, judged = answer.attribution.trace.report, chain.judgement
+    rule = (
+        f"{judged.doubt} to judge"
+        if judged.doubt
+        else f"slow = more than {judged.limit:.2f} times the expected time"
+    )
     median = format_ns(float(np.median(chain.span)))
     return f"{len(chain.span):,} steps of {shorten(chain.path, 50)}, median {median}, {rule} · {report.path.name}"
 
@@ -106,7 +110,7 @@ def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) ->
     shown = _thinned(chain.span, colour)
     where = shorten(place_of(answer, chain.path, chain.gpu, chain.pid), _PATH)
     slow = len(chain.of(*SLOW_ONES))
-    none = "none slow" if np.isfinite(chain.judgement.limit) else "too few to judge"
+    none = f"{chain.judgement.doubt} to judge" if chain.judgement.doubt else "none slow"
     title = f"{where}: {slow:,} slow, {format_share(chain.slow_share)}" if slow else f"{where}: {none}"
     return SeriesPanel(
         title,

@@ -36,6 +36,9 @@ def steps_document(answer: Steps) -> dict[str, Any]:
         "report": describe_report(answer.attribution.trace.report),
         "nsysprof": __version__,
         "chosen": answer.chosen or None,
+        "chosen_steps": answer.level.record(sum(chain.judgement.warm_up for chain in answer.chains))
+        if answer.level
+        else None,
         "warnings": list(answer.warnings),
         "left_out": answer.left_out,
         "paths": [_path(chain) for chain in answer.chains],

@@ -126,8 +126,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
             text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}"
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
-        word = "longer" if judged.drift > 0 else "shorter"
-        text = f"steps drift: those of the second half are {format_share(abs(judged.drift))} {word}"
+        text = f"steps drift: those of the second half {_growth(judged.drift, 'are')}"
         yield Finding(*place, "drift", text)
     if chain.fit is not None:
         costs = [
@@ -140,7 +139,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     if judged.warm_up:
         some = rows[rows["class"] == CLASSES[WARM_UP]]
         total = int(some["excess_ns"].fillna(some["span_ns"] - some["expected_ns"]).sum())
-        text = f"warm-up: {plural(judged.warm_up, 'step')}, +{format_ns(total)} in all"
+        text = f"warm-up: {plural(judged.warm_up, 'step')}{f', +{format_ns(total)} in all' * (total > 0)}"
         ledger = chain.excess.frame(answer.facts)
         cause, culprit, _ = _most_of(ledger[ledger["step"].isin(some["step"])])
         if cause:
@@ -153,9 +152,16 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
             f"all kernels slower at once (clock): {plural(len(clock), 'step')} at {plural(stretches, 'place')}"
-            f" take {format_share(float(grew.median()))} longer, not counted as slow"
+            f" {_growth(float(grew.median()), 'take')}, not counted as slow"
         )
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
+
+
+def _growth(part: float, verb: str) -> str:
+    """`take 12 % longer`; what more than doubles is so many times as long."""
+    if part >= 1:
+        return f"{verb} {1 + part:.2f} times as long"
+    return f"{verb} {format_share(abs(part))} {'longer' if part > 0 else 'shorter'}"
 
 
 def _most_of(ledger: pd.DataFrame, longer: bool = True) -> tuple[str, str, float]:
@@ -171,11 +177,15 @@ def headline(answer: Steps) -> str:
     """What there is to say first: how many steps are slow."""
     if not answer.chains:
         return "no step ran on a GPU"
-    sure = [chain for chain in answer.chains if np.isfinite(chain.judgement.limit)]
+    sure = [chain for chain in answer.chains if not chain.judgement.doubt]
+    spread = sum(len(chain.span) for chain in answer.chains if chain.judgement.doubt == "too spread")
+    if not sure and spread:
+        return f"the times of {plural(spread, 'step')} are too spread to say which are slow"
     if not sure:
         every = sum(len(chain.span) for chain in answer.chains)
         return f"{plural(every, 'step')}, too few to say which are slow: that takes {LEAST_STEPS} of a path"
     slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
+    more = f"; the times of {spread:,} more are too spread to judge" * (spread > 0)
     if not slow:
-        return f"no step of {judged:,} is slow"
-    return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow"
+        return f"no step of {judged:,} is slow{more}"
+    return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow{more}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,17 @@ class Excess:
         """How much more the step spends there."""
         delta: Ints = self.slow_ns - self.typical_ns
         return delta
+
+    @property
+    def longer(self) -> dict[int, int]:
+        """By how many ns each step is longer than the typical ones that it is compared with."""
+        steps, place = np.unique(self.step, return_inverse=True)
+        return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
+
+    def without(self, steps: NDArray[np.intp]) -> Excess:
+        """The ledgers of the other steps."""
+        kept = ~np.isin(self.step, steps)
+        return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 
     def frame(self, facts: Facts) -> pd.DataFrame:
         """The rows with texts, the largest excess of each step first: the columns of `tables.LEDGER`, without place."""

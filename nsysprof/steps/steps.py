@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.attribution.levels import choose_level
+from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
@@ -69,8 +69,8 @@ class Chain:
 class Steps(Shown):
     """Which steps of a report were slow, and why: `steps.csv` as ``steps``, ``ledger`` as `tables.LEDGER` has it.
 
-    ``chains`` are the steps of each path, GPU and process. ``chosen`` says how ranges were chosen where nobody named
-    them, ``left_out`` how many instances have no GPU work, or no time of their own; the rest was made from ``facts``.
+    ``chains`` are the steps of each path, GPU and process. ``level`` are their ranges,
+    ``left_out`` says how many instances have no GPU work, or no time of their own; the rest was made from ``facts``.
     """
 
     attribution: Attribution
@@ -78,8 +78,13 @@ class Steps(Shown):
     chains: tuple[Chain, ...]
     steps: pd.DataFrame
     ledger: pd.DataFrame
-    chosen: str
+    level: Level | None
     left_out: int
+
+    @property
+    def chosen(self) -> str:
+        """Which steps these are, and how much they cover, in one clause."""
+        return self.level.clause if self.level else ""
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: the findings, and the slow steps."""
@@ -131,9 +136,7 @@ def steps(
     path, texts = (level.of, level.texts) if per is None else _without_numbers(level.of, level.texts)
     if level.attribution is not attribution.launched:  # iterations were found beside annotated ranges
         attribution = level.attribution
-    return steps_of_ranges(
-        attribution, level.rows, path, texts, kinds, merge_names=merge_names, chosen=level.clause
-    )
+    return steps_of_ranges(attribution, level.rows, path, texts, kinds, merge_names=merge_names, level=level)
 
 
 def steps_of_ranges(
@@ -144,7 +147,7 @@ def steps_of_ranges(
     kinds: Kinds,
     *,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
-    chosen: str = "",
+    level: Level | None = None,
 ) -> Steps:
     """Judge range instances as steps: ``path`` is that of each of ``rows``, a place in ``texts``."""
     named = attribution.op_owner if attribution.replay is not None else None
@@ -154,7 +157,7 @@ def steps_of_ranges(
         texts = [texts[code] for code in lines.tolist()]
     else:
         windows = host_windows(facts.attribution, rows, path)
-    return _answer(facts, windows, texts, chosen, len(rows) - len(np.unique(windows.range)))
+    return _answer(facts, windows, texts, level, len(rows) - len(np.unique(windows.range)))
 
 
 def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray[np.int32], list[str]]:
@@ -184,7 +187,9 @@ def host_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray
     return Windows(rows[some], path[some], nothing, start[some], start[some], end[some], end[some], nothing)
 
 
-def _answer(facts: Facts, windows: Windows, texts: Sequence[str], chosen: str, left_out: int) -> Steps:
+def _answer(
+    facts: Facts, windows: Windows, texts: Sequence[str], level: Level | None, left_out: int
+) -> Steps:
     trace = facts.attribution.trace
     code = trace.ranges.name[windows.range]
     names = [name.text for name in trace.range_names]
@@ -202,7 +207,7 @@ def _answer(facts: Facts, windows: Windows, texts: Sequence[str], chosen: str, l
         steps.append(_frame(facts, mine, chain, [names[each] for each in code[rows].tolist()]))
         ledgers.append(chain.excess.frame(facts).assign(path=chain.path, gpu=chain.gpu, pid=chain.pid))
     frame, ledger = _joined(steps, STEPS.names), _joined(ledgers, LEDGER.names)
-    return Steps(facts.attribution, facts, tuple(chains), frame, ledger, chosen, left_out)
+    return Steps(facts.attribution, facts, tuple(chains), frame, ledger, level, left_out)
 
 
 def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
@@ -225,6 +230,11 @@ def _explained(
     odd = np.sort(odd[np.argsort(-np.abs(span - judged.expected)[odd], kind="stable")[:MAX_EXPLAINED]])
     level = None if fit is None else judged.expected
     excess = excess_of(facts, windows, odd, np.flatnonzero(judged.of == TYPICAL), level)
+    longer = excess.longer
+    slow = np.isin(judged.of, SLOW_ONES)
+    judged.of[[step for step in odd[slow[odd]].tolist() if not longer.get(step, 1) > 0]] = TYPICAL
+    excess = excess.without(np.flatnonzero(slow & (judged.of == TYPICAL)))
+    odd = odd[judged.of[odd] != TYPICAL]
     clock = odd[same_for_all_kernels(excess, odd) & np.isin(judged.of[odd], SLOW_ONES)]
     judged.of[clock] = CLOCK
     changed = tuple(_changed(facts, windows, judged, at) for at, _ in judged.changes)

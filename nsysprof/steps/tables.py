@@ -24,15 +24,15 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "when the step before ended on the GPU, or where that is later, when this one began on the host",
+            "when the step before ended, or if the GPU computed in between, when this one began on the host",
             head="start",
         ),
         "span_ns": Column(
             "span_ns",
-            "from there to the end of its GPU work in the main stream, or its end on the host",
+            "from there to the end of its GPU work, or its end on the host if that is later",
             head="span",
         ),
-        "before_ns": "the part of the span that lies before the range, in which the GPU idled",
+        "before_ns": "the part of the span between the step before and the range, in which the GPU idled",
         "busy_ns": "the part of the span in which the GPU ran anything",
         "expected_ns": "how long it would have taken as a typical step: level, pattern, numbers in its name",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",

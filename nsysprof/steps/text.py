@@ -33,7 +33,9 @@ def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
 
 
 def _head(answer: Steps) -> str:
-    chosen = f"; {answer.chosen} (--per GLOB chooses others)" if answer.chosen else ""
+    chosen = f"; {answer.chosen}" if answer.chosen else ""
+    if answer.level and not answer.level.asked:
+        chosen += " (--per GLOB chooses others)"
     left_out = f"; {plural(answer.left_out, 'instance')} without GPU work left out" if answer.left_out else ""
     return f"{answer.attribution.trace.report.path}: {headline(answer)}{chosen}{left_out}"
 
@@ -45,7 +47,7 @@ def _sentences(answer: Steps) -> Iterator[str]:
         yield wrap(f"{number}. {where}{each.text}.", "", "   ")
     if len(found) > MAX_FINDINGS:
         yield f"{len(found) - MAX_FINDINGS:,} findings more: see steps.json"
-    if not found and any(np.isfinite(chain.judgement.limit) for chain in answer.chains):
+    if not found and any(not chain.judgement.doubt for chain in answer.chains):
         yield "Nothing stands out: no slow step, no pattern, and no change of level."
 
 
@@ -78,7 +80,7 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
         spread_text(int(median), *spread, len(chain.span)),
         format_ns(spread[2]),
         f"{slow:,} ({format_share(chain.slow_share)})" if slow else "0",
-        f"{limit:.2f}x" if np.isfinite(limit) else "too few",
+        chain.judgement.doubt or f"{limit:.2f}x",
     ]
 
 

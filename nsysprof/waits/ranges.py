@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.levels import WHOLE, Level, choose_level
-from nsysprof.attribution.paths import Instances, instances_text, merged_names, pick_instances
+from nsysprof.attribution.paths import SLOWEST, Instances, instances_text, merged_names, pick_instances
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, quote_path
@@ -60,17 +60,17 @@ def pick_windows(
 ) -> tuple[NDArray[np.intp], str]:
     """Some windows of each path and GPU, by their numbers from 0 or the slowest; and which these are, as text.
 
-    Without ``instances`` and ``skip`` the steady ones, see `steady`; else the first ``skip`` are left out. Raises
-    `NsysprofError` where none is left.
+    Without ``skip`` the steady ones, see `steady`, unless ``instances`` are numbers; else the first ``skip`` are left
+    out. Raises `NsysprofError` where none is left.
     """
+    kept = steady(windows) if skip is None and instances in (None, SLOWEST) else np.ones(len(windows), bool)
     if instances is None and skip is None:
-        kept = steady(windows)
         left_out = len(windows) - int(kept.sum())
-        return np.flatnonzero(kept), f"without warm-up ({plural(left_out, 'step')})" if left_out else ""
+        return np.flatnonzero(kept), f"{plural(left_out, 'step')} left out as warm-up" if left_out else ""
     _, line = distinct(windows.gpu, windows.path)
     picked = []
     for number in range(int(line.max(initial=-1)) + 1):
-        rows = np.flatnonzero(line == number)[skip or 0 :]
+        rows = np.flatnonzero((line == number) & kept)[skip or 0 :]
         if instances is not None:
             rows = rows[pick_instances(windows.length[rows], instances)]
         picked.append(rows)
@@ -123,7 +123,8 @@ def count_calls(
     if len(empty):
         at, known = int(empty[0]), ", ".join(map(repr, near_names(names, per)))
         pid = pid_of(trace.processes[process[at]])
-        elsewhere = calls[windows.path == windows.path[at]].any()
+        alike = np.array([text == paths[windows.path[at]] for text in paths], bool)
+        elsewhere = calls[alike[windows.path]].any()
         where = f" on GPU {windows.gpu[at]} in process {pid}" if elsewhere else ""
         raise NsysprofError(
             f"{paths[windows.path[at]]}{where}: nothing inside matches --per {per!r}; ranges are {known or 'none'}",

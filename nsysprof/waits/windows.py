@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
+from nsysprof.core.intervals import Ints, covered, expand_ranges, merge, union_length
 from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.walk import RUNS, Reasons, walk
@@ -154,12 +154,22 @@ def step_windows(
     _, line = distinct(path, trace.thread_process[thread])
     order = np.lexsort((trace.ranges.start[rows], line))
     rows, thread, path, line = rows[order], thread[order], path[order], line[order]
-    start, end = trace.ranges.start[rows], trace.ranges.end[rows]
-    together = (line[1:] == line[:-1]) & (thread[1:] != thread[:-1]) & (start[1:] < end[:-1])
-    crowded = np.isin(line, line[1:][together])
-    first, line = distinct(line, np.where(crowded, thread, -1))
+    first, line = distinct(line, np.where(_side_by_side(trace, rows, thread, line), thread, -1))
     windows = gpu_windows(attribution, rows, line.astype(np.int32), communication)
     return _with_pauses(attribution, windows, communication), path[first]
+
+
+def _side_by_side(
+    trace: Trace, rows: NDArray[np.intp], thread: NDArray[np.integer], line: NDArray[np.integer]
+) -> NDArray[np.bool_]:
+    """Which instances are of a line, sorted by it, in which some of different threads run at a time."""
+    start, end, out = trace.ranges.start[rows], trace.ranges.end[rows], np.zeros(len(rows), bool)
+    for number in np.unique(line[1:][(line[1:] == line[:-1]) & (thread[1:] != thread[:-1])]).tolist():
+        mine = np.arange(*np.searchsorted(line, [number, number + 1]))
+        each = [mine[thread[mine] == code] for code in np.unique(thread[mine]).tolist()]
+        alone = sum(union_length(start[part], end[part]) for part in each)
+        out[mine] = alone > union_length(start[mine], end[mine])
+    return out
 
 
 def _with_pauses(attribution: Attribution, windows: Windows, communication: NDArray[np.bool_]) -> Windows:

@@ -62,6 +62,7 @@ def why_document(answer: Why) -> dict[str, Any]:
         "report": describe_report(answer.attribution.trace.report),
         "nsysprof": __version__,
         "chosen": answer.chosen or None,
+        "chosen_steps": answer.level.record(answer.warm_up) if answer.level else None,
         "picked": answer.picked or None,
         "per": answer.per,
         "lacks": list(answer.lacks),

@@ -68,9 +68,20 @@ def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown
 
 def _head(answer: Why) -> str:
     report = answer.attribution.trace.report
-    chosen = f"; {answer.chosen} (--range GLOB chooses others)" if answer.chosen else ""
+    chosen = f"; {answer.chosen}" if answer.chosen else ""
+    if answer.level and not answer.level.asked:
+        chosen += " (--range GLOB chooses others)"
     picked = f"; {answer.picked}" if answer.picked else ""
-    return f"{report.path}: why the GPU waits{chosen}{picked}"
+    return f"{report.path}: why the GPU waits{chosen}{_typical(answer)}{picked}"
+
+
+def _typical(answer: Why) -> str:
+    """How many steps there are and how long the median one is, if all are of one path and GPU."""
+    windows = answer.windows
+    if len(windows[["path", "gpu", "pid"]].drop_duplicates()) != 1 or (windows["range"] < 0).any():
+        return ""
+    median = float((windows["end_ns"] - windows["start_ns"]).median())
+    return f"; {plural(len(windows), 'step')}, {format_ns(median)} each (median)"
 
 
 def ranked_paths(answer: Why) -> list[str]:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
@@ -46,10 +47,9 @@ class Why(Shown):
     the host (a code, -1: none). ``rows`` adds them up by path and GPU, see `tables.WHY`. ``held_up`` has a row per
     path, GPU and kernel that another stream had to wait for while it computed: the columns of those three and
     ``waits``, ``waited_ns``, ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait.
-    ``chosen`` says how ranges were chosen where
-    nobody named them; ``lacks`` names what the recording does not hold; ``facts`` and ``gpu_windows`` are
-    what the rest was made from. ``residuals`` says how well dependencies explain windows, see `residual_frame`.
-    ``picked`` says which windows these are, where not all.
+    ``level`` are the ranges that the windows are of; ``lacks`` names what the recording does not hold; ``facts`` and
+    ``gpu_windows`` are what the rest was made from. ``residuals`` says how well dependencies explain windows, see
+    `residual_frame`. ``picked`` says which windows these are, where not all; ``warm_up`` of them are left out as that.
     ``bounds`` says why the ceilings of ``rows`` are bounds and no forecasts, where all of them are; else ``removals``
     replay the trace without culprits.
     ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
@@ -59,16 +59,22 @@ class Why(Shown):
     windows: pd.DataFrame
     rows: pd.DataFrame
     held_up: pd.DataFrame
-    chosen: str
+    level: Level | None
     lacks: tuple[str, ...]
     facts: Facts
     gpu_windows: Windows
     residuals: pd.DataFrame
     per: str = "window"
     picked: str = ""
+    warm_up: int = 0
     bounds: str = ""
     removals: Removals | None = field(default=None, repr=False, compare=False)
     diagnosis: Diagnosis | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def chosen(self) -> str:
+        """Which steps these are, and how much they cover, in one clause."""
+        return self.level.clause if self.level else ""
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: the tree and the findings of the path with most time."""
@@ -184,17 +190,19 @@ def why(
         chosen.texts,
         kinds,
         merge_names=merge_names,
-        chosen=chosen.level.clause,
+        level=chosen.level,
         rows=rows,
     )
     removals, bounds = removals_of(answer, windows, rows)
     ceilings = forecast_ceilings(answer.rows, removals)
+    warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
     diagnosis = diagnose(
         attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts
     )
     answer = replace(
         answer,
         picked=picked,
+        warm_up=warm_up,
         rows=_with_hints(ceilings, diagnosis),
         bounds=bounds,
         removals=removals,
@@ -212,7 +220,7 @@ def account_for(
     kinds: Kinds,
     *,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
-    chosen: str = "",
+    level: Level | None = None,
     rows: NDArray[np.integer] | None = None,
     facts: Facts | None = None,
 ) -> Why:
@@ -225,7 +233,7 @@ def account_for(
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
     added, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
-    return Why(facts.attribution, frame, added, held, chosen, facts.lacks, facts, windows, residuals)
+    return Why(facts.attribution, frame, added, held, level, facts.lacks, facts, windows, residuals)
 
 
 def _with_hints(rows: pd.DataFrame, diagnosis: Diagnosis) -> pd.DataFrame:

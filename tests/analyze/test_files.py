@@ -63,6 +63,7 @@ DOCUMENT = [
     "totals",
     "unified_memory",
     "cuda_graphs",
+    "chosen_steps",
     "findings",
     "summaries",
     "ledger",

@@ -188,19 +188,19 @@ def test_threads_that_run_on_their_own_have_iterations_of_their_own(trace: MakeT
 
 
 def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
-    """Once, with their number; the tables say `found`. With NVTX ranges nothing is looked for."""
+    """Once, with their number; the tables say `found`. In a step that is annotated nothing is looked for."""
     loop = program(*["HtoD", "gemm", "relu"] * 5)
     with nsysprof.open_report(trace(*loop)) as report:
         breakdown = break_down(attribute(report))
     text = summary(breakdown)
-    assert text.count("found, not annotated") == 1
+    assert text.count("found, not annotated") == 2  # the sentence about them, and the steps
     assert "5 iterations of 3 launches" in text
     assert "iteration*" in text
     assert set(breakdown.columns("ranges").texts("kind").tolist()) == {"found"}
-    with nsysprof.open_report(trace(*loop, Range("all", 0, 5_000))) as report:
+    with nsysprof.open_report(trace(*loop, Range("step", 0, 5_000))) as report:
         assert "found" not in summary(break_down(attribute(report)))
         both = attribute(report, ranges="nvtx,found")
-    assert range_paths(both).texts()[:2] == ["all", "all/iteration 0"]
+    assert range_paths(both).texts()[:2] == ["step", "step/iteration 0"]
 
 
 def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
@@ -212,7 +212,7 @@ def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
     ]
     with nsysprof.open_report(trace(*program(*names))) as report:
         answer = nsysprof.why(attribute(report))
-    assert answer.chosen == "iterations that are found, not annotated"
+    assert answer.chosen == "steps: iteration* (found, not annotated; 8, 62 % of GPU busy time)"
     assert set(answer.rows["path"]) == {"iteration*"}
 
 

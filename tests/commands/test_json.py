@@ -15,7 +15,7 @@ import typer
 from nsysprof import cli
 from tests.kit import fake_ncu, fake_nsys
 from tests.kit.command_line import runner
-from tests.kit.trace import Range, launch_kernel, write
+from tests.kit.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -121,3 +121,30 @@ def test_every_command_has_it() -> None:
         name for name, command in each.items() if not any("--json" in one.opts for one in command.params)
     ] == []
     assert set(each) <= {word.strip("`") for row in ROWS for word in row[0].split(", ")}
+
+
+def test_all_commands_answer_for_the_same_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four steps and a first one that takes longer: the same level, share and warm-up in each document."""
+    items: list[Items] = []
+    for number in range(5):
+        at = 10_000 * number + (number > 0) * 20_000
+        work = at + (29_000 if number == 0 else 9_000)
+        items += [
+            Range(f"step {number}", at, work),
+            launch_kernel("k", (at + 10, at + 20), (at + 30, work), id=number + 1),
+        ]
+    write(tmp_path / "report.sqlite", items)
+    run = runner(tmp_path, capsys, monkeypatch)
+    for command in ("analyze", "why", "steps", "forecast"):
+        more = ["--scale", "k=0.5", "--as-profiled"] if command == "forecast" else []
+        done = run(command, "report.sqlite", "--json", *more)
+        assert json.loads(done.out)["chosen_steps"] == {
+            "level": "step*",
+            "paths": ["step*"],
+            "instances": 5,
+            "share": 1.0,
+            "found": False,
+            "warm_up": 1,
+        }, command

@@ -168,7 +168,7 @@ def test_copies_that_do_not_block_leave_synchronizations_of_the_device(
 ) -> None:
     """`.to()` waits for its copy with the stream; who waits for the whole device means it."""
     items: list[Items] = []
-    for at in range(0, 80_000, 10_000):
+    for at in range(0, 17_600, 2_200):
         items += [
             Range("step", at, at + 2_100),
             launch_kernel("k", (at + 10, at + 20), (at + 40, at + 1_040), id=at + 1),
@@ -186,7 +186,7 @@ def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_n
 ) -> None:
     """As `.item()` at the end of a range: the host is back before the kernel is launched."""
     items: list[Items] = []
-    for at in range(0, 80_000, 10_000):
+    for at in range(0, 13_680, 1_710):
         items += [
             Range("step", at, at + 1_700),
             Range("loss", at + 200, at + 1_550),
@@ -199,7 +199,7 @@ def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_n
     before, after = (dict(zip(PARTS, parts.ns, strict=True)) for parts in (answer.before, answer.after))
     assert after["copies"] == before["copies"] == 440
     assert after["compute"] == before["compute"] + 300 + 10  # as long as ops of a stream are apart
-    assert 0 <= answer.forecast_ns - answer.base_ns < 300  # the host launches what is next meanwhile
+    assert 50 < answer.forecast_ns - answer.base_ns < 300  # the host launches what is next meanwhile
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ what comes from `tests.kit.reference`. Where several things happen in the same n
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sqlite3
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
-from statistics import median
+from itertools import accumulate, combinations, pairwise
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from tests.kit.reference import OP_TABLES, PROCESS, Op, Reference, Span, refer
@@ -29,11 +30,12 @@ Lane = tuple[int, int, int]  # process, device, stream
 
 
 class Window(NamedTuple):
-    """What a GPU had to do with a range instance (its row), or with the whole trace."""
+    """What a GPU had to do with a range instance (its row), or with the whole trace; a pause ends at ``begin``."""
 
     gpu: object
     range: int
     start: int
+    begin: int
     done: int
     end: int
     last: int
@@ -440,24 +442,82 @@ class Walk:
         """The ranges in no other."""
         return [at for at, path in enumerate(self.paths) if len(path) == 1]
 
+    # ---- which ranges are the steps
+
+    @cached_property
+    def early(self) -> list[bool]:
+        """Whether each range lies in warm-up, or in checks beside a measurement."""
+        measured = any(len(path) == 1 and path[0][0].startswith("RUN::") for path in self.paths)
+        checks = ("CHECK::", "REFERENCE::", "WARMUP::")
+        return [
+            any(re.search(r"warm(ing)?[ _-]*up|^warm\b", name, re.IGNORECASE) for name, _ in path)
+            or (measured and path[0][0].startswith(checks))
+            for path in self.paths
+        ]
+
+    def busy(self, some: set[int]) -> int:
+        """For how long GPUs run these ops, each moment once per GPU."""
+        total = 0
+        for gpu in {self.ops[at].gpu for at in some}:
+            reach = NEVER
+            for op in sorted(
+                (self.ops[at] for at in some if self.ops[at].gpu == gpu), key=lambda op: op.start
+            ):
+                total += max(op.end - max(op.start, reach), 0)
+                reach = max(reach, op.end)
+        return total
+
+    def inside(self, rows: list[int]) -> set[int]:
+        """The GPU ops of ranges and of all in them."""
+        return {op for row in rows for op in self.own_ops(row)}
+
+    def own_ops(self, row: int) -> list[int]:
+        """The GPU ops of a range and of all in it."""
+        number = self._number_of_launch
+        ops = [op for key in self.attribution.totals[row].calls for op in self._ops_of_launch[number[key]]]
+        return [op for op in ops if not self.ops[op].migrates]
+
+    @cached_property
+    def _number_of_launch(self) -> dict[tuple[int, int], int]:
+        return {key: at for at, key in enumerate(self.launch_keys)}
+
+    @cached_property
+    def _ops_of_launch(self) -> dict[int, list[int]]:
+        out: dict[int, list[int]] = {}
+        for op, launch in enumerate(self.launch):
+            out.setdefault(launch, []).append(op)
+        return out
+
     def repeated(self) -> list[int]:
-        """The ranges that are taken for the steps of the program; none where nothing repeats."""
+        """The ranges that are taken for the steps of the program; none where no level covers half of the busy time."""
         rows: dict[tuple[tuple[str, str], ...], list[int]] = {}
         for at, path in enumerate(self.paths):
             rows.setdefault(path, []).append(at)
-        works = [path for path in rows if any(self.attribution.totals[at].span_ns for at in rows[path])]
-        some = [path for path in works if len(rows[path]) >= 3]
-        steps = [path for path in some if path[-1][0].lower().startswith(("step", "iter", "profilerstep"))]
-        if steps:
-            depth = min(map(len, steps))
-            return [at for path in steps if len(path) == depth for at in rows[path]]
-        top = [path for path in some if len(path) == 1]
-        most = max((len(rows[path]) for path in top), default=0)
-        best = [path for path in rows if path in top and len(rows[path]) == most]
-        return rows[best[0]] if best else []
+        levels: dict[tuple[str, int, str], list[int]] = {}
+        for path, mine in rows.items():
+            works = any(self.attribution.totals[at].span_ns for at in mine)
+            library = re.match(r"aten::|nccl[:A-Z]|Optimizer\.", path[-1][0])
+            if len(mine) >= 3 and works and not self.early[mine[0]] and not library:
+                levels.setdefault((path[-1][0], len(path), path[-1][1]), []).extend(mine)
+        warm = self.inside([at for at, early in enumerate(self.early) if early])
+        every = {at for at, op in enumerate(self.ops) if not op.migrates}
+        whole = self.busy(every) - self.busy(warm)
+
+        def rank(level: tuple[str, int, str]) -> tuple[int, int, int, tuple[str, int, str]]:
+            name = level[0].lower()
+            step = re.fullmatch(r"[a-z_ .-]*(iter|step|iteration)[ _:#=.-]*\d*\*?", name)
+            work = sum(self.ops[op].end - self.ops[op].start for op in self.inside(levels[level]))
+            return 2 if name.startswith("epoch") else 0 if step else 1, level[1], -work, level
+
+        covering = [
+            key for key, mine in levels.items() if whole > 0 and 2 * self.busy(self.inside(mine)) >= whole
+        ]
+        return sorted(levels[min(covering, key=rank)]) if covering else []
+
+    # ---- windows
 
     def windows(self, chosen: list[int]) -> list[Window]:
-        """The windows of ranges, or of the whole trace where none are chosen."""
+        """The windows of ranges with the pauses before them, or of the whole trace where none are chosen."""
         ops = self.ops
         if not chosen:
             gpus = dict.fromkeys(op.gpu for op in ops if not op.migrates)
@@ -465,32 +525,77 @@ class Walk:
             for gpu in gpus:
                 rows = [at for at, op in enumerate(ops) if op.gpu == gpu and not op.migrates]
                 last = max(rows, key=lambda at: (ops[at].end, self.order[at]))
-                end = ops[last].end
-                out.append(Window(gpu, WHOLE, min(ops[at].start for at in rows), end, end, last))
+                start, end = min(ops[at].start for at in rows), ops[last].end
+                out.append(Window(gpu, WHOLE, start, start, end, end, last))
             return out
-        made: dict[tuple[object, ...], list[Window]] = {}
-        of_launch: dict[int, list[int]] = {}
-        for op, launch in enumerate(self.launch):
-            of_launch.setdefault(launch, []).append(op)
-        number = {key: at for at, key in enumerate(self.launch_keys)}
+        return [window for line in self.lines(chosen) for window in line]
+
+    def steady(self, chosen: list[int]) -> list[Window]:
+        """The windows without warm-up."""
+        if not chosen:
+            return self.windows(chosen)
+        lines = [(line, [window.end - window.start for window in line]) for line in self.lines(chosen)]
+        return [window for line, times in lines for window in line[warm_up(times) :]]
+
+    def lines(self, chosen: list[int]) -> Iterator[list[Window]]:
+        """The windows that follow one another: of one path and process on one GPU, and of one thread if some meet."""
+        ranges, ops = self.attribution.ranges, self.ops
+        together: dict[tuple[object, ...], list[int]] = {}
         for row in chosen:
+            together.setdefault((self.paths[row], ranges[row].process), []).append(row)
+        lines: dict[tuple[object, ...], list[int]] = {}
+        for key, rows in together.items():
+            both = combinations([ranges[row] for row in rows], 2)
+            meet = any(
+                one.thread != other.thread and one.start < other.end and other.start < one.end
+                for one, other in both
+            )
+            for row in rows:
+                lines.setdefault((*key, ranges[row].thread if meet else 0), []).append(row)
+        for rows in lines.values():
+            rows.sort(key=lambda row: (ranges[row].start, row))
+            own = {row: self.own_ops(row) for row in rows}
+            for gpu in dict.fromkeys(ops[op].gpu for row in rows for op in own[row]):
+                here = {row: [op for op in own[row] if ops[op].gpu == gpu] for row in rows}
+                yield self._with_pauses(self._line(gpu, {row: mine for row, mine in here.items() if mine}))
+
+    def _line(self, gpu: object, own: dict[int, list[int]]) -> list[Window]:
+        """The windows of instances, in order, with their ops on a GPU; each ends when its ops do.
+
+        But copies and collectives that run on behind its compute count only until the next one computes.
+        """
+        ops, out, reach = self.ops, [], NEVER
+        for row, following in zip(own, [*list(own)[1:], -1], strict=True):
+            last = max(own[row], key=lambda op: (ops[op].end, self.order[op]))
+            done = ops[last].end
+            computed = max((ops[op].end for op in own[row] if self.computes(op)), default=NEVER)
+            next_ones = [op for op in own.get(following, []) if self.computes(op)]
+            if next_ones:
+                first = min(next_ones, key=lambda op: (ops[op].start, self.order[op]))
+                if max(ops[first].start, computed) < done:
+                    last, done = first, max(ops[first].start, computed)
             mine = self.attribution.ranges[row]
-            own = [op for key in self.attribution.totals[row].calls for op in of_launch[number[key]]]
-            for gpu in dict.fromkeys(ops[op].gpu for op in own):
-                last = max(
-                    (op for op in own if ops[op].gpu == gpu), key=lambda op: (ops[op].end, self.order[op])
-                )
-                window = Window(gpu, row, mine.start, ops[last].end, max(ops[last].end, mine.end), last)
-                made.setdefault((self.paths[row], gpu), []).append(window)
-        out = []
-        for each in made.values():
-            reach = NEVER
-            for window in sorted(each, key=lambda window: (window.start, window.range)):
-                start = max(window.start, reach)
-                reach = max(reach, window.end)
-                if start < window.end:
-                    out.append(window._replace(start=start, done=max(window.done, start)))
+            start, end = max(mine.start, reach), max(done, mine.end)
+            reach = max(reach, end)
+            if start < end:
+                out.append(Window(gpu, row, start, start, min(max(done, start), end), end, last))
         return out
+
+    def _with_pauses(self, line: list[Window]) -> list[Window]:
+        """Windows that begin where the one before ended, if the GPU idles in most such pauses, and in this one."""
+        parent, pauses = self.attribution.parent, {}
+        for at, (before, window) in enumerate(pairwise(line), 1):
+            if parent[before.range] == parent[window.range] and before.end < window.start:
+                computed = sum(
+                    max(min(end, window.start) - max(start, before.end), 0)
+                    for start, end, _ in self.compute.get(window.gpu, [])
+                )
+                pauses[at] = 10 * computed <= window.start - before.end
+        mostly = 2 * sum(pauses.values()) > len(pauses)
+        return [
+            window._replace(start=line[at - 1].end) if mostly and pauses.get(at) else window
+            for at, window in enumerate(line)
+        ]
 
     @cached_property
     def compute(self) -> dict[object, list[tuple[int, int, int]]]:
@@ -711,13 +816,16 @@ class Walk:
 
     # ---- the account
 
-    def account(self, chosen: list[int]) -> list[Piece]:
-        """All pieces of the waits of the windows of ranges; of the whole trace where none are chosen."""
+    def account(self, chosen: list[int], warmed: bool = False) -> list[Piece]:
+        """All pieces of the waits of the windows of ranges; of the whole trace where none are chosen.
+
+        Without warm-up, unless ``warmed``.
+        """
         out = []
         threads = sorted(
             {row.thread for row in self.attribution.ranges} | {call.thread for call in self.launches}
         )
-        for window in self.windows(chosen):
+        for window in self.windows(chosen) if warmed else self.steady(chosen):
             home = (
                 self.attribution.ranges[window.range].thread
                 if window.range >= 0
@@ -732,7 +840,9 @@ class Walk:
                         continue
                     head = window.gpu, window.range
                     if kind == "host":
-                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home, earliest)]
+                        out += [
+                            Piece(*head, *rest) for rest in self._host(start, end, op, home, earliest, window)
+                        ]
                         continue
                     cause = kind
                     if kind == "runs":
@@ -783,7 +893,13 @@ class Walk:
         owner = self.attribution.owner[op]
         return self.merged[owner] if owner >= 0 else ""
 
-    def _host(self, start: int, end: int, op: int, home: int, earliest: int) -> Iterator[tuple[Any, ...]]:
+    def _is_pause(self, window: Window, end: int, row: int) -> bool:
+        """Whether host time until then, in this innermost range, lies between two steps."""
+        return window.range >= 0 and end <= window.begin and row == self.attribution.parent[window.range]
+
+    def _host(
+        self, start: int, end: int, op: int, home: int, earliest: int, window: Window
+    ) -> Iterator[tuple[Any, ...]]:
         launch = self.launch[op] if op >= 0 else -1
         exposed, exposing_ns = self.exposed_by(launch, home, start, end, earliest)
         owner = self.owner[launch][0] if launch >= 0 else -1
@@ -798,8 +914,34 @@ class Walk:
                     culprit = f"{what}{place} on thread {self.thread_names.get(thread, thread & ~PROCESS)}"
                 cause = "profiler" if activity == "profiler" else "host"
                 where = self.merged[row] if row >= 0 else ""
+                if " on thread " not in culprit and self._is_pause(window, stop, row):
+                    culprit, where = f"{what} between steps", "between steps"
                 shown = exposed if exposing_ns < stop else ""  # what was over before is exposed by nothing
                 yield begin, stop, cause, activity, op, culprit, where, shown, thread
+
+
+def warm_up(times: list[int]) -> int:
+    """How many of the steps at the beginning are warm-up.
+
+    Of fewer than eight the first one is that takes 1.2 times as long as any other. Else the first ones are that are
+    slow, or three times as long as the median of the last three quarters, until three in a row are not. Slow is what
+    lies above the upper quartile as far as of so many times with exponential tails one in twenty recordings has one.
+    """
+    count = len(times)
+    if count < 8:
+        return int(count > 2 and times[0] > 1.2 * max(times[1:]))
+    logs = [math.log(time) for time in times]
+    rest = sorted(logs[count // 4 :])
+    middle = median(rest)
+    left = [each - middle for each in rest]
+    limit = math.inf
+    for _ in range(2):
+        left = [each for each in left if each <= limit]
+        eighths = quantiles(left, n=8, method="inclusive")
+        half = max(eighths[6] - eighths[5], 0.706 * eighths[5]) * (1 + 6 / len(left))
+        limit = max(eighths[5] + half * math.log2(max(len(left), 20) / 0.2), math.log(1.03))
+    slow = [each - middle > min(limit, math.log(3)) for each in logs]
+    return next((first for first in range(count // 4 + 1) if not any(slow[first : first + 3])), 0)
 
 
 def _inside_any(call: Call, others: list[Call]) -> bool:

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nsysprof.statistics.judge import CLASSES, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP, judge
+from nsysprof.statistics.judge import (
+    CLASSES,
+    PERIODIC,
+    SECOND,
+    SLOW,
+    SLOW_ONES,
+    TYPICAL,
+    WARM_UP,
+    count_warm_up,
+    judge,
+)
 from nsysprof.steps.features import fit_features
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +48,32 @@ def test_slow_steps_are_found_and_no_others(noise: NDArray[np.float64]) -> None:
     assert (judged.of[[50, 123, 299]] == SLOW).all()
     assert 1.03 <= judged.limit < 1.12
     assert np.abs(judged.expected / 10_000_000 - 1).max() < 0.01
+
+
+def test_times_that_are_too_spread_are_not_judged() -> None:
+    """They differ by orders of magnitude: no step is slow, and no limit of billions is told."""
+    judged = judge(times(8 * np.random.default_rng(3).standard_normal(200)))
+    assert (judged.doubt, judged.limit) == ("too spread", np.inf)
+    assert not np.isin(judged.of, SLOW_ONES).any()
+    assert judge(times(np.zeros(5))).doubt == "too few"
+    assert judge(times(np.zeros(50))).doubt == ""
+
+
+@pytest.mark.parametrize(
+    ("ms", "first"),
+    [
+        ([30, 10, 10, 11], 1),  # few: the first one is clearly longer than all others
+        ([12, 10, 11, 10], 0),
+        ([30, 10], 0),  # of two nobody can say which is usual
+        ([30, 30, 10, 10, 10, 10], 0),
+        ([90, 50, *[10, 11] * 9], 2),
+        ([40, *[10, 10, 10, 25] * 6], 1),  # three times the median is warm-up, however much steps differ
+        ([11, *[10, 11] * 9], 0),
+    ],
+)
+def test_warm_up_by_times(ms: list[int], first: int) -> None:
+    """The same rule for all commands."""
+    assert count_warm_up(np.array(ms) * 1_000_000) == first
 
 
 def test_warm_up_ends_with_the_first_steps_that_are_not_slow(noise: NDArray[np.float64]) -> None:

@@ -28,7 +28,7 @@ def picked(path: Path, instances: Instances | None = None, skip: int = 0) -> Why
 
 
 def test_windows_are_those_asked_for_and_add_up(trace: MakeTrace) -> None:
-    """Each is as it is among all, and what lies between them is no pause between windows."""
+    """Each is as it is among all, with the pause before it."""
     path = trace(*steps(SLEEPS))
     every = picked(path).windows
     for instances, skip, rows in (
@@ -42,7 +42,6 @@ def test_windows_are_those_asked_for_and_add_up(trace: MakeTrace) -> None:
         answer = picked(path, instances, skip)
         check_sums(answer)
         assert answer.windows.equals(every.iloc[rows].reset_index(drop=True))
-        assert answer.between["waited_ns"].sum() <= picked(path).between["waited_ns"].sum()
 
 
 def test_each_process_has_a_slowest_window() -> None:

@@ -19,15 +19,17 @@ from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
 from tests.kit.slow_walk import Walk
 
-_COPY = r" \([^)]*\)(?= (in|outside|on) |$)"
+_COPY = r" \([^)]*\)(?= (in|outside|on|between) |$)"
 SHIPPED = sorted([*TRACES.glob("*.sqlite"), *(TRACES.parent / "analysis").glob("*/*.sqlite")])
 
 
-def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+def pieces(
+    path: Path, select: str | None, skip: int | None, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[object, ...]]:
     """What the package finds, a row per piece in the columns of `slow_walk.Piece`; GPUs by the ops that ran there."""
     threads: list[int] = []
     with open_report(path) as report:
-        attribution = attribute(report)
+        attribution = attribute(report, ranges="nvtx")
         trace = attribution.trace
 
         def noted(*arguments: Any) -> HostTime:
@@ -35,7 +37,7 @@ def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> l
             threads.extend(trace.threads[time.thread].tolist())
             return time
 
-        answer = why(attribution, select)
+        answer = why(attribution, select, skip=skip)
         with monkeypatch.context() as patch:
             patch.setattr(import_module("nsysprof.waits.culprits"), "host_time", noted)
             waits = answer.waits
@@ -59,14 +61,16 @@ def pieces(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch) -> l
     return sorted(out)
 
 
-def check(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch, slow: Walk) -> int:
-    """Compare the two; GPUs are called by the number that the package gives them."""
+def check(
+    path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch, slow: Walk, skip: int | None = None
+) -> int:
+    """Compare the two; GPUs are called by the number that the package gives them. Without ``skip`` no warm-up."""
     chosen = slow.repeated() if select is None else slow.outermost()
     with open_report(path) as report:
         trace = attribute(report).trace
     number = {op.gpu: gpu for op, gpu in zip(slow.ops, trace.op_gpu.tolist(), strict=True) if gpu >= 0}
-    expected = sorted((number[piece.gpu], *piece[1:]) for piece in slow.account(chosen))
-    found = pieces(path, select, monkeypatch)
+    expected = sorted((number[piece.gpu], *piece[1:]) for piece in slow.account(chosen, skip == 0))
+    found = pieces(path, select, skip, monkeypatch)
     differ = sorted(set(found) ^ set(expected), key=lambda piece: piece[:4])
     assert not differ, [("found" if piece in set(found) else "expected", *piece) for piece in differ[:12]]
     assert found == expected
@@ -88,4 +92,4 @@ def test_random_reports(seed: int, trace: MakeTrace, monkeypatch: pytest.MonkeyP
         path = trace(*(random_report(number) if number % 4 == 3 else random_waits(number)))
         slow = Walk(path)
         outermost = number % 2 and slow.attribution.ranges
-        check(path, "*" if outermost else None, monkeypatch, slow)
+        check(path, "*" if outermost else None, monkeypatch, slow, None if number % 3 else 0)

@@ -35,10 +35,10 @@ from tests.kit.trace import (
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def why_of(path: Path, select: str | None = "step") -> Why:
-    """The account of the ranges of that name."""
+def why_of(path: Path, select: str | None = "step", skip: int | None = None) -> Why:
+    """The account of the ranges of that name, without warm-up unless it is asked for with 0 to skip."""
     with open_report(path) as report:
-        return why(attribute(report), select)
+        return why(attribute(report), select, skip=skip)
 
 
 def waits(answer: Why) -> list[tuple[str, str, str, str, int]]:
@@ -372,7 +372,7 @@ def test_without_a_range_that_repeats_the_whole_trace_is_the_window(trace: MakeT
     )
     answer = why_of(path, None)
     assert answer.windows[["path", "start_ns", "end_ns"]].to_numpy().tolist() == [[WHOLE, 5, 50]]
-    assert answer.chosen == f"{WHOLE}: no range with GPU work repeats"
+    assert answer.chosen == "no step repeats: the whole recording"
     check_sums(answer)
 
 
@@ -389,7 +389,7 @@ def test_ranges_named_as_steps_are_chosen(trace: MakeTrace) -> None:
     ]
     answer = why_of(trace(*items), None)
     assert set(answer.windows["path"]) == {"step*"}
-    assert answer.chosen == "ranges named as steps"
+    assert answer.chosen == "steps: step* (3, 100 % of GPU busy time)"
 
 
 def test_a_glob_that_matches_nothing_is_refused(trace: MakeTrace) -> None:

@@ -1,0 +1,147 @@
+"""The clock of steps: pauses between them, what outlasts them, lines of threads and processes, and warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nsysprof.why.text import why_text
+from tests.conftest import MakeTrace
+from tests.kit.program import MS, US, Program
+from tests.kit.trace import Items, Range, launch_kernel
+from tests.why.test_why import check_sums, why_of
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+STEPS = 6
+
+
+def nothing(program: Program) -> None:
+    """No work."""
+
+
+def loader(program: Program) -> None:
+    """The host gets the next batch."""
+    program.wait()
+    program.os("poll", 3 * MS)
+
+
+def validation(program: Program) -> None:
+    """The GPU computes all the while."""
+    program.launch("evaluate", 3 * MS)
+    program.wait()
+
+
+def prefetch(program: Program) -> None:
+    """A copy in a stream of its own that takes longer than the step's compute."""
+    program.copy(1, 1 << 24, 2 * MS, stream=20)
+
+
+def collective(program: Program) -> None:
+    """The last collective of a step, which the next one waits for."""
+    program.stream_waits(program.record(7), 20)
+    program.launch(NCCL, 2 * MS, stream=20)
+    program.stream_waits(program.record(20), 7)
+
+
+CASES = [
+    # in the step, between two steps, span of a step behind the first, of which between
+    (nothing, nothing, 1 * MS, 0),
+    (nothing, loader, 4 * MS, 3 * MS),
+    (nothing, validation, 1 * MS, 0),
+    (prefetch, nothing, 1 * MS, 0),
+    (collective, nothing, 3 * MS, 0),
+]
+
+
+def steps(act: Callable[[Program], None], between: Callable[[Program], None], wait: bool) -> Program:
+    """Steps whose kernel takes a millisecond; ``wait``: the host waits for it."""
+    made = Program()
+    for number in range(STEPS):
+        with made.range(f"step {number}"):
+            made.launch("gemm", MS)
+            done = made.free[7]
+            act(made)
+            if wait:
+                made.wait("cudaEventSynchronize", done)
+        between(made)
+    made.launch("gemm", MS)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("act", "between", "span", "paused"),
+    CASES,
+    ids=[f"{case[0].__name__}-{case[1].__name__}" for case in CASES],
+)
+def test_a_step_goes_from_the_end_of_the_one_before_to_its_own(
+    trace: MakeTrace,
+    act: Callable[[Program], None],
+    between: Callable[[Program], None],
+    span: int,
+    paused: int,
+) -> None:
+    """A loader is a part of the step behind it, a validation of none; copies ahead move no end, collectives do."""
+    answer = why_of(trace(*steps(act, between, wait=act is not collective).items), "step*", skip=0)
+    check_sums(answer)
+    windows = answer.windows.sort_values("start_ns")
+    behind = windows.iloc[1:-1]
+    assert len(windows) == STEPS
+    assert (behind["end_ns"] - behind["start_ns"]).tolist() == [pytest.approx(span, rel=0.05)] * len(behind)
+    assert behind["between_ns"].tolist() == [pytest.approx(paused, rel=0.05)] * len(behind)
+    rows = answer.rows[answer.rows["range"] == "between steps"]
+    assert rows["waited_ns"].sum() == windows["between_ns"].sum()
+    assert set(rows["culprit"]) <= {
+        f"{what} between steps" for what in ("poll", "code", "cudaStreamSynchronize")
+    }
+
+
+@pytest.mark.parametrize("times", [(0,), (0, 450), (0, 450, 900)])
+def test_lines_of_threads_and_processes_are_apart(trace: MakeTrace, times: tuple[int, ...]) -> None:
+    """Threads in turn have one line of steps; threads at a time, and processes, one each: none is cut by another."""
+    for key in ("thread", "process"):
+        items: list[Items] = []
+        for number in range(4):
+            for place, later in enumerate(times):
+                at, where = 10_000 * number + later, {key: place + 1}
+                id = 10 * number + place + 1
+                items.append(Range("step", at, at + 1_000, **where))
+                items.append(
+                    launch_kernel("k", (at + 10, at + 20), (at + 30, at + 900), id=id, stream=place, **where)
+                )
+        windows = why_of(trace(*items), "step", skip=0).windows
+        assert len(windows) == 4 * len(times)
+        spans = windows["end_ns"] - windows["start_ns"] - windows["between_ns"]
+        assert (spans == 1_000).all()
+
+
+def test_threads_that_take_turns_are_one_line(trace: MakeTrace) -> None:
+    """Steps of a pool of threads follow one another, so the pause before each goes back to another thread's step."""
+    items: list[Items] = []
+    for number in range(6):
+        at, thread = 2_000 * number, number % 2 + 1
+        items.append(Range("step", at, at + 1_000, thread=thread))
+        items.append(
+            launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000), id=number + 1, thread=thread)
+        )
+    windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
+    assert windows["between_ns"].tolist() == [0, *[1_000] * 5]
+
+
+@pytest.mark.parametrize(
+    ("slow", "count", "left_out"),
+    [({0: 5}, 4, 1), ({0: 5}, 12, 1), ({0: 9, 1: 4}, 12, 2), ({5: 5}, 12, 0), ({}, 12, 0), ({0: 5}, 2, 0)],
+)
+def test_warm_up_is_left_out(trace: MakeTrace, slow: dict[int, int], count: int, left_out: int) -> None:
+    """The first steps that take longer: of why by default, and of nothing else."""
+    made = Program()
+    for number in range(count):
+        with made.range(f"step {number}"):
+            made.launch("gemm", 400 * US * slow.get(number, 1))
+            made.wait()
+    path = trace(*made.items)
+    answer = why_of(path, "step*")
+    assert (len(answer.windows), answer.warm_up) == (count - left_out, left_out)
+    assert ("left out as warm-up" in answer.picked) == (left_out > 0)
+    assert f"; {count - left_out} steps, " in " ".join(why_text(answer).split())
+    assert len(why_of(path, "step*", skip=0).windows) == count
