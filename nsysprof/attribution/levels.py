@@ -17,7 +17,7 @@ from nsysprof.attribution.iterations import find_iterations
 from nsysprof.attribution.paths import Paths, merged_paths, names_step, range_paths, split_path
 from nsysprof.attribution.range_work import index_work
 from nsysprof.attribution.sources import AUTO
-from nsysprof.core.intervals import union_length
+from nsysprof.core.intervals import merge, union_length
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import join_first, one_line
 from nsysprof.core.units import format_share
@@ -192,7 +192,8 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
         rows = np.flatnonzero(np.isin(of, levels[key]))
         if not len(attribution.trace.ops):  # steps of the host
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
-        if busy.estimate(levels[key]) > 0 and (share := busy.share(rows)) is not None and share >= MIN_SHARE:
+        share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
+        if share >= MIN_SHARE:
             return Level(attribution, rows, of[rows], merged.texts(), share, False)
     return None
 
@@ -247,6 +248,34 @@ class _Busy:
     def share(self, rows: NDArray[np.intp]) -> float | None:
         """The part of the busy time that some ranges, none in another, cover; None if there is none at all."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
+
+    def share_of_level(self, rows: NDArray[np.intp], codes: list[int], *, named: bool) -> float:
+        """The same of a level; of ranges ``named`` as steps also what other threads launched while they were open.
+
+        Backward on a thread of autograd with ranges of its own is no less a part of the step that waits for it.
+        """
+        if self._whole <= 0:
+            return 0.0
+        most = self.estimate(codes) / self._whole  # a union is no longer than the durations
+        share = (self.share(rows) or 0.0) if most >= MIN_SHARE else most
+        if share >= MIN_SHARE or not named:
+            return share
+        return min(self._launched_within(rows) / self._whole, 1.0)
+
+    def _launched_within(self, rows: NDArray[np.intp]) -> int:
+        """The durations of GPU ops that a process launched while one of its ranges was open."""
+        trace = self.attribution.trace
+        launches, ranges = trace.launches, trace.ranges
+        inside = np.zeros(len(launches) + 1, bool)
+        of_launch, of_range = trace.thread_process[launches.thread], trace.thread_process[ranges.thread[rows]]
+        for process in np.unique(of_range).tolist():
+            mine = rows[of_range == process]
+            start, end = merge(ranges.start[mine], ranges.end[mine])
+            theirs = np.flatnonzero(of_launch == process)
+            at = np.searchsorted(start, launches.start[theirs], side="right") - 1
+            inside[theirs] = (at >= 0) & (launches.start[theirs] < end[at])
+        ops = trace.ops
+        return int((ops.end - ops.start)[inside[ops.launch] & (trace.op_gpu >= 0)].sum())
 
     def _of(self, rows: NDArray[np.intp]) -> int:
         if self._one_by_one:
