@@ -16,7 +16,7 @@ from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
-from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked
+from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked, scaled
 from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
 from nsysprof.kernels.classify import Kinds
 from nsysprof.waits.changes import Changes
@@ -25,10 +25,15 @@ from nsysprof.waits.paced import pacing
 from nsysprof.waits.purposes import PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
+from nsysprof.waits.stretch import stretch_of
 from nsysprof.waits.whole import Cause
 
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
+MAX_OPS = (
+    250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
+)
+STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
 _RARE = 0.25  # of the steps: a cause of no more of them is told as that of single steps
 _SAME = 0.5  # of the most that a step waited for it: a step with so much has it
 _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
@@ -107,7 +112,16 @@ def diagnose(
     and ``facts`` are made where they are not given. Near-linear in ops and calls, times the causes that are replayed.
     """
     case = case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=facts)
-    return diagnosis_of(case)
+    if len(case.facts.attribution.trace.ops) <= MAX_OPS:
+        return diagnosis_of(case)
+    parts = [diagnosis_of(part) for part in _stretches(case)]
+    found = [
+        scaled(each, times, steps)
+        for part in parts
+        for each in part.findings
+        for times, steps in [_of_all(case, part, each)]
+    ]
+    return _answer(case, found, parts)
 
 
 def case_of(
@@ -128,6 +142,28 @@ def case_of(
     return Case(chosen, facts, np.asarray(rows, np.intp), merge_names)
 
 
+def _stretches(case: Case) -> Iterator[Case]:
+    """Of a large recording some steps in the middle of each path, with what happened around them; see `stretch_of`."""
+    windows = case.windows
+    for path in list(dict.fromkeys(place.path for place in case.places))[:MAX_PATHS]:
+        places = [place for place in case.places if place.path == path]
+        mine = places[0].windows[np.argsort(windows.start[places[0].windows], kind="stable")]
+        middle = mine[max((len(mine) - STRETCH) // 2, 0) :][:STRETCH]
+        begin, end = windows.start[middle].min(), windows.end[middle].max()
+        rows = np.concatenate([place.windows for place in places])
+        rows = rows[(windows.start[rows] >= begin) & (windows.start[rows] < end)]
+        part = stretch_of(case.facts, case.chosen.windows, np.sort(case.rows[rows]))
+        chosen = replace(case.chosen, windows=part.windows)
+        yield Case(chosen, part.facts, np.flatnonzero(part.asked), case.merge_names)
+
+
+def _of_all(case: Case, part: Diagnosis, finding: Finding) -> tuple[float, int]:
+    """How many times as long all steady steps of a path on a GPU take as those of a stretch, and how many they are."""
+    whole = next(each for each in case.places if (each.path, each.gpu) == (finding.path, finding.gpu))
+    some = next(each for each in part.times if (each.path, each.gpu) == (finding.path, finding.gpu))
+    return whole.total_ns / max(some.total_ns, 1), whole.steps
+
+
 def diagnosis_of(case: Case) -> Diagnosis:
     """The `Diagnosis` of a case."""
     found: list[Finding] = []
@@ -136,17 +172,34 @@ def diagnosis_of(case: Case) -> Diagnosis:
         for place in case.places:
             for extra in OF_STEPS:
                 found += extra(case, place)
-    total, idle = int(case.windows.length.sum()), int(case.pieces["ns"].sum()) if len(case.windows) else 0
+    return _answer(case, found, None)
+
+
+def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None) -> Diagnosis:
+    """The `Diagnosis` with some findings; ``parts`` are those of stretches of the case, None for the case itself."""
+    if parts is None:
+        times = tuple(_times(case, place) for place in case.places)
+        doubt = case.doubt if len(case.windows) else ""
+    else:
+        lengths = {(place.path, place.gpu): place.length for place in case.places}
+        times = tuple(
+            replace(each, steps=len(length), step_ns=int(np.median(length)))
+            for part in parts
+            for each in part.times
+            for length in [lengths[each.path, each.gpu]]
+        )
+        doubt = next((part.doubt for part in parts if part.doubt), "")
+    total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
     trace = case.facts.attribution.trace
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(ranked(_one_gpu(found))),
         steps=len(np.unique(case.windows.range)),
         once=tuple(_set_up(case)),
-        doubt=case.doubt if len(case.windows) else "",
-        idle_share=idle / total if total else 0.0,
+        doubt=doubt,
+        idle_share=1 - compute / total if total else 0.0,
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
-        times=tuple(_times(case, place) for place in case.places),
+        times=times,
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
 

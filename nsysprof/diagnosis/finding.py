@@ -107,7 +107,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     return sorted(found, key=place)
 
 
-def scaled(finding: Finding, times: float) -> Finding:
-    """The finding of a part of the steps for all of them: ``times`` as many."""
-    names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns")
-    return replace(finding, **{name: round(getattr(finding, name) * times) for name in names})
+def scaled(finding: Finding, times: float, steps: int) -> Finding:
+    """The finding of a part of the steps for all ``steps``, ``times`` as many."""
+    names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns")
+    values = {name: round(getattr(finding, name) * times) for name in names}
+    return replace(finding, steps=steps, **values)
