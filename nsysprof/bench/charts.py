@@ -22,8 +22,8 @@ from nsysprof.bench.lines import (
 from nsysprof.bench.pairs import AUTO
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_rates
-from nsysprof.bench.titles import chart_subtitle, roofline_title, selection_title, violin_title
-from nsysprof.bench.words import of_main_dtype, picked_words, speedup_cell, tflops_text
+from nsysprof.bench.titles import roofline_title, selection_title, violin_title
+from nsysprof.bench.words import of_main_dtype, picked_words, speedup_cell, subtitle, tflops_text
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import (
     Bars,
@@ -56,7 +56,7 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
     """Every point below its ceilings; without launches where there is such a figure. Words where no peak is known."""
     frame = results.results[results.results["tflops"].notna()]
     ceilings = _ceilings(frame)
-    title, subtitle = roofline_title(results), chart_subtitle(results)
+    title, below = roofline_title(results), subtitle(results)
     frame = results.own(frame)
     refused = refused_rates(frame)
     frame = frame[~refused]
@@ -66,7 +66,7 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
         suspects = ["The warnings name the figures that are suspect."]
-        return Message(Heading(title, subtitle), suspects if ceilings else sentences)
+        return Message(Heading(title, below), suspects if ceilings else sentences)
     dtypes = dtypes_of(frame)
     notes = [
         "bytes: " + results.about.traffic_words,
@@ -79,7 +79,7 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
         notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
     legend = backend_legend(results, (str(name) for name in frame["backend"].unique()))
     return Roofs(
-        heading=Heading(title, subtitle, legend, notes),
+        heading=Heading(title, below, legend, notes),
         ceilings=ceilings,
         slopes=_slopes(ceilings),
         labels=("intensity: FLOP per byte moved", "TFLOP/s", "", ""),
@@ -162,7 +162,7 @@ def plan_violins(results: BenchResults) -> Violins:
         )
         for name, points in groups
     ]
-    return Violins(Heading(violin_title(results), chart_subtitle(results), [], notes), panels)
+    return Violins(Heading(violin_title(results), subtitle(results), [], notes), panels)
 
 
 def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
@@ -233,7 +233,7 @@ def plan_selection(results: BenchResults) -> Bars:
     if kind == "graph":
         notes.insert(0, "without launches, from CUDA graphs")
     return Bars(
-        heading=Heading(selection_title(results, auto, prefix), chart_subtitle(results), notes=notes),
+        heading=Heading(selection_title(results, auto, prefix), subtitle(results), notes=notes),
         labels=[one_line(results.labels[shape], 44) or shape for shape in shapes],
         rest=None,
         panels=[heat],

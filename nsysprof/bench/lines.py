@@ -14,8 +14,8 @@ from nsysprof.bench.pairs import AUTO, COMPARED
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_calls
 from nsysprof.bench.scaling import BenchSweep
-from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, speedup_title, throughput_title
-from nsysprof.bench.words import tflops_text
+from nsysprof.bench.titles import latency_title, memory_title, speedup_title, throughput_title
+from nsysprof.bench.words import subtitle, tflops_text
 from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot, log_axis
 from nsysprof.charts.palette import INK
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share, scale_bytes, scale_ns
@@ -185,7 +185,7 @@ def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes
     notes = [*notes, *dtype_notes(dtypes_of(results.results))]
     if len(results.sweeps) > len(panels):
         notes.append(f"{len(results.sweeps) - len(panels)} sweeps more are in results.csv")
-    return Lines(Heading(title, chart_subtitle(results), backend_legend(results, backends), notes), panels)
+    return Lines(Heading(title, subtitle(results), backend_legend(results, backends), notes), panels)
 
 
 def _panel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -103,6 +103,10 @@ class BenchResults:
         picked = {self.samples.auto.get(name) for name in configurations} if backend == AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend
+
+    def who(self, row: Mapping[str, Any], column: str = "backend") -> str:
+        """The `backend_name` of a row at its configuration."""
+        return self.backend_name(row[column], [row["configuration"]])
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:

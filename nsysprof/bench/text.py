@@ -6,25 +6,23 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from nsysprof.bench.diff import BenchDiff, regressions
 from nsysprof.bench.findings import bench_findings
 from nsysprof.bench.results import BenchResults, shape_labels
-from nsysprof.bench.tables import RESULTS
 from nsysprof.bench.words import (
     Cell,
-    Columns,
+    Row,
     about_run,
-    cell,
     clock_words,
-    decision_words,
-    declared,
+    decided_rows,
     fastest_words,
     finds_cell,
     interval_words,
-    known_text,
     picked_words,
     plus_minus,
-    ratio_cell,
+    rows_of,
     share_cell,
     shown,
     speedup_cell,
@@ -38,13 +36,6 @@ from nsysprof.statistics.summary import LEAST_SAMPLES
 
 WITHIN_EACH = "within these two runs: what differs from run to run is in no interval"
 MAX_POINTS_NAMED = 8
-
-
-def _table(
-    rows: Iterable[dict[Any, Any]], columns: Columns, texts: int, spare: Sequence[str] = ()
-) -> TextTable:
-    """A table with narrow columns, of which those called ``spare`` go first where there is no room."""
-    return TextTable(*shown(rows, columns, texts), spare=spare, after_head=0)
 
 
 def _plain(table: TextTable) -> list[str]:
@@ -82,7 +73,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     def memory(name: str) -> Cell:
         return lambda row: "" if (size := held.get((row["id"], name))) is None else format_bytes(size)
 
-    table = _table(rows, [("configuration", cell("id")), *((name, memory(name)) for name in names)], texts=1)
+    table = shown(rows, {"configuration": "id", **{name: memory(name) for name in names}}, texts=1)
     until = f", until the interval is narrower than {plan['ci_width']:g}" if plan["ci_width"] else ""
     mode = described["mode"]
     called = (mode["on"] if plan[mode["option"]] else mode["off"] or "forward") if mode else described["says"]
@@ -143,53 +134,45 @@ def _legend(results: BenchResults, head: Sequence[str]) -> str:
 
 
 def _points(results: BenchResults) -> TextTable:
-    base, rows = results.base, results.results.to_dict("records")
-    labels = _without_repeats([one_line(results.labels[row["configuration"]], 30) for row in rows])
+    rows, unit = rows_of(results, results.results), results.about.unit.rpartition(" ")[2]
+    labels = _without_repeats([one_line(row["label"], 30) for row in rows])
+    for row, label in zip(rows, labels, strict=True):
+        row["label"] = label
+        if not math.isfinite(row["median_ns"]):
+            row |= {"peak_bytes": None, "peak_matrices": None, "error": None}
 
-    def measured(of_row: Cell, otherwise: Cell = lambda row: "") -> Cell:
-        return lambda row: of_row(row) if math.isfinite(row["median_ns"]) else otherwise(row)
+    def latency(row: Row) -> str:
+        return format_ns(row["median_ns"]) if math.isfinite(row["median_ns"]) else str(row["status"])
 
-    def versus(row: dict[Any, Any]) -> str:
-        compared = results.speedup(row["configuration"], base, row["backend"])
-        return speedup_cell(compared, lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
+    def over_base(row: Row) -> str:
+        return speedup_cell(row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
 
-    columns: Columns = [
-        ("shape", cell("label")),
-        ("backend", lambda row: one_line(row["backend"], 14)),
-        ("latency", measured(cell("median_ns", format_ns), cell("status"))),
-        ("±", measured(lambda row: plus_minus(row).removeprefix("± "))),
-        *declared(RESULTS, "graph_median_ns"),
-        ("TFLOP/s", tflops_cell),
-        ("of peak", share_cell),
-        (f"vs {base}", versus),
-        ("finds", lambda row: finds_cell(results.speedup(row["configuration"], base, row["backend"]))),
-        ("peak", measured(cell("peak_bytes", format_bytes))),
-        (results.about.unit.rpartition(" ")[2], measured(cell("peak_matrices", "{:.2f}".format))),
-        ("error", measured(cell("error", "{:.0e}".format))),
-    ]
-    rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
-    spare = ("error", columns[-2][0], "of peak", "peak", "TFLOP/s", "finds", "graph")
-    return _table(rows, columns, texts=2, spare=spare)
+    columns: dict[str, Cell] = {
+        "shape": "label",
+        "backend": lambda row: one_line(row["backend"], 14),
+        "latency": latency,
+        "±": lambda row: plus_minus(row).removeprefix("± ") if math.isfinite(row["median_ns"]) else "",
+        "graph": "graph_median_ns",
+        "TFLOP/s": tflops_cell,
+        "of peak": share_cell,
+        f"vs {results.base}": over_base,
+        "finds": lambda row: finds_cell(row["eager"]),
+        "peak": "peak_bytes",
+        unit: "peak_matrices",
+        "error": lambda row: "" if pd.isna(row["error"]) else f"{row['error']:.0e}",
+    }
+    return shown(rows, columns, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "finds", "graph"))
 
 
 def _decisions(results: BenchResults) -> list[str]:
-    graph = results.decided("graph").set_index("configuration")["decision"]
-
-    def beaten(row: dict[Any, Any]) -> str:
-        return f"{row['runner_up']} by {ratio_cell(row, 'margin')}" if known_text(row["runner_up"]) else ""
-
-    def of_graph(row: dict[Any, Any]) -> str:
-        name = row["configuration"]
-        return one_line(decision_words(results, name, graph.get(name, "")), 24)
-
-    columns: Columns = [
-        ("shape", lambda row: one_line(results.labels[row["configuration"]], 30)),
-        ("fastest", lambda row: one_line(fastest_words(results, row), 28)),
-        ("beats", beaten),
-        ("without launches", of_graph),
-        ("auto picks", lambda row: picked_words(results, row["configuration"])),
-    ]
-    return _plain(_table(results.decided().to_dict("records"), columns, texts=5))
+    columns: dict[str, Cell] = {
+        "shape": lambda row: one_line(row["label"], 30),
+        "fastest": lambda row: one_line(fastest_words(results, row), 28),
+        "beats": lambda row: f"{row['runner_up']} by {row['margin']}" if row["margin"] else "",
+        "without launches": lambda row: one_line(row["graph"], 24),
+        "auto picks": lambda row: picked_words(results, row["configuration"]),
+    }
+    return _plain(shown(decided_rows(results), columns, texts=5))
 
 
 # ---- the difference of two runs
@@ -229,23 +212,22 @@ def _differences(diff: BenchDiff) -> list[str]:
     places = [f"{shape}\n{one_line(row['backend'], 14)}" for shape, row in zip(shapes, rows, strict=True)]
     named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
     rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
-    columns: Columns = [
-        ("shape", cell("shape")),
-        ("backend", cell("named")),
-        ("metric", lambda row: str(metrics.get(row["metric"], row["metric"]))),
-        ("before", lambda row: _value(row, "before")),
-        ("after", lambda row: _value(row, "after")),
-        ("change", _change),
-        ("intervals", _overlap),
-        ("finds", finds_cell),
-        ("effect", _effect),
-        ("verdict", cell("verdict")),
-    ]
-    spare = ("effect", "finds", "intervals", "change")
-    return _plain(_table(rows, columns, texts=3, spare=spare))
+    columns: dict[str, Cell] = {
+        "shape": "shape",
+        "backend": "named",
+        "metric": lambda row: str(metrics.get(row["metric"], row["metric"])),
+        "before": lambda row: _value(row, "before"),
+        "after": lambda row: _value(row, "after"),
+        "change": _change,
+        "intervals": _overlap,
+        "finds": finds_cell,
+        "effect": _effect,
+        "verdict": "verdict",
+    }
+    return _plain(shown(rows, columns, 3, ("effect", "finds", "intervals", "change")))
 
 
-def _value(row: Any, name: str) -> str:
+def _value(row: Row, name: str) -> str:
     if row["metric"] == "peak memory":
         return format_bytes(row[name])
     return format_ns(row[name])
@@ -257,7 +239,7 @@ def _percent(change: float) -> str:
     return f"{change * 100:+,.{decimals}f} %".replace("-0.0 %", "+0.0 %")
 
 
-def _change(row: Any) -> str:
+def _change(row: Row) -> str:
     """`+8.0 ± 0.4 %`; no interval of few samples, which holds less than it claims."""
     few = min(row["before_n"], row["after_n"]) < LEAST_SAMPLES or math.isnan(row["change_low"])
     if row["metric"] == "peak memory" or few:
@@ -267,13 +249,13 @@ def _change(row: Any) -> str:
     return f"{_percent(row['change'])[:-2]} ± {reach} %"
 
 
-def _overlap(row: Any) -> str:
+def _overlap(row: Row) -> str:
     if math.isnan(row["before_low"] + row["after_low"]):
         return ""
     return "overlap" if row["overlap"] else "apart"
 
 
-def _effect(row: Any) -> str:
+def _effect(row: Row) -> str:
     """`+0.96 large`; nothing for memory, which is no sample."""
     if math.isnan(row["adjusted_p"]):
         return ""

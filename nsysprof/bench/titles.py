@@ -15,8 +15,6 @@ from nsysprof.bench.rows import refused_calls, refused_rates
 from nsysprof.bench.scaling import LEVEL, UNSURE, BenchSweep, is_named
 from nsysprof.bench.words import (
     aa_words,
-    about_run,
-    clock_words,
     configurations_of,
     ends_words,
     fastest_words,
@@ -30,11 +28,6 @@ from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_sh
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 
 _NOTHING, _NONE = "Nothing was measured", "none"
-
-
-def chart_subtitle(results: BenchResults) -> str:
-    """What was measured, on what and how."""
-    return f"{about_run(results)} · {clock_words(results)}"
 
 
 def latency_title(results: BenchResults) -> str:
@@ -72,7 +65,7 @@ def memory_title(results: BenchResults) -> str:
     if times == format_ratio(1):
         return f"All backends need about {format_bytes(most['peak_bytes'])} at {at}"
     growth = _growths(results, first, most, least)
-    return f"{most['backend']} needs {times} the memory of {_who(results, least)} at {at}{growth}"
+    return f"{most['backend']} needs {times} the memory of {results.who(least)} at {at}{growth}"
 
 
 def throughput_title(results: BenchResults) -> str:
@@ -87,7 +80,9 @@ def throughput_title(results: BenchResults) -> str:
     share = (
         "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
     )
-    title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
+    title = (
+        f"{results.who(best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
+    )
     name = results.base_of(part)
     base = part[(part["backend"] == name) & (part["configuration"] == best["configuration"])]
     if len(base) and name != best["backend"]:
@@ -128,7 +123,7 @@ def _speedup_without_crossover(results: BenchResults) -> str:
         return f"Nothing to compare with {base}"
     clear = pairs[pairs["verdict"].isin([FASTER, SLOWER])]
     best = largest(clear if len(clear) else pairs, "speedup")
-    return f"{_who(results, best, 'new')}: {speed_words(best, base, f' at {_where(results, best)}')}"
+    return f"{results.who(best, 'new')}: {speed_words(best, base, f' at {_where(results, best)}')}"
 
 
 def roofline_title(results: BenchResults) -> str:
@@ -147,7 +142,7 @@ def roofline_title(results: BenchResults) -> str:
     )
     best = largest(part, "reached")
     limit = f"{best['dtype']} FLOP/s" if several else "FLOP/s"
-    title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
+    title = f"{results.who(best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
     other = part[(part["backend"] == base) & (part["configuration"] == best["configuration"])]
     if len(other) and base != best["backend"]:
         row = other.iloc[0]
@@ -203,10 +198,6 @@ def _named(results: BenchResults, column: str) -> pd.DataFrame:
     known = results.results[results.results[column].notna()]
     named = results.own(known)
     return named if len(named) else known
-
-
-def _who(results: BenchResults, row: Mapping[str, Any], column: str = "backend") -> str:
-    return results.backend_name(row[column], [row["configuration"]])
 
 
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:

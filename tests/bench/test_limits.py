@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.bench.limits import limit_findings, priorities
+from nsysprof.bench.findings import limit_findings, priorities
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.targets import missed_targets, read_targets
