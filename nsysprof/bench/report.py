@@ -15,6 +15,7 @@ from nsysprof.bench.words import (
     Cell,
     Row,
     aa_words,
+    columns,
     decided_rows,
     device_name,
     exponent_words,
@@ -23,7 +24,6 @@ from nsysprof.bench.words import (
     known_text,
     largest,
     latency_cell,
-    picked_words,
     ratio_cell,
     reason_cell,
     rows_of,
@@ -68,12 +68,12 @@ def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = 
 
 
 def _section(
-    title: str, rows: Iterable[Row], columns: Mapping[str, Cell], texts: int, note: str = ""
+    title: str, rows: Iterable[Row], table: Mapping[str, Cell], texts: int, note: str = ""
 ) -> Iterator[str]:
     """A section with a table, as `shown` makes it, and a note above it; nothing without rows."""
-    table = shown(rows, columns, texts)
-    if table.rows:
-        lines = markdown_table(table.head, table.rows, table.align, escape=_escape, even=False)
+    made = shown(rows, table, texts)
+    if made.rows:
+        lines = markdown_table(made.head, made.rows, made.align, escape=_escape, even=False)
         yield from markdown_section(title, [note] if note else [], lines)
 
 
@@ -90,7 +90,7 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         of_base = peaks.get(row["configuration"], 0)
         return "" if pd.isna(row["peak_bytes"]) or of_base <= 0 else format_ratio(of_base / row["peak_bytes"])
 
-    columns: dict[str, Cell] = {
+    table: dict[str, Cell] = {
         short: lambda row: f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
         "backend": "backend",
         "latency": latency_cell,
@@ -108,39 +108,31 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         about.unit: "peak_matrices",
         "memory reduction": reduction,
     }
-    return _section(sweep.fixed, rows_of(results, part), columns, texts=2)
+    return _section(sweep.fixed, rows_of(results, part), table, 2)
 
 
 def _decisions(results: BenchResults) -> Iterator[str]:
-    columns: dict[str, Cell] = {
-        "shape": "label",
-        "fastest": "fastest",
-        "clearly beats": lambda row: f"{row['runner_up']}, {row['margin']}" if row["margin"] else "",
-        "too few samples to tell": "unsure",
-        "without launches": "graph",
-        "least memory": "least_memory",
-    }
+    heads = (
+        "shape = label | fastest | clearly beats = beats | too few samples to tell = unsure"
+        " | without launches = graph | least memory = least_memory"
+    )
+    table = columns(heads, beats=lambda row: f"{row['runner_up']}, {row['margin']}" if row["margin"] else "")
     note = "Backends joined by “or” cannot be told apart: no clear change between them."
-    return _section("Which backend at which shape", decided_rows(results), columns, 6, note)
+    return _section("Which backend at which shape", decided_rows(results), table, 6, note)
 
 
 def _limits(results: BenchResults) -> Iterator[str]:
     """What bounds each shape, and what to look at first."""
-    columns: dict[str, Cell] = {
-        "shape": "label",
-        "backend": "backend",
-        "first": lambda row: first_words(results, row),
-        "bound by": "bound",
-        "times": "bound_by",
-        "at the least": "least_ns",
-        "without launches": "now_ns",
-        "launches": "launching_ns",
-    }
+    heads = (
+        "shape = label | backend | first = words | bound by = bound | times = bound_by | at the least = least_ns"
+        " | without launches = now_ns | launches = launching_ns"
+    )
+    table = columns(heads, words=lambda row: first_words(results, row))
     note = (
         "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak"
         " of the GPU, all FLOPs or each input and output once, and how many times as long as the other."
     )
-    return _section("What limits each shape", rows_of(results, priorities(results)), columns, 3, note)
+    return _section("What limits each shape", rows_of(results, priorities(results)), table, 3, note)
 
 
 def _shapes(results: BenchResults) -> Iterator[str]:
@@ -157,18 +149,13 @@ def _shapes(results: BenchResults) -> Iterator[str]:
                 row["longer_high"] = row["high_ns"] / first["low_ns"]
                 row["flops_ratio"] = row["tflops"] / first["tflops"]
             rows += others
-    columns: dict[str, Cell] = {
-        "sweep": "sweep",
-        "backend": "backend",
-        "dtype": "dtype",
-        "takes": lambda row: ratio_cell(row, "longer"),
-        "FLOP/s": "flops_ratio",
-    }
+    heads = "sweep | backend | dtype | takes | FLOP/s = flops_ratio"
+    table = columns(heads, takes=lambda row: ratio_cell(row, "longer"))
     note = (
         "A call of the larger shape over one of the first shape of its sweep, in brackets what the intervals of both"
         " allow; FLOP/s: the same of work per time, above 1 where larger shapes use the device better."
     )
-    return _section("From shape to shape", rows, columns, 3, note)
+    return _section("From shape to shape", rows, table, 3, note)
 
 
 def _spread(results: BenchResults) -> Iterator[str]:
@@ -181,39 +168,29 @@ def _spread(results: BenchResults) -> Iterator[str]:
         heads = row.get("heads")
         return format_ns(row["median_ns"] / heads / row.get("batch", 1)) if heads else ""
 
-    columns: dict[str, Cell] = {
-        "shape": "label",
-        "backend": "backend",
-        "n": "n",
-        "median": "median_ns",
-        "mean": "mean_ns",
-        "σ": "sd_ns",
-        "p99": p99,
-        "per head": per_head,
-    }
+    heads = "shape = label | backend | n | median = median_ns | mean = mean_ns | σ = sd_ns | p99 | per head = head"
+    table = columns(heads, p99=p99, head=per_head)
     note = "σ: standard deviation of the samples; per head: the median over batch × heads, for shapes of other sizes."
     rows = rows_of(results, results.results[results.results["n"] > 0])
-    return _section("How calls are spread", rows, columns, 2, note)
+    return _section("How calls are spread", rows, table, 2, note)
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
     def best_over_auto(prefix: str) -> Cell:
         return lambda row: ratio_cell(row, f"{prefix}speedup") if known_text(row[f"{prefix}best"]) else ""
 
-    columns: dict[str, Cell] = {
-        "shape": "label",
-        "auto picks": lambda row: picked_words(results, row["configuration"]),
-    }
+    table = columns("shape = label | auto picks = picked")
     for before, prefix in (("", ""), ("graph: ", "graph_")):
-        columns |= {
+        table |= {
             f"{before}auto": f"{prefix}median_ns",
             f"{before}best other": f"{prefix}best",
             f"{before}its latency": f"{prefix}best_ns",
             f"{before}best over auto": best_over_auto(prefix),
             f"{before}best is": f"{prefix}verdict",
         }
-    columns["output right"] = lambda row: "yes" if row["equivalent"] else "no"
-    return _section("What PyTorch picks by itself", rows_of(results, results.auto), columns, 2)
+    table["output right"] = lambda row: "yes" if row["equivalent"] else "no"
+    rows = rows_of(results, results.auto.assign(picked=results.auto["picked"].fillna("not seen")))
+    return _section("What PyTorch picks by itself", rows, table, 2)
 
 
 def _outputs(results: BenchResults) -> Iterator[str]:
@@ -225,48 +202,40 @@ def _outputs(results: BenchResults) -> Iterator[str]:
         if len(known) or wrong:
             worst = largest(known, "error_of_tolerance") if len(known) else {"error": None, "tolerance": None}
             rows.append({**worst, "backend": backend, "dtype": dtype, "shapes": len(known), "wrong": wrong})
-    columns: dict[str, Cell] = {
-        "backend": "backend",
-        "dtype": "dtype",
-        "shapes": "shapes",
-        "largest error": "error",
-        "allowed": "tolerance",
-        "equivalent": lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes",
-    }
+    heads = "backend | dtype | shapes | largest error = error | allowed = tolerance | equivalent"
+    table = columns(heads, equivalent=lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes")
     note = (
         f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
         " checked before anything is timed."
     )
-    return _section("Do the outputs agree", rows, columns, 2, note)
+    return _section("Do the outputs agree", rows, table, 2, note)
 
 
 def _growth(results: BenchResults) -> Iterator[str]:
     several, short = results.exponents["sweep"].nunique() > 1, results.about.short
-    columns: dict[str, Cell] = {
-        "sweep": lambda row: row["sweep"] if several else "",
-        "backend": "backend",
-        "dtype": "dtype",
-        "of": "metric",
-        "lengths": "points",
-        "exponent (95 %)": lambda row: exponent_words(row, short),
-        "last step": "last_exponent",
-        "R²": "r_squared",
-        "grows": "growth",
-    }
+    heads = (
+        "sweep | backend | dtype | of = metric | lengths = points | exponent (95 %) = exponent"
+        " | last step = last_exponent | R² = r_squared | grows = growth"
+    )
+    table = columns(
+        heads,
+        sweep=lambda row: row["sweep"] if several else "",
+        exponent=lambda row: exponent_words(row, short),
+    )
     note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
-    return _section(f"Growth with {short}", results.exponents.to_dict("records"), columns, 4, note)
+    return _section(f"Growth with {short}", results.exponents.to_dict("records"), table, 4, note)
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
     short, size = results.about.short, results.about.size
-    columns: dict[str, Cell] = {
+    table: dict[str, Cell] = {
         short: lambda row: f"{short}{row[size]}",
         "from, to": lambda row: f"{row['from']} → {row['to']}",
         "speed-up": lambda row: ratio_cell(row, "total"),
         "by the dtype": lambda row: ratio_cell(row, "precision"),
         "by the algorithm": lambda row: ratio_cell(row, "algorithm"),
     }
-    return _section("What mixed dtypes hide", mixed_rows(results).to_dict("records"), columns, 2)
+    return _section("What mixed dtypes hide", mixed_rows(results).to_dict("records"), table, 2)
 
 
 def _pairs(results: BenchResults) -> Iterator[str]:
@@ -282,14 +251,9 @@ def _pairs(results: BenchResults) -> Iterator[str]:
 
 
 def _not_measured(results: BenchResults) -> Iterator[str]:
-    columns: dict[str, Cell] = {
-        "shape": "label",
-        "backend": "backend",
-        "is": "status",
-        "because": reason_cell,
-    }
+    table = columns("shape = label | backend | is = status | because", because=reason_cell)
     rows = rows_of(results, results.results[results.results["n"] == 0])
-    return _section("Not measured", rows, columns, 4)
+    return _section("Not measured", rows, table, 4)
 
 
 def _method(results: BenchResults) -> Iterator[str]:

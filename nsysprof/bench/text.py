@@ -16,6 +16,7 @@ from nsysprof.bench.words import (
     Row,
     about_run,
     clock_words,
+    columns,
     decided_rows,
     fastest_words,
     finds_cell,
@@ -147,7 +148,7 @@ def _points(results: BenchResults) -> TextTable:
     def over_base(row: Row) -> str:
         return speedup_cell(row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
 
-    columns: dict[str, Cell] = {
+    table: dict[str, Cell] = {
         "shape": "label",
         "backend": lambda row: one_line(row["backend"], 14),
         "latency": latency,
@@ -161,18 +162,18 @@ def _points(results: BenchResults) -> TextTable:
         unit: "peak_matrices",
         "error": lambda row: "" if pd.isna(row["error"]) else f"{row['error']:.0e}",
     }
-    return shown(rows, columns, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "finds", "graph"))
+    return shown(rows, table, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "finds", "graph"))
 
 
 def _decisions(results: BenchResults) -> list[str]:
-    columns: dict[str, Cell] = {
+    table: dict[str, Cell] = {
         "shape": lambda row: one_line(row["label"], 30),
         "fastest": lambda row: one_line(fastest_words(results, row), 28),
         "beats": lambda row: f"{row['runner_up']} by {row['margin']}" if row["margin"] else "",
         "without launches": lambda row: one_line(row["graph"], 24),
         "auto picks": lambda row: picked_words(results, row["configuration"]),
     }
-    return _plain(shown(decided_rows(results), columns, texts=5))
+    return _plain(shown(decided_rows(results), table, 5))
 
 
 # ---- the difference of two runs
@@ -212,19 +213,20 @@ def _differences(diff: BenchDiff) -> list[str]:
     places = [f"{shape}\n{one_line(row['backend'], 14)}" for shape, row in zip(shapes, rows, strict=True)]
     named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
     rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
-    columns: dict[str, Cell] = {
-        "shape": "shape",
-        "backend": "named",
-        "metric": lambda row: str(metrics.get(row["metric"], row["metric"])),
-        "before": lambda row: _value(row, "before"),
-        "after": lambda row: _value(row, "after"),
-        "change": _change,
-        "intervals": _overlap,
-        "finds": finds_cell,
-        "effect": _effect,
-        "verdict": "verdict",
-    }
-    return _plain(shown(rows, columns, 3, ("effect", "finds", "intervals", "change")))
+    heads = (
+        "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict"
+    )
+    table = columns(
+        heads,
+        metric=lambda row: str(metrics.get(row["metric"], row["metric"])),
+        before=lambda row: _value(row, "before"),
+        after=lambda row: _value(row, "after"),
+        change=_change,
+        intervals=_overlap,
+        finds=finds_cell,
+        effect=_effect,
+    )
+    return _plain(shown(rows, table, 3, ("effect", "finds", "intervals", "change")))
 
 
 def _value(row: Row, name: str) -> str:

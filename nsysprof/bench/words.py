@@ -32,13 +32,20 @@ _DECLARED = {column.name: column for table in TABLES for column in table.columns
 # ---- tables of texts
 
 
-def shown(
-    rows: Iterable[Row], columns: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()
-) -> TextTable:
+def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
+    """Columns by their heads, such as `shape = label | n`: what has no name of its own is called by its head.
+
+    ``cells`` are those that a function makes.
+    """
+    named = (each.partition(" = ") for each in heads.split(" | "))
+    return {head: cells.get(name or head, name or head) for head, _, name in named}
+
+
+def shown(rows: Iterable[Row], table: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()) -> TextTable:
     """A table with these heads and cells: the first ``texts`` columns flush left, and empty columns left out."""
-    cells = [[_text(row, cell) for cell in columns.values()] for row in rows]
-    align = ("l" * texts).ljust(len(columns), "r")
-    return TextTable(*without_empty([*columns], cells, align), spare=spare, after_head=0)
+    cells = [[_text(row, cell) for cell in table.values()] for row in rows]
+    align = ("l" * texts).ljust(len(table), "r")
+    return TextTable(*without_empty([*table], cells, align), spare=spare, after_head=0)
 
 
 def _text(row: Row, cell: Cell) -> str:
