@@ -8,17 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from nsysprof.bench import words
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, FEW_POINTS, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
-from nsysprof.bench.words import (
-    Row,
-    aa_words,
-    configurations_of,
-    ends_words,
-    exponent_words,
-    largest,
-    ratio_cell,
-)
+from nsysprof.bench.words import Row
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.formats.workload import Described
@@ -52,10 +45,10 @@ def _crossovers(results: BenchResults) -> Iterator[str]:
     rows = rows[rows[f"first_{size}"] < rows[f"last_{size}"]]
     several = [name for name in ("sweep", "dtype") if rows[name].nunique() > 1]
     for row in rows.to_dict("records"):
-        inside = configurations_of(results, row["sweep"], row["dtype"])
+        inside = words.configurations_of(results, row["sweep"], row["dtype"])
         names = {name: results.backend_name(row[name], inside) for name in ("winner", "loser")}
         where = " ".join(str(row[name]) for name in several)
-        ends = f" ({ends_words(results, row)})"
+        ends = f" ({words.ends_words(results, row)})"
         yield _crossover_words({**row, **names}, results.about, ends) + (f" [{where}]" if where else "")
 
 
@@ -91,7 +84,9 @@ def _growth_words(
 ) -> str:
     """The sentence about the backends whose temporary memory grows in one way; ``part`` has their rows."""
     s = about.short
-    exponents = ", ".join(f"{name} {exponent_words(row, s)}" for name, row in zip(names, rows, strict=True))
+    exponents = ", ".join(
+        f"{name} {words.exponent_words(row, s)}" for name, row in zip(names, rows, strict=True)
+    )
     if growth == CONSTANT:
         return "temporary memory is constant: " + _each(names, [_sizes(part, row, about, 1) for row in rows])
     if growth == FEW_POINTS:
@@ -112,16 +107,15 @@ def _each(names: Sequence[str], details: Sequence[str]) -> str:
 
 def _sizes(part: pd.DataFrame, row: Row, about: Described, ends: int) -> str:
     """`272 B`, or `4.09 MiB at S=1024, 64.0 KiB at S=2048 and 1.00 MiB at S=32768`: first, smallest and last."""
-    own = part[(part["backend"] == row["backend"]) & (part["dtype"] == row["dtype"])]
+    own = words.where(part, backend=row["backend"], dtype=row["dtype"])
     own = own[own["temporary_bytes"].notna()].sort_values(about.size)
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
+    ends_of = own.iloc[places].to_dict("records")
+    at = about.short
     return join_words(
-        [
-            f"{format_bytes(own['temporary_bytes'].iloc[place])} at {about.short}={own[about.size].iloc[place]}"
-            for place in places
-        ]
+        [f"{format_bytes(row['temporary_bytes'])} at {at}={row[about.size]}" for row in ends_of]
     )
 
 
@@ -148,12 +142,12 @@ def _auto_and_best(results: BenchResults, auto: pd.DataFrame, prefix: str) -> st
         "faster": int((verdict == SLOWER).sum()),
         "slower": len(behind),
     }
-    parts = [f"{words} at {_of(count, len(auto))}" for words, count in counts.items() if count]
+    parts = [f"{what} at {_of(count, len(auto))}" for what, count in counts.items() if count]
     if len(behind):
         worst = behind.sort_values(f"{prefix}speedup").iloc[-1]
         parts[-1] += (
             f" (at worst {results.labels[worst['configuration']]}, where {worst[f'{prefix}best']} is"
-            f" {ratio_cell(worst, f'{prefix}speedup')} as fast)"
+            f" {words.ratio_cell(worst, f'{prefix}speedup')} as fast)"
         )
     return ", ".join(parts)
 
@@ -170,7 +164,7 @@ def _launches(results: BenchResults) -> Iterator[str]:
     frame = results.own(results.results[results.results["graph_median_ns"].notna()])
     if frame.empty:
         return
-    worst = largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
+    worst = words.largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
     if worst["hidden"] < _LEAST_SHARE_OF_LAUNCHING:
         yield f"launches hide nothing: at most {format_share(max(worst['hidden'], 0))} of a call is launching"
     else:
@@ -180,7 +174,7 @@ def _launches(results: BenchResults) -> Iterator[str]:
     over = frame["graph_median_ns"] / frame["median_ns"] - 1
     slower = frame[(frame["graph_low_ns"] > frame["high_ns"]) & (over >= results.rules.least_effect)]
     if len(slower):
-        most = largest(slower.assign(over=over), "over")
+        most = words.largest(slower.assign(over=over), "over")
         yield (
             f"graphs: at {len(slower)} of {len(frame)} points a replay takes longer than the call; {most['backend']} at"
             f" {results.labels[most['configuration']]} {format_share(most['over'])} longer"
@@ -196,7 +190,9 @@ def _moved(results: BenchResults) -> str:
     pairs = eager.merge(graph, on=["configuration", "new"], suffixes=("", "_graph"), validate="one_to_one")
     if pairs.empty:
         return ""
-    pair = largest(pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved")
+    pair = words.largest(
+        pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved"
+    )
     return (
         f"; {results.who(pair, 'new')} is {format_ratio(pair['speedup'])} as fast as"
         f" {base} with launches and {format_ratio(pair['speedup_graph'])} without,"
@@ -211,11 +207,11 @@ def _aa(results: BenchResults) -> Iterator[str]:
     which = ""
     if results.aa_different:
         different = results.results[results.results["aa_verdict"].isin([FASTER, SLOWER])]
-        most = largest(different.assign(noise=different["aa_ratio"].map(noise_of)), "noise")
+        most = words.largest(different.assign(noise=different["aa_ratio"].map(noise_of)), "noise")
         at_most = "at most " if results.aa_different > 1 else ""
         where = results.labels[most["configuration"]]
         which = f" ({at_most}{most['backend']} at {where}, by {format_share(most['noise'])})"
-    yield f"A/A: {aa_words(results, which)}; chance allows 1 in 20"
+    yield f"A/A: {words.aa_words(results, which)}; chance allows 1 in 20"
 
 
 # ---- what limits each shape: memory or arithmetic, by how much, and what there is to gain first
@@ -250,7 +246,7 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
         by = [format_ratio(group["bound_by"].min()), format_ratio(group["bound_by"].max())]
         much = by[0] if by[0] == by[1] else f"{by[0]} to {by[1]}"
         parts.append(f"{plural(len(group), 'shape')} {_WORDS[str(bound)]} by {much}")
-    yield f"limits: {join_words(parts)}; first: {first_words(results, largest(rows, 'gain_ns'))}"
+    yield f"limits: {join_words(parts)}; first: {first_words(results, words.largest(rows, 'gain_ns'))}"
 
 
 def first_words(results: BenchResults, row: Row) -> str:
@@ -274,8 +270,7 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
     ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
     """
     shape, size = results.about.shape, results.about.size
-    mixed = results.comparisons[results.comparisons["mixed"].astype(bool)]
-    mixed = mixed[mixed["kind"] == "eager"]
+    mixed = words.where(results.comparisons, kind="eager", mixed=True)
     alike = mixed["base"] == mixed["new"]
     by_dtype = ["configuration", "base", "base_dtype"]
     alone = {tuple(row[name] for name in by_dtype): row for row in mixed[alike].to_dict("records")}
@@ -284,7 +279,7 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
     rows = []
     for row in results.own(mixed[~alike & (mixed["new"] != results.base)], "new").to_dict("records"):
         base_at = ids[(*(row[name] for name in shape), row["base_dtype"])]
-        parts = {
+        parts: dict[str, Row] = {
             "total": row,
             "precision": alone.get(tuple(row[name] for name in by_dtype), {}),
             "algorithm": results.speedup(row["configuration"], row["base"], row["new"]) or {},

@@ -7,32 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from nsysprof import __version__
+from nsysprof.bench import words
 from nsysprof.bench.findings import bench_findings, first_words, mixed_rows, priorities
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import LEAST_FOR_P99
 from nsysprof.bench.scaling import BenchSweep
-from nsysprof.bench.words import (
-    Cell,
-    Row,
-    aa_words,
-    columns,
-    decided_rows,
-    device_name,
-    exponent_words,
-    finds_cell,
-    interval_words,
-    known_text,
-    largest,
-    latency_cell,
-    ratio_cell,
-    reason_cell,
-    rows_of,
-    share_cell,
-    shown,
-    speedup_cell,
-    subtitle,
-    tflops_cell,
-)
+from nsysprof.bench.words import Cell, Row, columns, shown
 from nsysprof.charts.chart import Chart
 from nsysprof.core.text import visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
@@ -53,7 +33,7 @@ _SEVERAL = ", each a process of its own: the medians of the runs are what is ave
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
-    lines = [f"# {results.samples.name}", "", subtitle(results)]
+    lines = [f"# {results.samples.name}", "", words.subtitle(results)]
     lines += markdown_section("Findings", [f"- {line}" for line in bench_findings(results)])
     lines += markdown_section("Warnings", [f"- {line}" for line in results.warnings])
     lines += markdown_section("Charts", [f"![{chart.caption}]({chart.file})" for chart in charts])
@@ -93,13 +73,13 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
     table: dict[str, Cell] = {
         short: lambda row: f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
         "backend": "backend",
-        "latency": latency_cell,
-        f"speed-up over {base}": lambda row: speedup_cell(row["eager"]),
-        "finds": lambda row: finds_cell(row["eager"]),
-        "graph": lambda row: latency_cell(row, "graph_"),
-        "speed-up, graph": lambda row: speedup_cell(row["graph"]),
-        "TFLOP/s": tflops_cell,
-        "of peak": share_cell,
+        "latency": words.latency_cell,
+        f"speed-up over {base}": lambda row: words.speedup_cell(row["eager"]),
+        "finds": lambda row: words.finds_cell(row["eager"]),
+        "graph": lambda row: words.latency_cell(row, "graph_"),
+        "speed-up, graph": lambda row: words.speedup_cell(row["graph"]),
+        "TFLOP/s": words.tflops_cell,
+        "of peak": words.share_cell,
         "GB/s": "gb_per_s",
         "of bandwidth": "share_of_bandwidth",
         **({"tokens/s": "tokens_per_s"} if about.tokens_shown else {}),
@@ -108,7 +88,7 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         about.unit: "peak_matrices",
         "memory reduction": reduction,
     }
-    return _section(sweep.fixed, rows_of(results, part), table, 2)
+    return _section(sweep.fixed, words.rows_of(results, part), table, 2)
 
 
 def _decisions(results: BenchResults) -> Iterator[str]:
@@ -118,7 +98,7 @@ def _decisions(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, beats=lambda row: f"{row['runner_up']}, {row['margin']}" if row["margin"] else "")
     note = "Backends joined by “or” cannot be told apart: no clear change between them."
-    return _section("Which backend at which shape", decided_rows(results), table, 6, note)
+    return _section("Which backend at which shape", words.decided_rows(results), table, 6, note)
 
 
 def _limits(results: BenchResults) -> Iterator[str]:
@@ -132,7 +112,7 @@ def _limits(results: BenchResults) -> Iterator[str]:
         "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak"
         " of the GPU, all FLOPs or each input and output once, and how many times as long as the other."
     )
-    return _section("What limits each shape", rows_of(results, priorities(results)), table, 3, note)
+    return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 
 
 def _shapes(results: BenchResults) -> Iterator[str]:
@@ -150,7 +130,7 @@ def _shapes(results: BenchResults) -> Iterator[str]:
                 row["flops_ratio"] = row["tflops"] / first["tflops"]
             rows += others
     heads = "sweep | backend | dtype | takes | FLOP/s = flops_ratio"
-    table = columns(heads, takes=lambda row: ratio_cell(row, "longer"))
+    table = columns(heads, takes=lambda row: words.ratio_cell(row, "longer"))
     note = (
         "A call of the larger shape over one of the first shape of its sweep, in brackets what the intervals of both"
         " allow; FLOP/s: the same of work per time, above 1 where larger shapes use the device better."
@@ -171,13 +151,15 @@ def _spread(results: BenchResults) -> Iterator[str]:
     heads = "shape = label | backend | n | median = median_ns | mean = mean_ns | σ = sd_ns | p99 | per head = head"
     table = columns(heads, p99=p99, head=per_head)
     note = "σ: standard deviation of the samples; per head: the median over batch × heads, for shapes of other sizes."
-    rows = rows_of(results, results.results[results.results["n"] > 0])
+    rows = words.rows_of(results, results.results[results.results["n"] > 0])
     return _section("How calls are spread", rows, table, 2, note)
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
     def best_over_auto(prefix: str) -> Cell:
-        return lambda row: ratio_cell(row, f"{prefix}speedup") if known_text(row[f"{prefix}best"]) else ""
+        return lambda row: (
+            words.ratio_cell(row, f"{prefix}speedup") if words.known_text(row[f"{prefix}best"]) else ""
+        )
 
     table = columns("shape = label | auto picks = picked")
     for before, prefix in (("", ""), ("graph: ", "graph_")):
@@ -189,7 +171,7 @@ def _auto(results: BenchResults) -> Iterator[str]:
             f"{before}best is": f"{prefix}verdict",
         }
     table["output right"] = lambda row: "yes" if row["equivalent"] else "no"
-    rows = rows_of(results, results.auto.assign(picked=results.auto["picked"].fillna("not seen")))
+    rows = words.rows_of(results, results.auto.assign(picked=results.auto["picked"].fillna("not seen")))
     return _section("What PyTorch picks by itself", rows, table, 2)
 
 
@@ -200,7 +182,11 @@ def _outputs(results: BenchResults) -> Iterator[str]:
         known = group[group["error_of_tolerance"].notna()]
         wrong = int((group["status"] == "wrong").sum())
         if len(known) or wrong:
-            worst = largest(known, "error_of_tolerance") if len(known) else {"error": None, "tolerance": None}
+            worst = (
+                words.largest(known, "error_of_tolerance")
+                if len(known)
+                else {"error": None, "tolerance": None}
+            )
             rows.append({**worst, "backend": backend, "dtype": dtype, "shapes": len(known), "wrong": wrong})
     heads = "backend | dtype | shapes | largest error = error | allowed = tolerance | equivalent"
     table = columns(heads, equivalent=lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes")
@@ -220,7 +206,7 @@ def _growth(results: BenchResults) -> Iterator[str]:
     table = columns(
         heads,
         sweep=lambda row: row["sweep"] if several else "",
-        exponent=lambda row: exponent_words(row, short),
+        exponent=lambda row: words.exponent_words(row, short),
     )
     note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
     return _section(f"Growth with {short}", results.exponents.to_dict("records"), table, 4, note)
@@ -231,9 +217,9 @@ def _mixed(results: BenchResults) -> Iterator[str]:
     table: dict[str, Cell] = {
         short: lambda row: f"{short}{row[size]}",
         "from, to": lambda row: f"{row['from']} → {row['to']}",
-        "speed-up": lambda row: ratio_cell(row, "total"),
-        "by the dtype": lambda row: ratio_cell(row, "precision"),
-        "by the algorithm": lambda row: ratio_cell(row, "algorithm"),
+        "speed-up": lambda row: words.ratio_cell(row, "total"),
+        "by the dtype": lambda row: words.ratio_cell(row, "precision"),
+        "by the algorithm": lambda row: words.ratio_cell(row, "algorithm"),
     }
     return _section("What mixed dtypes hide", mixed_rows(results).to_dict("records"), table, 2)
 
@@ -245,14 +231,16 @@ def _pairs(results: BenchResults) -> Iterator[str]:
         some = ", ".join(f"{count} {name}" for name, count in group["verdict"].value_counts().items())
         lines.append(f"- {kind}: {len(group)} pairs of backends, {some} (Holm over all {len(group)})")
     if results.aa_compared:
-        lines.append(f"- A/A, against a second, interleaved set of their own samples: {aa_words(results)}")
+        lines.append(
+            f"- A/A, against a second, interleaved set of their own samples: {words.aa_words(results)}"
+        )
     where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
     yield from markdown_section("Comparisons", lines, [where] if lines else [])
 
 
 def _not_measured(results: BenchResults) -> Iterator[str]:
-    table = columns("shape = label | backend | is = status | because", because=reason_cell)
-    rows = rows_of(results, results.results[results.results["n"] == 0])
+    table = columns("shape = label | backend | is = status | because", because=words.reason_cell)
+    rows = words.rows_of(results, results.results[results.results["n"] == 0])
     return _section("Not measured", rows, table, 4)
 
 
@@ -260,7 +248,7 @@ def _method(results: BenchResults) -> Iterator[str]:
     rules, runs, about = results.rules, results.samples.runs, results.about
     methods = [str(name) for name in results.results["interval"].dropna().unique()] or ["none"]
     lines = [
-        f"- ±: half the {interval_words(results)} ({', '.join(methods)})",
+        f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
         f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
@@ -284,7 +272,7 @@ def _environment(results: BenchResults) -> Iterator[str]:
     clocks = results.results["sm_clock_mhz"].dropna()
     ends = dict.fromkeys(f"{value:,.0f}" for value in (clocks.min(), clocks.max()))
     facts = {
-        "device": device_name(results),
+        "device": words.device_name(results),
         "SM clock, sampled": f"{' to '.join(ends)} MHz" if len(clocks) else "",
         "SM clock, highest": _known(limits.max_sm_clock_mhz, "{:,.0f} MHz".format),
         "SMs": str(limits.sm_count or ""),

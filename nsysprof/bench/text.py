@@ -8,27 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from nsysprof.bench import words
 from nsysprof.bench.diff import BenchDiff, regressions
 from nsysprof.bench.findings import bench_findings
 from nsysprof.bench.results import BenchResults, shape_labels
-from nsysprof.bench.words import (
-    Cell,
-    Row,
-    about_run,
-    clock_words,
-    columns,
-    decided_rows,
-    fastest_words,
-    finds_cell,
-    interval_words,
-    picked_words,
-    plus_minus,
-    rows_of,
-    share_cell,
-    shown,
-    speedup_cell,
-    tflops_cell,
-)
+from nsysprof.bench.words import Cell, Row, columns, shown
 from nsysprof.core.text import join_first, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import TextTable, screen_width, warning_lines, wrap
@@ -87,11 +71,8 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         "Memory is about what one call needs at its peak, derived from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
-    too_large = [
-        f"  {name} at {where}"
-        for (where, name), size in held.items()
-        if gpu_bytes and (size or 0) > gpu_bytes
-    ]
+    most = gpu_bytes or math.inf
+    too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
         how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then passed over:")
     return _joined(_plain(table), [*how, *too_large])
@@ -112,8 +93,8 @@ def _runs_of_plan(runs: int, samples: int) -> str:
 def bench_summary(results: BenchResults) -> str:
     """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
     about = [
-        *_wrapped([about_run(results)]),
-        *_wrapped([f"{clock_words(results)}; ±: {interval_words(results)}"], "  ", "    "),
+        *_wrapped([words.about_run(results)]),
+        *_wrapped([f"{words.clock_words(results)}; ±: {words.interval_words(results)}"], "  ", "    "),
     ]
     warnings = warning_lines(results.warnings, "report.md")
     points = _points(results)
@@ -135,7 +116,7 @@ def _legend(results: BenchResults, head: Sequence[str]) -> str:
 
 
 def _points(results: BenchResults) -> TextTable:
-    rows, unit = rows_of(results, results.results), results.about.unit.rpartition(" ")[2]
+    rows, unit = words.rows_of(results, results.results), results.about.unit.rpartition(" ")[2]
     labels = _without_repeats([one_line(row["label"], 30) for row in rows])
     for row, label in zip(rows, labels, strict=True):
         row["label"] = label
@@ -146,18 +127,18 @@ def _points(results: BenchResults) -> TextTable:
         return format_ns(row["median_ns"]) if math.isfinite(row["median_ns"]) else str(row["status"])
 
     def over_base(row: Row) -> str:
-        return speedup_cell(row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
+        return words.speedup_cell(row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
 
     table: dict[str, Cell] = {
         "shape": "label",
         "backend": lambda row: one_line(row["backend"], 14),
         "latency": latency,
-        "±": lambda row: plus_minus(row).removeprefix("± ") if math.isfinite(row["median_ns"]) else "",
+        "±": lambda row: words.plus_minus(row).removeprefix("± ") if math.isfinite(row["median_ns"]) else "",
         "graph": "graph_median_ns",
-        "TFLOP/s": tflops_cell,
-        "of peak": share_cell,
+        "TFLOP/s": words.tflops_cell,
+        "of peak": words.share_cell,
         f"vs {results.base}": over_base,
-        "finds": lambda row: finds_cell(row["eager"]),
+        "finds": lambda row: words.finds_cell(row["eager"]),
         "peak": "peak_bytes",
         unit: "peak_matrices",
         "error": lambda row: "" if pd.isna(row["error"]) else f"{row['error']:.0e}",
@@ -168,12 +149,12 @@ def _points(results: BenchResults) -> TextTable:
 def _decisions(results: BenchResults) -> list[str]:
     table: dict[str, Cell] = {
         "shape": lambda row: one_line(row["label"], 30),
-        "fastest": lambda row: one_line(fastest_words(results, row), 28),
+        "fastest": lambda row: one_line(words.fastest_words(results, row), 28),
         "beats": lambda row: f"{row['runner_up']} by {row['margin']}" if row["margin"] else "",
         "without launches": lambda row: one_line(row["graph"], 24),
-        "auto picks": lambda row: picked_words(results, row["configuration"]),
+        "auto picks": lambda row: words.picked_words(results, row["configuration"]),
     }
-    return _plain(shown(decided_rows(results), table, 5))
+    return _plain(shown(words.decided_rows(results), table, 5))
 
 
 # ---- the difference of two runs
@@ -223,16 +204,14 @@ def _differences(diff: BenchDiff) -> list[str]:
         after=lambda row: _value(row, "after"),
         change=_change,
         intervals=_overlap,
-        finds=finds_cell,
+        finds=words.finds_cell,
         effect=_effect,
     )
     return _plain(shown(rows, table, 3, ("effect", "finds", "intervals", "change")))
 
 
 def _value(row: Row, name: str) -> str:
-    if row["metric"] == "peak memory":
-        return format_bytes(row[name])
-    return format_ns(row[name])
+    return (format_bytes if row["metric"] == "peak memory" else format_ns)(row[name])
 
 
 def _percent(change: float) -> str:
@@ -267,22 +246,14 @@ def _effect(row: Row) -> str:
 def _totals(diff: BenchDiff) -> Iterator[str]:
     times = diff.rows[diff.rows["metric"] != "peak memory"]
     counts = times["verdict"].value_counts()
-    verdicts = [
-        f"{counts[name]} {name}"
-        for name in (FASTER, SLOWER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES)
-        if name in counts
-    ]
-    yield (
-        f"{len(times)} times compared: {', '.join(verdicts)}; a difference counts from"
-        f" {format_share(diff.rules.least_effect)} on"
-    )
+    order = [FASTER, SLOWER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES]
+    verdicts = ", ".join(f"{counts[name]} {name}" for name in order if name in counts)
+    least = format_share(diff.rules.least_effect)
+    yield f"{len(times)} times compared: {verdicts}; a difference counts from {least} on"
     scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
-    yield from _wrapped(
-        [
-            f"± 95 % interval of the change, {scope}; finds: the smallest change that would have shown;"
-            " effect: Cliff's delta."
-        ]
-    )
-    for name, only in (("before", diff.only_before), ("after", diff.only_after)):
-        if only:
-            yield from _wrapped([f"only {name}: {join_first(only, MAX_POINTS_NAMED)}"])
+    meaning = "finds: the smallest change that would have shown; effect: Cliff's delta."
+    only = {"before": diff.only_before, "after": diff.only_after}
+    named = [
+        f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points
+    ]
+    yield from _wrapped([f"± 95 % interval of the change, {scope}; {meaning}", *named])

@@ -287,6 +287,13 @@ def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """The rows of a frame that have these values."""
+    for name, value in values.items():
+        frame = frame[frame[name] == value]
+    return frame
+
+
 def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:
     """The first row with the largest known value of a column."""
     place = int(np.nanargmax(frame[column].to_numpy(np.float64, na_value=np.nan)))

@@ -22,17 +22,7 @@ from nsysprof.core.document import Amount, Count, Text, parse_as
 from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Axis, Backend, Cost, Described, Flag, Mode, check_countable, described
-from nsysprof.hardware.attention_cost import (
-    UNFUSED,
-    AttentionShape,
-    attention_flops,
-    attention_traffic,
-    block_flops,
-    block_traffic,
-    score_matrix_bytes,
-    score_pairs,
-    score_traffic_bytes,
-)
+from nsysprof.hardware import attention_cost as attention
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import rounding_of
@@ -445,20 +435,21 @@ def _attention(workload: str) -> Described:
 def _attention_cost(workload: str, at: Mapping[str, Any], *, backward: bool) -> Cost:
     """The cost of a call of a configuration, as its workload would have declared it."""
     sizes = [at[name] for name in ("batch", "heads", "seq", "head_dim", "causal")]
-    shape, dtype = AttentionShape(*sizes), at["dtype"]
+    shape, dtype = attention.AttentionShape(*sizes), at["dtype"]
     if workload == _BLOCK:
-        flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
+        flops = attention.block_flops(shape, train=backward)
+        least = attention.block_traffic(shape, dtype, train=backward)
     else:
-        flops = attention_flops(shape, backward=backward)
-        least = attention_traffic(shape, dtype, backward=backward)
-    masked = score_pairs(replace(shape, causal=True))
+        flops = attention.attention_flops(shape, backward=backward)
+        least = attention.attention_traffic(shape, dtype, backward=backward)
+    traffic, masked = attention.score_traffic_bytes, attention.score_pairs(replace(shape, causal=True))
     uncounted = "causal counting (all scores are counted, a mask would halve them)"
     return Cost(
         flops=flops,
         read_bytes=least.read_bytes,
         written_bytes=least.written_bytes,
         tokens=shape.batch * shape.seq,
-        unit_bytes=score_matrix_bytes(shape, dtype),
-        extra_bytes={name: score_traffic_bytes(shape, dtype, name, backward=backward) for name in UNFUSED},
-        suspects={} if shape.causal else {uncounted: flops * masked // score_pairs(shape)},
+        unit_bytes=attention.score_matrix_bytes(shape, dtype),
+        extra_bytes={each: traffic(shape, dtype, each, backward=backward) for each in attention.UNFUSED},
+        suspects={} if shape.causal else {uncounted: flops * masked // attention.score_pairs(shape)},
     )
