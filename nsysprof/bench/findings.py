@@ -112,11 +112,9 @@ def _sizes(part: pd.DataFrame, row: Row, about: Described, ends: int) -> str:
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
-    ends_of = own.iloc[places].to_dict("records")
-    at = about.short
-    return join_words(
-        [f"{format_bytes(row['temporary_bytes'])} at {at}={row[about.size]}" for row in ends_of]
-    )
+    sizes, at = own["temporary_bytes"].iloc[places], own[about.size].iloc[places]
+    pairs = zip(sizes, at, strict=True)
+    return join_words([f"{format_bytes(size)} at {about.short}={value}" for size, value in pairs])
 
 
 def _auto(results: BenchResults) -> Iterator[str]:

@@ -127,10 +127,10 @@ def _shapes(results: BenchResults) -> Iterator[str]:
                 row["longer"] = row["median_ns"] / first["median_ns"]
                 row["longer_low"] = row["low_ns"] / first["high_ns"]
                 row["longer_high"] = row["high_ns"] / first["low_ns"]
+                row["takes"] = words.ratio_cell(row, "longer")
                 row["flops_ratio"] = row["tflops"] / first["tflops"]
             rows += others
-    heads = "sweep | backend | dtype | takes | FLOP/s = flops_ratio"
-    table = columns(heads, takes=lambda row: words.ratio_cell(row, "longer"))
+    table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
         "A call of the larger shape over one of the first shape of its sweep, in brackets what the intervals of both"
         " allow; FLOP/s: the same of work per time, above 1 where larger shapes use the device better."
@@ -156,38 +156,32 @@ def _spread(results: BenchResults) -> Iterator[str]:
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
-    def best_over_auto(prefix: str) -> Cell:
-        return lambda row: (
-            words.ratio_cell(row, f"{prefix}speedup") if words.known_text(row[f"{prefix}best"]) else ""
-        )
-
-    table = columns("shape = label | auto picks = picked")
-    for before, prefix in (("", ""), ("graph: ", "graph_")):
-        table |= {
-            f"{before}auto": f"{prefix}median_ns",
-            f"{before}best other": f"{prefix}best",
-            f"{before}its latency": f"{prefix}best_ns",
-            f"{before}best over auto": best_over_auto(prefix),
-            f"{before}best is": f"{prefix}verdict",
-        }
-    table["output right"] = lambda row: "yes" if row["equivalent"] else "no"
-    rows = words.rows_of(results, results.auto.assign(picked=results.auto["picked"].fillna("not seen")))
+    rows = words.rows_of(results, results.auto)
+    for row in rows:
+        row["picked"] = words.known_text(row["picked"]) or "not seen"
+        row["right"] = "yes" if row["equivalent"] else "no"
+        for kind in ("", "graph_"):
+            known = words.known_text(row[f"{kind}best"])
+            row[f"{kind}over"] = words.ratio_cell(row, f"{kind}speedup") if known else ""
+    table = columns(
+        "shape = label | auto picks = picked | auto = median_ns | best other = best | its latency = best_ns"
+        " | best over auto = over | best is = verdict | graph: auto = graph_median_ns | graph: best other = graph_best"
+        " | graph: its latency = graph_best_ns | graph: best over auto = graph_over | graph: best is = graph_verdict"
+        " | output right = right"
+    )
     return _section("What PyTorch picks by itself", rows, table, 2)
 
 
 def _outputs(results: BenchResults) -> Iterator[str]:
     """The largest error of each backend and dtype against float64."""
     rows: list[Row] = []
-    for (backend, dtype), group in results.results.groupby(["backend", "dtype"], sort=False):
+    for _, group in results.results.groupby(["backend", "dtype"], sort=False):
         known = group[group["error_of_tolerance"].notna()]
         wrong = int((group["status"] == "wrong").sum())
         if len(known) or wrong:
-            worst = (
-                words.largest(known, "error_of_tolerance")
-                if len(known)
-                else {"error": None, "tolerance": None}
-            )
-            rows.append({**worst, "backend": backend, "dtype": dtype, "shapes": len(known), "wrong": wrong})
+            none = {**group.iloc[0], "error": None, "tolerance": None}
+            worst = words.largest(known, "error_of_tolerance") if len(known) else none
+            rows.append({**worst, "shapes": len(known), "wrong": wrong})
     heads = "backend | dtype | shapes | largest error = error | allowed = tolerance | equivalent"
     table = columns(heads, equivalent=lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes")
     note = (
@@ -231,9 +225,8 @@ def _pairs(results: BenchResults) -> Iterator[str]:
         some = ", ".join(f"{count} {name}" for name, count in group["verdict"].value_counts().items())
         lines.append(f"- {kind}: {len(group)} pairs of backends, {some} (Holm over all {len(group)})")
     if results.aa_compared:
-        lines.append(
-            f"- A/A, against a second, interleaved set of their own samples: {words.aa_words(results)}"
-        )
+        against = "against a second, interleaved set of their own samples"
+        lines.append(f"- A/A, {against}: {words.aa_words(results)}")
     where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
     yield from markdown_section("Comparisons", lines, [where] if lines else [])
 

@@ -42,7 +42,7 @@ def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
 
 
 def shown(rows: Iterable[Row], table: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()) -> TextTable:
-    """A table with these heads and cells: the first ``texts`` columns flush left, and empty columns left out."""
+    """A table of `columns`: the first ``texts`` of them flush left, and empty ones left out."""
     cells = [[_text(row, cell) for cell in table.values()] for row in rows]
     align = ("l" * texts).ljust(len(table), "r")
     return TextTable(*without_empty([*table], cells, align), spare=spare, after_head=0)
