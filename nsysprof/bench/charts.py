@@ -8,36 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.lines import (
-    backend_legend,
-    backend_looks,
-    dtype_dash,
-    dtype_notes,
-    dtypes_of,
-    plan_latency,
-    plan_memory,
-    plan_speedup,
-    plan_throughput,
-)
+from nsysprof.bench import lines, words
 from nsysprof.bench.pairs import AUTO
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_rates
-from nsysprof.bench.titles import chart_subtitle, roofline_title, selection_title, violin_title
-from nsysprof.bench.words import of_main_dtype, picked_words, speedup_cell, tflops_text
+from nsysprof.bench.titles import roofline_title, selection_title, violin_title
+from nsysprof.charts import marks
 from nsysprof.charts.chart import Chart
-from nsysprof.charts.marks import (
-    Bars,
-    Ceiling,
-    Column,
-    Heading,
-    Heat,
-    Line,
-    Message,
-    Roofs,
-    Violin,
-    ViolinPanel,
-    Violins,
-)
 from nsysprof.charts.palette import LESS, MORE
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_ns, format_ratio, format_share
@@ -52,11 +29,11 @@ DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 # ---- roofline.png: FLOP/s over FLOP per byte, below what memory and arithmetic can do at most
 
 
-def plan_roofline(results: BenchResults) -> Roofs | Message:
+def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
     """Every point below its ceilings; without launches where there is such a figure. Words where no peak is known."""
     frame = results.results[results.results["tflops"].notna()]
     ceilings = _ceilings(frame)
-    title, subtitle = roofline_title(results), chart_subtitle(results)
+    title, below = roofline_title(results), words.subtitle(results)
     frame = results.own(frame)
     refused = refused_rates(frame)
     frame = frame[~refused]
@@ -66,20 +43,18 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
         suspects = ["The warnings name the figures that are suspect."]
-        return Message(Heading(title, subtitle), suspects if ceilings else sentences)
-    dtypes = dtypes_of(frame)
+        return marks.Message(marks.Heading(title, below), suspects if ceilings else sentences)
+    dtypes = lines.dtypes_of(frame)
     notes = [
-        "bytes: " + results.about.traffic_words,
-        *(["dashed ceilings: measured on this machine"] if any(roof.dashed for roof in ceilings) else []),
-        *dtype_notes(dtypes),
+        *lines.left_out_note(refused),
+        *["FLOP/s without launches, from CUDA graphs"] * bool(frame["graph_tflops"].notna().any()),
+        f"bytes: {results.about.traffic_words}",
+        *["dashed ceilings: measured on this machine"] * any(roof.dashed for roof in ceilings),
+        *lines.dtype_notes(dtypes),
     ]
-    if frame["graph_tflops"].notna().any():
-        notes.insert(0, "FLOP/s without launches, from CUDA graphs")
-    if refused.any():
-        notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
-    legend = backend_legend(results, (str(name) for name in frame["backend"].unique()))
-    return Roofs(
-        heading=Heading(title, subtitle, legend, notes),
+    legend = lines.backend_legend(results, (str(name) for name in frame["backend"].unique()))
+    return marks.Roofs(
+        heading=marks.Heading(title, below, legend, notes),
         ceilings=ceilings,
         slopes=_slopes(ceilings),
         labels=("intensity: FLOP per byte moved", "TFLOP/s", "", ""),
@@ -87,23 +62,15 @@ def plan_roofline(results: BenchResults) -> Roofs | Message:
     )
 
 
-def _ceilings(frame: pd.DataFrame) -> list[Ceiling]:
+def _ceilings(frame: pd.DataFrame) -> list[marks.Ceiling]:
     """For each dtype the ceiling by the datasheet and the measured one, as far as both of their parts are known."""
-    out = []
-    for dtype, group in frame.groupby("dtype", sort=False):
-        for tflops, gb_per_s, words, measured in (
-            ("peak_tflops", "peak_gb_per_s", "peak", False),
-            ("measured_peak_tflops", "measured_gb_per_s", "measured", True),
-        ):
-            known = group[[tflops, gb_per_s]].dropna()
-            if len(known):
-                top, slope = float(known[tflops].median()), float(known[gb_per_s].median())
-                label = f"{dtype} {words} {tflops_text(top)} TFLOP/s"
-                out.append(Ceiling(top, label, slope / 1e3, measured))
-    return out
+    peaks = lines.peaks_of(frame, memory=True)
+    return [
+        marks.Ceiling(top, f"{text} TFLOP/s", slope / 1e3, measured) for text, measured, [top, slope] in peaks
+    ]
 
 
-def _slopes(ceilings: list[Ceiling]) -> list[tuple[float, str]]:
+def _slopes(ceilings: list[marks.Ceiling]) -> list[tuple[float, str]]:
     """The bandwidths, all named beside the highest, where no point can be."""
     slopes = {each.slope: each.dashed for each in ceilings if each.slope}
     highest = max(slopes)
@@ -113,9 +80,9 @@ def _slopes(ceilings: list[Ceiling]) -> list[tuple[float, str]]:
     return [(slope, text if slope == highest else "") for slope in slopes]
 
 
-def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> list[Line]:
+def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> list[marks.Line]:
     """The points of each backend in the order of a sweep: those of the first are joined, and named at both ends."""
-    rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), backend_looks(results.backends)
+    rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), lines.backend_looks(results.backends)
     out = []
     for number, sweep in enumerate(results.sweeps):
         part = frame.loc[[row for row in sweep.rows if row in frame.index]]
@@ -125,11 +92,11 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
             for end in (0, -1) if number == 0 else ():
                 names[end] = f"{results.about.shorts[sweep.axis]}{group[sweep.axis].iloc[end]}"
             out.append(
-                Line(
+                marks.Line(
                     label=str(backend),
                     colour=colour,
                     marker=marker,
-                    look=dtype_dash(dtypes, str(dtype)) if number == 0 else "none",
+                    look=lines.dtype_dash(dtypes, str(dtype)) if number == 0 else "none",
                     x=group["intensity"].tolist(),
                     y=rate[group.index].tolist(),
                     names=names,
@@ -141,7 +108,7 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 # ---- samples.png: how the samples of each backend are spread, beside those of a second run of the same backend
 
 
-def plan_violins(results: BenchResults) -> Violins:
+def plan_violins(results: BenchResults) -> marks.Violins:
     """Deviations from the median in per cent, a row per backend: its samples above, the second set (A/A) below."""
     groups = _shown_points(results)
     notes = [
@@ -152,9 +119,9 @@ def plan_violins(results: BenchResults) -> Violins:
     count = results.results["configuration"].nunique()
     if count > len(groups):
         notes.append(f"{len(groups)} of {count} shapes")
-    looks = backend_looks(results.backends)
+    looks = lines.backend_looks(results.backends)
     panels = [
-        ViolinPanel(
+        marks.ViolinPanel(
             results.labels[name],
             "deviation from the median",
             _reach(points),
@@ -162,7 +129,7 @@ def plan_violins(results: BenchResults) -> Violins:
         )
         for name, points in groups
     ]
-    return Violins(Heading(violin_title(results), chart_subtitle(results), [], notes), panels)
+    return marks.Violins(marks.Heading(violin_title(results), words.subtitle(results), [], notes), panels)
 
 
 def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
@@ -175,7 +142,7 @@ def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
         return []
     part = frame.loc[[row for row in results.sweeps[0].rows if row in frame.index]]
     part = part if len(part) else frame
-    names = list(dict.fromkeys(of_main_dtype(part)["configuration"]))
+    names = list(dict.fromkeys(words.of_main_dtype(part)["configuration"]))
     picked = dict.fromkeys(names[round(place)] for place in np.linspace(0, len(names) - 1, MAX_VIOLIN_PANELS))
     measured = results.samples.measured
     return [(name, [point for point in measured if point.shape.id == name]) for name in picked]
@@ -190,19 +157,19 @@ def _reach(points: list[BenchPoint]) -> float:
     return float(np.clip(2.5 * np.max(deviations, initial=0.0), MIN_REACH, MAX_REACH))
 
 
-def _violin(point: BenchPoint, colour: str) -> Violin:
+def _violin(point: BenchPoint, colour: str) -> marks.Violin:
     values = point.latency_ns
     median = float(np.median(values))
     cv = values.std(ddof=1) / values.mean() if len(values) > 1 else 0.0
     left_out = f", {point.left_out} left out" if point.left_out else ""
     texts = [format_ns(median), f"n {len(values)}{left_out}, CV {format_share(float(cv))}"]
-    return Violin(point.backend, colour, values / median - 1, point.samples("aa") / median - 1, texts)
+    return marks.Violin(point.backend, colour, values / median - 1, point.samples("aa") / median - 1, texts)
 
 
 # ---- selection.png: what PyTorch picks at each shape, and what that costs against each backend asked for by name
 
 
-def plan_selection(results: BenchResults) -> Bars:
+def plan_selection(results: BenchResults) -> marks.Bars:
     """A row per shape that `auto` was measured at, a cell per other backend: how fast it is beside `auto`.
 
     Without launches where that is known of every shape. Cells are coloured as far as their verdicts go.
@@ -213,8 +180,8 @@ def plan_selection(results: BenchResults) -> Bars:
     shapes = auto["configuration"].tolist()
     named = [name for name in results.backends if name != AUTO]
     pairs = [[results.speedup(shape, AUTO, name, kind) for name in named] for shape in shapes]
-    picks = [picked_words(results, shape) for shape in shapes]
-    heat = Heat(
+    picks = [words.picked_words(results, shape) for shape in shapes]
+    heat = marks.Heat(
         share=1,
         names=[[one_line(name, 18)] for name in named],
         values=np.array([[_shade(pair) for pair in row] for row in pairs]),
@@ -232,15 +199,15 @@ def plan_selection(results: BenchResults) -> Bars:
     ]
     if kind == "graph":
         notes.insert(0, "without launches, from CUDA graphs")
-    return Bars(
-        heading=Heading(selection_title(results, auto, prefix), chart_subtitle(results), notes=notes),
+    return marks.Bars(
+        heading=marks.Heading(selection_title(results, auto, prefix), words.subtitle(results), notes=notes),
         labels=[one_line(results.labels[shape], 44) or shape for shape in shapes],
         rest=None,
         panels=[heat],
         columns=[
-            Column("auto picks", [one_line(pick, 18) for pick in picks]),
-            Column("and takes", [format_ns(value) for value in auto[f"{prefix}median_ns"]]),
-            Column("which costs", [_cost(row, prefix) for row in auto.to_dict("records")]),
+            marks.Column("auto picks", [one_line(pick, 18) for pick in picks]),
+            marks.Column("and takes", [format_ns(value) for value in auto[f"{prefix}median_ns"]]),
+            marks.Column("which costs", [_cost(row, prefix) for row in auto.to_dict("records")]),
         ],
         row=min(0.42, max(0.2, 6.6 / len(shapes))),
     )
@@ -261,23 +228,23 @@ def _shade(pair: dict[str, Any] | None) -> float:
 
 
 def _selection_texts(pair: dict[str, Any] | None, *, picked: bool) -> tuple[str, ...]:
-    short = speedup_cell(pair, lambda each: format_ratio(each["speedup"]), ("(", ")"))
+    short = words.speedup_cell(pair, lambda each: format_ratio(each["speedup"]), ("(", ")"))
     return (f"picked {short}", "picked", short) if picked else (short,)
 
 
 def _cost(row: dict[Any, Any], prefix: str) -> str:
     """How much longer `auto` takes than the fastest of the others: `+32 %`, as far as the verdict goes."""
-    words = {NO_CLEAR_CHANGE: "nothing clear", TOO_FEW_SAMPLES: "not told", SLOWER: "nothing"}
+    others = {NO_CLEAR_CHANGE: "nothing clear", TOO_FEW_SAMPLES: "not told", SLOWER: "nothing"}
     verdict = row[f"{prefix}verdict"]
-    return f"+{format_share(row[f'{prefix}speedup'] - 1)}" if verdict == FASTER else words.get(verdict, "")
+    return f"+{format_share(row[f'{prefix}speedup'] - 1)}" if verdict == FASTER else others.get(verdict, "")
 
 
 # In the order in which a report shows them.
 BENCH_CHARTS: tuple[Chart[BenchResults], ...] = (
-    Chart("latency.png", "latency", plan_latency),
-    Chart("speedup.png", "speedup", plan_speedup),
-    Chart("memory.png", "memory", plan_memory),
-    Chart("throughput.png", "throughput", plan_throughput),
+    Chart("latency.png", "latency", lines.plan_latency),
+    Chart("speedup.png", "speedup", lines.plan_speedup),
+    Chart("memory.png", "memory", lines.plan_memory),
+    Chart("throughput.png", "throughput", lines.plan_throughput),
     Chart("roofline.png", "roofline", plan_roofline),
     Chart("samples.png", "samples", plan_violins),
 )

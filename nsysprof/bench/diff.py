@@ -30,6 +30,7 @@ MORE, LESS = "more", "less"
 _SAME = ("workload", "device", "backward")
 MAX_DIFFERENCES = 6
 _METRICS = ("latency", "graph latency", "peak memory")
+_LISTED = ("differences", "only_before", "only_after", "now_wrong")
 _OF_CONTRAST = ("delta", "delta_word", "p", "adjusted_p", "verdict", "reason", "detectable")
 _KINDS: Mapping[str, Kind] = {"latency": "eager", "graph latency": "graph"}
 
@@ -86,13 +87,10 @@ def compare_runs(
             )
     differences = tuple(environment_differences(before, after))
     if differences and not unlike:
-        more = (
-            f", and {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
-        )
-        raise NsysprofError(
-            f"{before.path} and {after.path} are not comparable: {'; '.join(differences[:MAX_DIFFERENCES])}{more}",
-            "--unlike compares them all the same",
-        )
+        more = len(differences) - MAX_DIFFERENCES
+        named = "; ".join(differences[:MAX_DIFFERENCES]) + (f", and {more} more" if more > 0 else "")
+        hint = "--unlike compares them all the same"
+        raise NsysprofError(f"{before.path} and {after.path} are not comparable: {named}", hint)
     old, new = (_by_place(samples) for samples in (before, after))
     common = [place for place in old if place in new]
     if not common:
@@ -108,9 +106,7 @@ def compare_runs(
         differences=differences,
         only_before=tuple(_missing(before, new, after)),
         only_after=tuple(_missing(after, old, before)),
-        now_wrong=tuple(
-            point.name for point in after.points if point.status == "wrong" and point.place in old
-        ),
+        now_wrong=tuple(each.name for each in after.points if each.status == "wrong" and each.place in old),
     )
 
 
@@ -121,10 +117,7 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
         "before": str(diff.before.path),
         "after": str(diff.after.path),
         "rows": records(diff.rows),
-        "differences": list(diff.differences),
-        "only_before": list(diff.only_before),
-        "only_after": list(diff.only_after),
-        "now_wrong": list(diff.now_wrong),
+        **{name: list(getattr(diff, name)) for name in _LISTED},
     }
 
 
@@ -272,9 +265,7 @@ def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
     return {
         **_ends(before, before, before, 1, "before"),
         **_ends(after, after, after, 1, "after"),
-        "change": change,
-        "change_low": change,
-        "change_high": change,
+        **dict.fromkeys(("change", "change_low", "change_high"), change),
         "delta": float(np.sign(after - before)),
         "delta_word": "large" if after != before else "negligible",
         "p": np.nan,

@@ -152,9 +152,8 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     run = results.samples.digest
     present = set(database.table_names())
     if present and not set(_TABLES) & present:
-        raise NsysprofError(
-            f"{path} is a database of something else: it has {', '.join(sorted(present)[:4])}", _OTHER_FILE
-        )
+        some = ", ".join(sorted(present)[:4])
+        raise NsysprofError(f"{path} is a database of something else: it has {some}", _OTHER_FILE)
     if "runs" in present and database["runs"].count_where("run = ?", [run]):
         return False
     for name in {"results", "samples"} & present:
@@ -168,7 +167,8 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     database["samples"].insert_all(every, pk=(*key, "set", "number"), columns=_SAMPLE_TYPES, alter=True)
     database["runs"].insert(_run_row(results), pk="run", alter=True)
     database["results"].create_index(["backend", results.about.size], if_not_exists=True)
-    for name in ("results", "samples"):
+    made = database.table_names()  # without samples there is no table of them
+    for name in [each for each in ("results", "samples") if each in made]:
         if not any(each.column == "run" for each in database[name].foreign_keys):
             database[name].add_foreign_key("run", "runs", "run")
     return True

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.limits import limit_findings
+from nsysprof.bench import words
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.scaling import CONSTANT, FEW_POINTS, LEVEL, NO_SINGLE_POWER, UNSURE, is_named
-from nsysprof.bench.words import aa_words, configurations_of, ends_words, exponent_words, largest, ratio_cell
+from nsysprof.bench.words import Row
 from nsysprof.core.text import join_words, plural
-from nsysprof.core.units import format_bytes, format_ratio, format_share
+from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of
 
 _LEAST_SHARE_OF_LAUNCHING = 0.1
 _MUCH = 1.1  # of a dtype alone: what it does beyond is worth a sentence
+LAUNCHES = "launches"
+_WORDS = {"compute": "compute-bound", "memory": "memory-bound"}
 _ENDS = ("", "_low", "_high")
 _PARTS = ("total", "precision", "algorithm")
 
@@ -44,14 +45,14 @@ def _crossovers(results: BenchResults) -> Iterator[str]:
     rows = rows[rows[f"first_{size}"] < rows[f"last_{size}"]]
     several = [name for name in ("sweep", "dtype") if rows[name].nunique() > 1]
     for row in rows.to_dict("records"):
-        inside = configurations_of(results, row["sweep"], row["dtype"])
+        inside = words.configurations_of(results, row["sweep"], row["dtype"])
         names = {name: results.backend_name(row[name], inside) for name in ("winner", "loser")}
         where = " ".join(str(row[name]) for name in several)
-        ends = f" ({ends_words(results, row)})"
+        ends = f" ({words.ends_words(results, row)})"
         yield _crossover_words({**row, **names}, results.about, ends) + (f" [{where}]" if where else "")
 
 
-def _crossover_words(row: Any, about: Described, ends: str) -> str:
+def _crossover_words(row: Row, about: Described, ends: str) -> str:
     """`flash beats math from S=512 on (1.1x at S=128, 30x at S=4096)`."""
     s = about.short
     last, start, crossing = (row[f"{place}_{about.size}"] for place in ("last", "from", "crossing"))
@@ -79,11 +80,13 @@ def _memory(results: BenchResults) -> Iterator[str]:
 
 
 def _growth_words(
-    growth: str, names: Sequence[str], rows: Sequence[Any], part: pd.DataFrame, about: Described
+    growth: str, names: Sequence[str], rows: Sequence[Row], part: pd.DataFrame, about: Described
 ) -> str:
     """The sentence about the backends whose temporary memory grows in one way; ``part`` has their rows."""
     s = about.short
-    exponents = ", ".join(f"{name} {exponent_words(row, s)}" for name, row in zip(names, rows, strict=True))
+    exponents = ", ".join(
+        f"{name} {words.exponent_words(row, s)}" for name, row in zip(names, rows, strict=True)
+    )
     if growth == CONSTANT:
         return "temporary memory is constant: " + _each(names, [_sizes(part, row, about, 1) for row in rows])
     if growth == FEW_POINTS:
@@ -102,19 +105,16 @@ def _each(names: Sequence[str], details: Sequence[str]) -> str:
     return ", ".join(f"{name} ({detail})" for name, detail in zip(names, details, strict=True))
 
 
-def _sizes(part: pd.DataFrame, row: Any, about: Described, ends: int) -> str:
+def _sizes(part: pd.DataFrame, row: Row, about: Described, ends: int) -> str:
     """`272 B`, or `4.09 MiB at S=1024, 64.0 KiB at S=2048 and 1.00 MiB at S=32768`: first, smallest and last."""
-    own = part[(part["backend"] == row["backend"]) & (part["dtype"] == row["dtype"])]
+    own = words.where(part, backend=row["backend"], dtype=row["dtype"])
     own = own[own["temporary_bytes"].notna()].sort_values(about.size)
     if ends == 1:
         return format_bytes(own["temporary_bytes"].iloc[-1])
     places = sorted({0, int(np.argmin(own["temporary_bytes"].to_numpy(np.int64))), len(own) - 1})
-    return join_words(
-        [
-            f"{format_bytes(own['temporary_bytes'].iloc[place])} at {about.short}={own[about.size].iloc[place]}"
-            for place in places
-        ]
-    )
+    sizes, at = own["temporary_bytes"].iloc[places], own[about.size].iloc[places]
+    pairs = zip(sizes, at, strict=True)
+    return join_words([f"{format_bytes(size)} at {about.short}={value}" for size, value in pairs])
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
@@ -140,12 +140,12 @@ def _auto_and_best(results: BenchResults, auto: pd.DataFrame, prefix: str) -> st
         "faster": int((verdict == SLOWER).sum()),
         "slower": len(behind),
     }
-    parts = [f"{words} at {_of(count, len(auto))}" for words, count in counts.items() if count]
+    parts = [f"{what} at {_of(count, len(auto))}" for what, count in counts.items() if count]
     if len(behind):
         worst = behind.sort_values(f"{prefix}speedup").iloc[-1]
         parts[-1] += (
             f" (at worst {results.labels[worst['configuration']]}, where {worst[f'{prefix}best']} is"
-            f" {ratio_cell(worst, f'{prefix}speedup')} as fast)"
+            f" {words.ratio_cell(worst, f'{prefix}speedup')} as fast)"
         )
     return ", ".join(parts)
 
@@ -162,17 +162,17 @@ def _launches(results: BenchResults) -> Iterator[str]:
     frame = results.own(results.results[results.results["graph_median_ns"].notna()])
     if frame.empty:
         return
-    worst = largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
+    worst = words.largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
     if worst["hidden"] < _LEAST_SHARE_OF_LAUNCHING:
         yield f"launches hide nothing: at most {format_share(max(worst['hidden'], 0))} of a call is launching"
     else:
-        name = results.backend_name(worst["backend"], [worst["configuration"]])
+        name = results.who(worst)
         where = results.labels[worst["configuration"]]
         yield f"launches: {format_share(worst['hidden'])} of a call of {name} at {where} is launching{_moved(results)}"
     over = frame["graph_median_ns"] / frame["median_ns"] - 1
     slower = frame[(frame["graph_low_ns"] > frame["high_ns"]) & (over >= results.rules.least_effect)]
     if len(slower):
-        most = largest(slower.assign(over=over), "over")
+        most = words.largest(slower.assign(over=over), "over")
         yield (
             f"graphs: at {len(slower)} of {len(frame)} points a replay takes longer than the call; {most['backend']} at"
             f" {results.labels[most['configuration']]} {format_share(most['over'])} longer"
@@ -188,9 +188,11 @@ def _moved(results: BenchResults) -> str:
     pairs = eager.merge(graph, on=["configuration", "new"], suffixes=("", "_graph"), validate="one_to_one")
     if pairs.empty:
         return ""
-    pair = largest(pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved")
+    pair = words.largest(
+        pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved"
+    )
     return (
-        f"; {results.backend_name(pair['new'], [pair['configuration']])} is {format_ratio(pair['speedup'])} as fast as"
+        f"; {results.who(pair, 'new')} is {format_ratio(pair['speedup'])} as fast as"
         f" {base} with launches and {format_ratio(pair['speedup_graph'])} without,"
         f" at {results.labels[pair['configuration']]}"
     )
@@ -203,66 +205,106 @@ def _aa(results: BenchResults) -> Iterator[str]:
     which = ""
     if results.aa_different:
         different = results.results[results.results["aa_verdict"].isin([FASTER, SLOWER])]
-        most = largest(different.assign(noise=different["aa_ratio"].map(noise_of)), "noise")
+        most = words.largest(different.assign(noise=different["aa_ratio"].map(noise_of)), "noise")
         at_most = "at most " if results.aa_different > 1 else ""
         where = results.labels[most["configuration"]]
         which = f" ({at_most}{most['backend']} at {where}, by {format_share(most['noise'])})"
-    yield f"A/A: {aa_words(results, which)}; chance allows 1 in 20"
+    yield f"A/A: {words.aa_words(results, which)}; chance allows 1 in 20"
+
+
+# ---- what limits each shape: memory or arithmetic, by how much, and what there is to gain first
+
+
+def priorities(results: BenchResults) -> pd.DataFrame:
+    """A row per shape whose limits are known, the one with most to gain first.
+
+    ``backend`` is the fastest, ``now_ns`` its latency without launches where that is known, ``least_ns`` what no
+    backend can beat by the peaks of the GPU (`results.csv`), ``launching_ns`` the part of a call that is launching.
+    ``first`` is the larger of both gaps: `launches`, or what the shape is bound by; ``gain_ns`` is that gap.
+    """
+    known = results.own(results.results[results.results["least_ns"].notna() & (results.results["n"] > 0)])
+    now = known["graph_median_ns"].fillna(known["median_ns"])
+    known = known.assign(now_ns=now, launching_ns=(known["median_ns"] - now).clip(lower=0))
+    best = known.sort_values("now_ns", kind="stable").drop_duplicates("configuration")
+    above = (best["now_ns"] - best["least_ns"]).clip(lower=0)
+    launching = best["launching_ns"] > above
+    best = best.assign(
+        first=np.where(launching, LAUNCHES, best["bound"]), gain_ns=np.maximum(above, best["launching_ns"])
+    )
+    return best.sort_values("gain_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def limit_findings(results: BenchResults) -> Iterator[str]:
+    """How many shapes are bound by what, and where there is most to gain; nothing where no peak is known."""
+    rows = priorities(results)
+    if rows.empty:
+        return
+    parts = []
+    for bound, group in rows.groupby("bound", sort=False):
+        by = [format_ratio(group["bound_by"].min()), format_ratio(group["bound_by"].max())]
+        much = by[0] if by[0] == by[1] else f"{by[0]} to {by[1]}"
+        parts.append(f"{plural(len(group), 'shape')} {_WORDS[str(bound)]} by {much}")
+    yield f"limits: {join_words(parts)}; first: {first_words(results, words.largest(rows, 'gain_ns'))}"
+
+
+def first_words(results: BenchResults, row: Row) -> str:
+    """`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`, or how far a kernel is from its limit."""
+    where = f"{row['backend']} at {results.labels[row['configuration']]}"
+    if row["first"] == LAUNCHES:
+        return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"
+    reached = format_share(row["least_ns"] / row["now_ns"])
+    what = "arithmetic" if row["first"] == "compute" else "memory traffic"
+    return f"{what} of {where}, at {reached} of its limit, {format_ns(row['gain_ns'])} above it"
+
+
+# ---- dtypes
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
     """What a comparison across dtypes is made of: per shape, a backend in one dtype and another one in another.
 
-    Columns: the size, configuration and base_configuration, base, base_dtype, new, new_dtype, total (across both),
-    precision (of base by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as
-    ``_low`` and ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
+    Columns: the size, base, new, ``from`` and ``to`` (both with their dtypes, in words), total (across both), precision
+    (of base by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as ``_low`` and
+    ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
     """
     shape, size = results.about.shape, results.about.size
-    mixed = results.comparisons[results.comparisons["mixed"].astype(bool)]
-    mixed = mixed[mixed["kind"] == "eager"]
+    mixed = words.where(results.comparisons, kind="eager", mixed=True)
     alike = mixed["base"] == mixed["new"]
-    alone = {
-        (row["configuration"], row["base"], row["base_dtype"]): row for row in mixed[alike].to_dict("records")
-    }
+    by_dtype = ["configuration", "base", "base_dtype"]
+    alone = {tuple(row[name] for name in by_dtype): row for row in mixed[alike].to_dict("records")}
     of_shape = results.results.set_index([*shape, "dtype"])["configuration"]
     ids = of_shape[~of_shape.index.duplicated()].to_dict()
-    names = [size, "configuration", "base", "base_dtype", "new", "new_dtype"]
     rows = []
     for row in results.own(mixed[~alike & (mixed["new"] != results.base)], "new").to_dict("records"):
-        parts = {
+        base_at = ids[(*(row[name] for name in shape), row["base_dtype"])]
+        parts: dict[str, Row] = {
             "total": row,
-            "precision": alone.get((row["configuration"], row["base"], row["base_dtype"])),
-            "algorithm": results.speedup(row["configuration"], row["base"], row["new"]),
+            "precision": alone.get(tuple(row[name] for name in by_dtype), {}),
+            "algorithm": results.speedup(row["configuration"], row["base"], row["new"]) or {},
         }
+        ratios = {
+            f"{part}{end}": float(found.get(f"speedup{end}", math.nan))
+            for part, found in parts.items()
+            for end in _ENDS
+        }
+        old = f"{results.backend_name(row['base'], [base_at])} {row['base_dtype']}"
+        new = f"{results.who(row, 'new')} {row['new_dtype']}"
         rows.append(
-            {
-                **{name: row[name] for name in names},
-                "base_configuration": ids[(*(row[name] for name in shape), row["base_dtype"])],
-                **{
-                    f"{part}{end}": math.nan if found is None else float(found[f"speedup{end}"])
-                    for part, found in parts.items()
-                    for end in _ENDS
-                },
-            }
+            {size: row[size], "base": row["base"], "new": row["new"], "from": old, "to": new, **ratios}
         )
-    columns = [*names, "base_configuration", *(f"{part}{end}" for part in _PARTS for end in _ENDS)]
+    columns = [size, "base", "new", "from", "to", *(f"{part}{end}" for part in _PARTS for end in _ENDS)]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
     """For each two backends what their comparison across dtypes hides, at the largest S, if the dtype does much."""
+    about = results.about
     for _, group in mixed_rows(results).groupby(["base", "new"], sort=False):
         known = group[group["algorithm"].notna() & group["precision"].notna()]
-        row = (known if len(known) else group).sort_values(results.about.size, kind="stable").iloc[-1]
-        new = results.backend_name(row["new"], [row["configuration"]])
-        base = results.backend_name(row["base"], [row["base_configuration"]])
-        line = (
-            f"mixed dtypes: {new} {row['new_dtype']} is {format_ratio(row['total'])} as fast as {base}"
-            f" {row['base_dtype']} at {results.about.short}={row[results.about.size]}"
-        )
-        if len(known):
-            if abs(math.log(row["precision"])) < math.log(_MUCH):
-                continue
-            precision, algorithm = (format_ratio(row[name]) for name in ("precision", "algorithm"))
-            line += f": {precision} from the dtype, {algorithm} from the algorithm"
-        yield line
+        row = (known if len(known) else group).sort_values(about.size, kind="stable").iloc[-1]
+        total, precision, algorithm = (format_ratio(row[name]) for name in _PARTS)
+        line = f"mixed dtypes: {row['to']} is {total} as fast as {row['from']} at {about.short}={row[about.size]}"
+        if not len(known):
+            yield line
+        elif abs(math.log(row["precision"])) >= math.log(_MUCH):
+            yield f"{line}: {precision} from the dtype, {algorithm} from the algorithm"

@@ -14,8 +14,8 @@ from nsysprof.bench.pairs import AUTO, COMPARED
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_calls
 from nsysprof.bench.scaling import BenchSweep
-from nsysprof.bench.titles import chart_subtitle, latency_title, memory_title, speedup_title, throughput_title
-from nsysprof.bench.words import tflops_text
+from nsysprof.bench.titles import latency_title, memory_title, speedup_title, throughput_title
+from nsysprof.bench.words import rows_of, subtitle, tflops_text, where
 from nsysprof.charts.marks import Axis, Heading, Line, LinePanel, Lines, Spot, log_axis
 from nsysprof.charts.palette import INK
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share, scale_bytes, scale_ns
@@ -44,6 +44,10 @@ LOOKS = {
     "tiled_o5": ("#460078", "8"),
 }
 OTHER_LOOK = ("#4e4e4e", "h")
+_PEAKS = {
+    "peak": ["peak_tflops", "peak_gb_per_s"],
+    "measured": ["measured_peak_tflops", "measured_gb_per_s"],
+}
 _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 
 
@@ -78,9 +82,7 @@ def dtype_dash(dtypes: Sequence[str], dtype: str) -> str:
 
 def dtype_notes(dtypes: Sequence[str]) -> list[str]:
     """A footnote on how the dtypes are dashed, where there are several."""
-    if len(dtypes) < 2:
-        return []
-    return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"]
+    return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"] if len(dtypes) > 1 else []
 
 
 # ---- charts
@@ -136,11 +138,11 @@ def plan_throughput(results: BenchResults) -> Lines:
         flops = kept["flops"].astype(float) / 1e3
         kept = kept.assign(low=flops / kept["high_ns"], high=flops / kept["low_ns"])
         lines = _lines(results, kept, sweep, ("tflops", "low", "high"), tflops_text)
-        panels.append(_panel(results, sweep, "TFLOP/s", plain_tick, lines, levels=_peaks(part)))
-    notes = [f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"]
+        levels = [(top, text, True) for text, _, [top] in peaks_of(part, memory=False)]
+        panels.append(_panel(results, sweep, "TFLOP/s", plain_tick, lines, levels=levels))
     refused = refused_calls(results.results) & results.results["tflops"].notna()
-    if refused.any():
-        notes.insert(0, f"left out: {refused.sum()} of {len(refused)} points, above the peak")
+    counted = f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"
+    notes = [*left_out_note(refused), counted]
     return _chart(results, throughput_title(results), panels, notes)
 
 
@@ -151,18 +153,12 @@ def plan_speedup(results: BenchResults) -> Lines:
     for sweep, part in _sweeps(results):
         lines: list[Line] = []
         for kind in COMPARED:
-            others = (
-                part[part["backend"] != base]
-                if kind == "eager"
-                else results.own(part[part["backend"] != base])
-            )
-            rows = [
-                {**row, **(results.speedup(row["configuration"], base, row["backend"], kind) or _NO_SPEEDUP)}
-                for row in others.to_dict("records")
-            ]
+            others = part[part["backend"] != base]
+            others = results.own(others) if kind == "graph" else others
+            rows = [{**row, **(row[kind] or _NO_SPEEDUP)} for row in rows_of(results, others)]
             if rows:
-                columns, graph = ("speedup", "speedup_low", "speedup_high"), kind == "graph"
-                lines += _lines(results, pd.DataFrame(rows), sweep, columns, format_ratio, graph=graph)
+                frame, graph = pd.DataFrame(rows), kind == "graph"
+                lines += _lines(results, frame, sweep, [*_NO_SPEEDUP], format_ratio, graph=graph)
         panels.append(_panel(results, sweep, f"speed-up over {base}", ratio_tick, lines, least=least))
     notes = [
         f"in one dtype; bands: 95 % interval; grey: below the least effect of {format_share(least)}",
@@ -185,7 +181,7 @@ def _chart(results: BenchResults, title: str, panels: Sequence[LinePanel], notes
     notes = [*notes, *dtype_notes(dtypes_of(results.results))]
     if len(results.sweeps) > len(panels):
         notes.append(f"{len(results.sweeps) - len(panels)} sweeps more are in results.csv")
-    return Lines(Heading(title, chart_subtitle(results), backend_legend(results, backends), notes), panels)
+    return Lines(Heading(title, subtitle(results), backend_legend(results, backends), notes), panels)
 
 
 def _panel(
@@ -260,16 +256,22 @@ def _lines(
 # ---- what is drawn beside them
 
 
-def _peaks(part: pd.DataFrame) -> list[tuple[float, str, bool]]:
-    """The peaks of the dtypes of a sweep, at the clock that its samples ran at."""
-    out = []
-    for dtype, group in part.groupby("dtype", sort=False):
-        for column, kind in (("peak_tflops", "peak"), ("measured_peak_tflops", "measured")):
-            known = group[column].dropna()
+def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
+    """The peaks of each dtype, by the datasheet and measured ones: what to call it, whether it was measured, TFLOP/s.
+
+    With ``memory`` also GB/s, and only peaks of which both are known. They are of the clock that its samples ran at.
+    """
+    for dtype, group in frame.groupby("dtype", sort=False):
+        for word, columns in _PEAKS.items():
+            known = group[columns if memory else columns[:1]].dropna()
             if len(known):
-                level = float(known.median())
-                out.append((level, f"{dtype} {kind} {tflops_text(level)}", True))
-    return out
+                figures = known.median().astype(float).tolist()
+                yield f"{dtype} {word} {tflops_text(figures[0])}", word == "measured", figures
+
+
+def left_out_note(refused: pd.Series[bool]) -> list[str]:
+    """How many points are not drawn because they are above the peak, if any."""
+    return [f"left out: {refused.sum()} of {len(refused)} points, above the peak"] if refused.any() else []
 
 
 def _capacity(results: BenchResults) -> float | None:
@@ -289,16 +291,14 @@ def _passings(
         return []
     end = max(line.x[-1] for line in eager)
     best = min((line for line in eager if line.x[-1] == end), key=lambda line: line.y[-1])
-    crossovers, crossing = results.crossovers, f"crossing_{size}"
-    passed = crossovers[
-        (crossovers["sweep"] == sweep.fixed)
-        & (crossovers["kind"] == "eager")
-        & crossovers[crossing].notna()
-        & (crossovers["winner"] == names[best.label]["backend"])
-        & (crossovers["dtype"] == names[best.label]["dtype"])
-    ]
+    crossing, (backend, dtype) = (
+        f"crossing_{size}",
+        (names[best.label][name] for name in ("backend", "dtype")),
+    )
+    passed = where(results.crossovers, sweep=sweep.fixed, kind="eager", winner=backend, dtype=dtype)
+    passed = results.own(passed, "loser").dropna(subset=crossing).sort_values(crossing)
     out = []
-    for row in results.own(passed, "loser").sort_values(crossing).tail(MAX_PASSINGS).to_dict("records"):
+    for row in passed.tail(MAX_PASSINGS).to_dict("records"):
         x = float(row[crossing])
         y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
         out.append(Spot(x, y, INK, f"{row['winner']} passes {row['loser']} {near}{x:.0f}", ring=True))

@@ -28,19 +28,13 @@ COMPARED: tuple[Kind, ...] = ("eager", "graph")
 
 Speedups = Mapping[tuple[str, str, str, str], dict[str, Any]]
 """By kind, configuration, base and new: the speed-up of new over base with its interval, and the verdict about new."""
+_KEY = ("kind", "configuration", "base", "new")
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
-_OF_CONTRAST = [
-    "base_n",
-    "new_n",
-    "delta",
-    "delta_word",
-    "p",
-    "adjusted_p",
-    "family",
-    "test",
-    "verdict",
-    "reason",
-]
+_OF_SPEEDUP = (*_SPEEDUP, "verdict", "detectable", "delta")
+_OF_CONTRAST = (
+    *("base_n", "new_n", "delta", "delta_word", "p", "adjusted_p", "family", "test", "verdict", "reason"),
+    "detectable",
+)
 _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
@@ -107,24 +101,24 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
         "delta_high": one.delta_interval.high,
         "memory_ratio": before / after if before and after else float("nan"),
         "scope": scope_of(one.runs),
-        "detectable": one.detectable,
     }
 
 
 def speedups_of(comparisons: pd.DataFrame) -> Speedups:
     """The comparisons in one dtype, each also turned round: what turns round without loss."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-    for row in comparisons[~comparisons["mixed"].astype(bool)].to_dict("records"):
-        kind, configuration, base, new = (row[name] for name in ("kind", "configuration", "base", "new"))
-        found[kind, configuration, base, new] = {
-            name: row.get(name, float("nan")) for name in (*_SPEEDUP, "verdict", "detectable")
-        }
+    same = comparisons[~comparisons["mixed"].astype(bool)].reindex(columns=[*_KEY, *_OF_SPEEDUP])
+    for row in same.to_dict("records"):
+        kind, configuration, base, new = (row[name] for name in _KEY)
+        one = {name: row[name] for name in _OF_SPEEDUP}
+        found[kind, configuration, base, new] = one
         found[kind, configuration, new, base] = {
-            "speedup": 1 / row["speedup"],
-            "speedup_low": 1 / row["speedup_high"],
-            "speedup_high": 1 / row["speedup_low"],
-            "verdict": _TURNED.get(row["verdict"], row["verdict"]),
-            "detectable": row.get("detectable", float("nan")),
+            **one,
+            "speedup": 1 / one["speedup"],
+            "speedup_low": 1 / one["speedup_high"],
+            "speedup_high": 1 / one["speedup_low"],
+            "verdict": _TURNED.get(one["verdict"], one["verdict"]),
+            "delta": -one["delta"],
         }
     return found
 

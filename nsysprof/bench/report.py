@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from nsysprof import __version__
-from nsysprof.bench.findings import bench_findings, mixed_rows
-from nsysprof.bench.limits import first_words, priorities
+from nsysprof.bench import words
+from nsysprof.bench.findings import bench_findings, first_words, mixed_rows, priorities
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import LEAST_FOR_P99
 from nsysprof.bench.scaling import BenchSweep
-from nsysprof.bench.tables import DECISIONS, EXPONENTS, RESULTS
-from nsysprof.bench.words import (
-    Cell,
-    Columns,
-    aa_words,
-    about_run,
-    cell,
-    clock_words,
-    decision_words,
-    declared,
-    device_name,
-    exponent_words,
-    finds_cell,
-    interval_words,
-    known_text,
-    largest,
-    latency_cell,
-    picked_words,
-    ratio_cell,
-    reason_cell,
-    share_cell,
-    shown,
-    speedup_cell,
-    tflops_cell,
-)
+from nsysprof.bench.words import Cell, Row, columns, shown
 from nsysprof.charts.chart import Chart
 from nsysprof.core.text import visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
@@ -53,11 +27,13 @@ _IS = {
     "flash_attn": "the flash-attn package, FlashAttention 2",
     "flash_attn_4": "the flash-attn-4 package, FlashAttention 4",
 }
+_ONE_RUN = ": another process may differ by more (`nsysprof bench --runs 3`)"
+_SEVERAL = ", each a process of its own: the medians of the runs are what is averaged, and what varies"
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
     """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
-    lines = [f"# {results.samples.name}", "", f"{about_run(results)} · {clock_words(results)}"]
+    lines = [f"# {results.samples.name}", "", words.subtitle(results)]
     lines += markdown_section("Findings", [f"- {line}" for line in bench_findings(results)])
     lines += markdown_section("Warnings", [f"- {line}" for line in results.warnings])
     lines += markdown_section("Charts", [f"![{chart.caption}]({chart.file})" for chart in charts])
@@ -71,282 +47,212 @@ def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = 
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _table(rows: Iterable[dict[Any, Any]], columns: Columns, texts: int) -> list[str]:
-    """A table of Markdown, the first ``texts`` columns flush left and the others right, without empty columns."""
-
-    def escape(text: str) -> str:
-        return text.replace("|", "\\|").replace("\n", " ")
-
-    table = shown(rows, columns, texts)
-    return markdown_table(*table, escape=escape, even=False) if table[1] else []
-
-
-def _section(title: str, table: Sequence[str], note: str = "") -> Iterator[str]:
-    """A section with a table and a note above it; nothing without rows."""
-    return markdown_section(title, [note] if note and table else [], table)
+def _section(
+    title: str, rows: Iterable[Row], table: Mapping[str, Cell], texts: int, note: str = ""
+) -> Iterator[str]:
+    """A section with a table, as `shown` makes it, and a note above it; nothing without rows."""
+    made = shown(rows, table, texts)
+    if made.rows:
+        lines = markdown_table(made.head, made.rows, made.align, escape=_escape, even=False)
+        yield from markdown_section(title, [note] if note else [], lines)
 
 
-def _label(results: BenchResults) -> Cell:
-    return lambda row: results.labels[row["configuration"]]
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
-    base, part, short = results.base, results.rows_of(sweep), results.about.shorts[sweep.axis]
-    several = part["dtype"].nunique() > 1
+    base, part, about = results.base, results.rows_of(sweep), results.about
+    short, several = about.shorts[sweep.axis], part["dtype"].nunique() > 1
     peaks = part[part["backend"] == base].set_index("configuration")["peak_bytes"].dropna()
 
-    def size(row: dict[Any, Any]) -> str:
-        return f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else "")
-
-    def speedup(kind: str) -> Cell:
-        return lambda row: speedup_cell(results.speedup(row["configuration"], base, row["backend"], kind))
-
-    def reduction(row: dict[Any, Any]) -> str:
+    def reduction(row: Row) -> str:
         of_base = peaks.get(row["configuration"], 0)
         return "" if pd.isna(row["peak_bytes"]) or of_base <= 0 else format_ratio(of_base / row["peak_bytes"])
 
-    columns: Columns = [
-        (short, size),
-        *declared(RESULTS, "backend"),
-        ("latency", latency_cell),
-        (f"speed-up over {base}", speedup("eager")),
-        ("finds", lambda row: finds_cell(results.speedup(row["configuration"], base, row["backend"]))),
-        ("graph", partial(latency_cell, graph=True)),
-        ("speed-up, graph", speedup("graph")),
-        ("TFLOP/s", tflops_cell),
-        ("of peak", share_cell),
-        *declared(RESULTS, "gb_per_s", "share_of_bandwidth"),
-        *declared(RESULTS, *["tokens_per_s"] * results.about.tokens_shown, "peak_bytes", "temporary_bytes"),
-        (results.about.unit, cell("peak_matrices", "{:.2f}".format)),
-        ("memory reduction", reduction),
-    ]
-    return _section(sweep.fixed, _table(part.to_dict("records"), columns, texts=2))
+    table: dict[str, Cell] = {
+        short: lambda row: f"{short}{row[sweep.axis]}" + (f" {row['dtype']}" if several else ""),
+        "backend": "backend",
+        "latency": words.latency_cell,
+        f"speed-up over {base}": lambda row: words.speedup_cell(row["eager"]),
+        "finds": lambda row: words.finds_cell(row["eager"]),
+        "graph": lambda row: words.latency_cell(row, "graph_"),
+        "speed-up, graph": lambda row: words.speedup_cell(row["graph"]),
+        "TFLOP/s": words.tflops_cell,
+        "of peak": words.share_cell,
+        "GB/s": "gb_per_s",
+        "of bandwidth": "share_of_bandwidth",
+        **({"tokens/s": "tokens_per_s"} if about.tokens_shown else {}),
+        "peak memory": "peak_bytes",
+        "of it temporary": "temporary_bytes",
+        about.unit: "peak_matrices",
+        "memory reduction": reduction,
+    }
+    return _section(sweep.fixed, words.rows_of(results, part), table, 2)
 
 
 def _decisions(results: BenchResults) -> Iterator[str]:
-    graph = results.decided("graph").set_index("configuration")["decision"]
-
-    def fastest(row: dict[Any, Any]) -> str:
-        return decision_words(results, row["configuration"], row["decision"])
-
-    def beaten(row: dict[Any, Any]) -> str:
-        return f"{row['runner_up']}, {ratio_cell(row, 'margin')}" if known_text(row["runner_up"]) else ""
-
-    def of_graph(row: dict[Any, Any]) -> str:
-        return decision_words(results, row["configuration"], graph.get(row["configuration"], ""))
-
-    columns = [
-        ("shape", _label(results)),
-        ("fastest", fastest),
-        ("clearly beats", beaten),
-        *declared(DECISIONS, "unsure"),
-        ("without launches", of_graph),
-        *declared(DECISIONS, "least_memory"),
-    ]
-    table = _table(results.decided().to_dict("records"), columns, texts=6)
+    heads = (
+        "shape = label | fastest | clearly beats = beats | too few samples to tell = unsure"
+        " | without launches = graph | least memory = least_memory"
+    )
+    table = columns(heads, beats=lambda row: f"{row['runner_up']}, {row['margin']}" if row["margin"] else "")
     note = "Backends joined by “or” cannot be told apart: no clear change between them."
-    return _section("Which backend at which shape", table, note)
+    return _section("Which backend at which shape", words.decided_rows(results), table, 6, note)
 
 
 def _limits(results: BenchResults) -> Iterator[str]:
     """What bounds each shape, and what to look at first."""
-    columns: Columns = [
-        ("shape", _label(results)),
-        *declared(RESULTS, "backend"),
-        ("first", lambda row: first_words(results, row)),
-        ("bound by", cell("bound")),
-        ("times", cell("bound_by", format_ratio)),
-        ("at the least", cell("least_ns", format_ns)),
-        ("without launches", cell("now_ns", format_ns)),
-        ("launches", cell("launching_ns", format_ns)),
-    ]
+    heads = (
+        "shape = label | backend | first = words | bound by = bound | times = bound_by | at the least = least_ns"
+        " | without launches = now_ns | launches = launching_ns"
+    )
+    table = columns(heads, words=lambda row: first_words(results, row))
     note = (
         "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak"
         " of the GPU, all FLOPs or each input and output once, and how many times as long as the other."
     )
-    return _section(
-        "What limits each shape", _table(priorities(results).to_dict("records"), columns, 3), note
-    )
+    return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 
 
 def _shapes(results: BenchResults) -> Iterator[str]:
     """Each backend from the first shape of a sweep to the others: latency, and work per time."""
-    rows: list[dict[Any, Any]] = []
+    rows: list[Row] = []
     for sweep in results.sweeps:
-        part = results.rows_of(sweep)
+        part, short = results.rows_of(sweep), results.about.shorts[sweep.axis]
         for _, group in part[part["n"] > 0].groupby(["backend", "dtype"], sort=False):
             first, *others = group.to_dict("records")
-            short = results.about.shorts[sweep.axis]
             for row in others:
-                rows.append(
-                    {
-                        **row,
-                        "from": f"{short}{first[sweep.axis]}",
-                        "to": f"{short}{row[sweep.axis]}",
-                        "longer": row["median_ns"] / first["median_ns"],
-                        "longer_low": row["low_ns"] / first["high_ns"],
-                        "longer_high": row["high_ns"] / first["low_ns"],
-                        "faster": row["tflops"] / first["tflops"],
-                    }
-                )
-    columns: Columns = [
-        ("sweep", lambda row: f"{row['from']} to {row['to']}"),
-        *declared(RESULTS, "backend", "dtype"),
-        ("takes", partial(ratio_cell, name="longer")),
-        ("FLOP/s", cell("faster", format_ratio)),
-    ]
+                row["sweep"] = f"{short}{first[sweep.axis]} to {short}{row[sweep.axis]}"
+                row["longer"] = row["median_ns"] / first["median_ns"]
+                row["longer_low"] = row["low_ns"] / first["high_ns"]
+                row["longer_high"] = row["high_ns"] / first["low_ns"]
+                row["takes"] = words.ratio_cell(row, "longer")
+                row["flops_ratio"] = row["tflops"] / first["tflops"]
+            rows += others
+    table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
         "A call of the larger shape over one of the first shape of its sweep, in brackets what the intervals of both"
         " allow; FLOP/s: the same of work per time, above 1 where larger shapes use the device better."
     )
-    return _section("From shape to shape", _table(rows, columns, texts=3), note)
+    return _section("From shape to shape", rows, table, 3, note)
 
 
 def _spread(results: BenchResults) -> Iterator[str]:
     """Mean, standard deviation and 99 % quantile beside the median, and the median of one head."""
-    rows = results.results[results.results["n"] > 0].to_dict("records")
 
-    def p99(row: dict[Any, Any]) -> str:
+    def p99(row: Row) -> str:
         return "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"])
 
-    def per_head(row: dict[Any, Any]) -> str:
+    def per_head(row: Row) -> str:
         heads = row.get("heads")
         return format_ns(row["median_ns"] / heads / row.get("batch", 1)) if heads else ""
 
-    columns: Columns = [
-        ("shape", _label(results)),
-        *declared(RESULTS, "backend"),
-        ("n", cell("n")),
-        ("median", cell("median_ns", format_ns)),
-        ("mean", cell("mean_ns", format_ns)),
-        ("σ", cell("sd_ns", format_ns)),
-        ("p99", p99),
-        ("per head", per_head),
-    ]
+    heads = "shape = label | backend | n | median = median_ns | mean = mean_ns | σ = sd_ns | p99 | per head = head"
+    table = columns(heads, p99=p99, head=per_head)
     note = "σ: standard deviation of the samples; per head: the median over batch × heads, for shapes of other sizes."
-    return _section("How calls are spread", _table(rows, columns, texts=2), note)
+    rows = words.rows_of(results, results.results[results.results["n"] > 0])
+    return _section("How calls are spread", rows, table, 2, note)
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
-    def best_over_auto(prefix: str) -> Cell:
-        return lambda row: ratio_cell(row, f"{prefix}speedup") if known_text(row[f"{prefix}best"]) else ""
-
-    columns = [
-        ("shape", _label(results)),
-        ("auto picks", lambda row: picked_words(results, row["configuration"])),
-    ]
-    for before, prefix in (("", ""), ("graph: ", "graph_")):
-        columns += [
-            (f"{before}auto", cell(f"{prefix}median_ns", format_ns)),
-            (f"{before}best other", cell(f"{prefix}best")),
-            (f"{before}its latency", cell(f"{prefix}best_ns", format_ns)),
-            (f"{before}best over auto", best_over_auto(prefix)),
-            (f"{before}best is", cell(f"{prefix}verdict")),
-        ]
-    columns.append(("output right", lambda row: "yes" if row["equivalent"] else "no"))
-    table = _table(results.auto.to_dict("records"), columns, texts=2)
-    return _section("What PyTorch picks by itself", table)
+    rows = words.rows_of(results, results.auto)
+    for row in rows:
+        row["picked"] = words.known_text(row["picked"]) or "not seen"
+        row["right"] = "yes" if row["equivalent"] else "no"
+        for kind in ("", "graph_"):
+            known = words.known_text(row[f"{kind}best"])
+            row[f"{kind}over"] = words.ratio_cell(row, f"{kind}speedup") if known else ""
+    table = columns(
+        "shape = label | auto picks = picked | auto = median_ns | best other = best | its latency = best_ns"
+        " | best over auto = over | best is = verdict | graph: auto = graph_median_ns | graph: best other = graph_best"
+        " | graph: its latency = graph_best_ns | graph: best over auto = graph_over | graph: best is = graph_verdict"
+        " | output right = right"
+    )
+    return _section("What PyTorch picks by itself", rows, table, 2)
 
 
 def _outputs(results: BenchResults) -> Iterator[str]:
     """The largest error of each backend and dtype against float64."""
-    rows: list[dict[Any, Any]] = []
-    for (backend, dtype), group in results.results.groupby(["backend", "dtype"], sort=False):
+    rows: list[Row] = []
+    for _, group in results.results.groupby(["backend", "dtype"], sort=False):
         known = group[group["error_of_tolerance"].notna()]
         wrong = int((group["status"] == "wrong").sum())
-        if known.empty and not wrong:
-            continue
-        worst = largest(known, "error_of_tolerance") if len(known) else {"error": None, "tolerance": None}
-        rows.append({**worst, "backend": backend, "dtype": dtype, "shapes": len(known), "wrong": wrong})
-    columns: Columns = [
-        *declared(RESULTS, "backend", "dtype"),
-        ("shapes", cell("shapes")),
-        ("largest error", cell("error", "{:.1e}".format)),
-        ("allowed", cell("tolerance", "{:.0e}".format)),
-        ("equivalent", lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes"),
-    ]
+        if len(known) or wrong:
+            none = {**group.iloc[0], "error": None, "tolerance": None}
+            worst = words.largest(known, "error_of_tolerance") if len(known) else none
+            rows.append({**worst, "shapes": len(known), "wrong": wrong})
+    heads = "backend | dtype | shapes | largest error = error | allowed = tolerance | equivalent"
+    table = columns(heads, equivalent=lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes")
     note = (
         f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
         " checked before anything is timed."
     )
-    return _section("Do the outputs agree", _table(rows, columns, texts=2), note)
+    return _section("Do the outputs agree", rows, table, 2, note)
 
 
 def _growth(results: BenchResults) -> Iterator[str]:
-    several = results.exponents["sweep"].nunique() > 1
-    columns: Columns = [
-        ("sweep", lambda row: row["sweep"] if several else ""),
-        *declared(EXPONENTS, "backend", "dtype", "metric", "points"),
-        ("exponent (95 %)", lambda row: exponent_words(row, results.about.short)),
-        *declared(EXPONENTS, "last_exponent", "r_squared", "growth"),
-    ]
-    table = _table(results.exponents.to_dict("records"), columns, texts=4)
+    several, short = results.exponents["sweep"].nunique() > 1, results.about.short
+    heads = (
+        "sweep | backend | dtype | of = metric | lengths = points | exponent (95 %) = exponent"
+        " | last step = last_exponent | R² = r_squared | grows = growth"
+    )
+    table = columns(
+        heads,
+        sweep=lambda row: row["sweep"] if several else "",
+        exponent=lambda row: words.exponent_words(row, short),
+    )
     note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
-    return _section(f"Growth with {results.about.short}", table, note)
+    return _section(f"Growth with {short}", results.exponents.to_dict("records"), table, 4, note)
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
-    def from_to(row: dict[Any, Any]) -> str:
-        base = results.backend_name(row["base"], [row["base_configuration"]])
-        new = results.backend_name(row["new"], [row["configuration"]])
-        return f"{base} {row['base_dtype']} → {new} {row['new_dtype']}"
-
-    short = results.about.short
-    columns: Columns = [
-        (short, lambda row: f"{short}{row[results.about.size]}"),
-        ("from, to", from_to),
-        ("speed-up", partial(ratio_cell, name="total")),
-        ("by the dtype", partial(ratio_cell, name="precision")),
-        ("by the algorithm", partial(ratio_cell, name="algorithm")),
-    ]
-    table = _table(mixed_rows(results).to_dict("records"), columns, texts=2)
-    return _section("What mixed dtypes hide", table)
+    short, size = results.about.short, results.about.size
+    table: dict[str, Cell] = {
+        short: lambda row: f"{short}{row[size]}",
+        "from, to": lambda row: f"{row['from']} → {row['to']}",
+        "speed-up": lambda row: words.ratio_cell(row, "total"),
+        "by the dtype": lambda row: words.ratio_cell(row, "precision"),
+        "by the algorithm": lambda row: words.ratio_cell(row, "algorithm"),
+    }
+    return _section("What mixed dtypes hide", mixed_rows(results).to_dict("records"), table, 2)
 
 
 def _pairs(results: BenchResults) -> Iterator[str]:
     """The verdicts, counted; every one of them is in ``comparisons.csv``."""
     lines = []
     for kind, group in results.comparisons.groupby("kind", sort=False):
-        counts = group["verdict"].value_counts()
-        some = ", ".join(f"{count} {name}" for name, count in counts.items())
+        some = ", ".join(f"{count} {name}" for name, count in group["verdict"].value_counts().items())
         lines.append(f"- {kind}: {len(group)} pairs of backends, {some} (Holm over all {len(group)})")
     if results.aa_compared:
-        lines.append(f"- A/A, against a second, interleaved set of their own samples: {aa_words(results)}")
+        against = "against a second, interleaved set of their own samples"
+        lines.append(f"- A/A, {against}: {words.aa_words(results)}")
     where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
     yield from markdown_section("Comparisons", lines, [where] if lines else [])
 
 
 def _not_measured(results: BenchResults) -> Iterator[str]:
-    columns: Columns = [
-        ("shape", _label(results)),
-        *declared(RESULTS, "backend", "status"),
-        ("because", reason_cell),
-    ]
-    rows = results.results[results.results["n"] == 0].to_dict("records")
-    return _section("Not measured", _table(rows, columns, texts=4))
+    table = columns("shape = label | backend | is = status | because", because=words.reason_cell)
+    rows = words.rows_of(results, results.results[results.results["n"] == 0])
+    return _section("Not measured", rows, table, 4)
 
 
 def _method(results: BenchResults) -> Iterator[str]:
-    rules = results.rules
+    rules, runs, about = results.rules, results.samples.runs, results.about
     methods = [str(name) for name in results.results["interval"].dropna().unique()] or ["none"]
     lines = [
-        f"- ±: half the {interval_words(results)} ({', '.join(methods)})",
+        f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
         f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
         "- speed-up in brackets: no clear change; with “?”: too few samples; finds: the smallest difference that the"
         " samples of both would have shown in 80 of 100 cases, among as many comparisons",
-        f"- intervals and verdicts speak of what holds {scope_of(results.samples.runs)}"
-        + (
-            ", each a process of its own: the medians of the runs are what is averaged, and what varies"
-            if results.samples.runs > 1
-            else ": another process may differ by more (`nsysprof bench --runs 3`)"
-        ),
-        f"- TFLOP/s: {results.about.flops}; of peak: of SMs × sampled clock × FLOPs per"
+        f"- intervals and verdicts speak of what holds {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
+        f"- TFLOP/s: {about.flops}; of peak: of SMs × sampled clock × FLOPs per"
         " clock and SM, on tensor cores for fp16 and bf16",
         "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
         " backend's libraries keep from call to call (cuBLAS: a workspace)",
-        f"- GB/s: {results.about.traffic_words}",
+        f"- GB/s: {about.traffic_words}",
         *(f"- `{name}`: {_IS[name]}" for name in results.backends if name in _IS),
         *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in results.samples.rules.items()),
     ]
@@ -359,7 +265,7 @@ def _environment(results: BenchResults) -> Iterator[str]:
     clocks = results.results["sm_clock_mhz"].dropna()
     ends = dict.fromkeys(f"{value:,.0f}" for value in (clocks.min(), clocks.max()))
     facts = {
-        "device": device_name(results),
+        "device": words.device_name(results),
         "SM clock, sampled": f"{' to '.join(ends)} MHz" if len(clocks) else "",
         "SM clock, highest": _known(limits.max_sm_clock_mhz, "{:,.0f} MHz".format),
         "SMs": str(limits.sm_count or ""),
@@ -377,8 +283,8 @@ def _environment(results: BenchResults) -> Iterator[str]:
         "environment": results.samples.environment_hash,
         "nsysprof": __version__,
     }
-    rows = [{"fact": name, "value": value} for name, value in facts.items() if value]
-    return _section("Environment", _table(rows, [("", cell("fact")), ("", cell("value"))], texts=2))
+    rows = [(name, value) for name, value in facts.items() if value]
+    return markdown_section("Environment", markdown_table(["", ""], rows, "ll", escape=_escape, even=False))
 
 
 def _known(value: object, text: Callable[[float], str]) -> str:

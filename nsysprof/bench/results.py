@@ -10,15 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.bench.pairs import (
-    AUTO,
-    Speedups,
-    auto_frame,
-    comparison_frame,
-    decision_frame,
-    repeating,
-    speedups_of,
-)
+from nsysprof.bench import pairs
+from nsysprof.bench.pairs import Speedups
 from nsysprof.bench.rows import result_frame
 from nsysprof.bench.scaling import BenchSweep, crossover_frame, exponent_frame, find_sweeps
 from nsysprof.formats.samples import BenchSamples, BenchShape, read_bench_samples
@@ -100,9 +93,13 @@ class BenchResults:
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
         """The backend; `auto (cudnn)` for `auto` where it came to the same one on all these configurations."""
-        picked = {self.samples.auto.get(name) for name in configurations} if backend == AUTO else set()
+        picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend
+
+    def who(self, row: Any, column: str = "backend") -> str:
+        """The `backend_name` of a row at its configuration."""
+        return self.backend_name(row[column], [row["configuration"]])
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
@@ -130,26 +127,26 @@ def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> B
     """The results of samples; ``rules`` are those for calling one backend faster than another."""
     about = samples.described
     results, warnings = result_frame(samples, rules)
-    comparisons = comparison_frame(samples, results, rules)
-    speedups = speedups_of(comparisons)
+    comparisons = pairs.comparison_frame(samples, results, rules)
+    speedups = pairs.speedups_of(comparisons)
     sweeps = find_sweeps(results, about)
     aa = results["aa_verdict"]
-    again = results["median_ns"].isna() | repeating(samples, results)
-    auto = results["backend"] == AUTO
+    again = results["median_ns"].isna() | pairs.repeating(samples, results)
+    auto = results["backend"] == pairs.AUTO
     return BenchResults(
         samples=samples,
         rules=rules,
         results=results,
         comparisons=comparisons,
         speedups=speedups,
-        decisions=decision_frame(samples, results, speedups),
-        auto=auto_frame(samples, results, speedups),
+        decisions=pairs.decision_frame(samples, results, speedups),
+        auto=pairs.auto_frame(samples, results, speedups),
         exponents=exponent_frame(results, sweeps, about),
         crossovers=crossover_frame(results, comparisons, sweeps, about),
         sweeps=tuple(sweeps),
         aa_compared=int((aa.notna() & (aa != TOO_FEW_SAMPLES)).sum()),
         aa_different=int(aa.isin([FASTER, SLOWER]).sum()),
-        repeats=frozenset([AUTO]) if auto.any() and again[auto].all() else frozenset(),
+        repeats=frozenset([pairs.AUTO]) if auto.any() and again[auto].all() else frozenset(),
         warnings=(*_whole_run(samples, results), *warnings),
     )
 
@@ -163,11 +160,9 @@ def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
         )
     if not len(samples.measured):
         warnings.append("nothing was measured: every point is unsupported, out of memory, wrong or left out")
-    wrong = results[results["status"] == "wrong"]
-    for row in wrong.to_dict("records"):
-        warnings.append(
-            f"{row['backend']} at {row['configuration']} is wrong and was not timed: {row['reason']}"
-        )
+    for row in results[results["status"] == "wrong"].to_dict("records"):
+        where = f"{row['backend']} at {row['configuration']}"
+        warnings.append(f"{where} is wrong and was not timed: {row['reason']}")
     watch = samples.gpu_watch
     if samples.device == "cuda" and watch is not None and not watch.get("answers"):
         warnings.append(

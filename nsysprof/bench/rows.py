@@ -214,15 +214,16 @@ def _with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """
     flops = frame["peak_tflops"].fillna(frame["measured_peak_tflops"]).astype(float)
     rate = frame["peak_gb_per_s"].fillna(frame["measured_gb_per_s"]).astype(float)
-    compute, memory = (
-        frame["flops"].astype(float) / flops / 1e3,
-        frame["compulsory_bytes"].astype(float) / rate,
+    least = pd.DataFrame(
+        {"compute": frame["flops"] / flops / 1e3, "memory": frame["compulsory_bytes"] / rate}
     )
-    known = compute.notna() & memory.notna()
-    longer, shorter = compute.where(compute >= memory, memory), memory.where(compute >= memory, compute)
-    bound = pd.Series(np.where(compute >= memory, "compute", "memory"), frame.index, dtype=object)
+    least = least.astype(float)
+    known, longer = least.notna().all(axis=1), least.max(axis=1)
+    bound = pd.Series(np.where(least["compute"] == longer, "compute", "memory"), frame.index, dtype=object)
     return frame.assign(
-        bound=bound.where(known, None), bound_by=(longer / shorter).where(known), least_ns=longer.where(known)
+        bound=bound.where(known, None),
+        bound_by=(longer / least.min(axis=1)).where(known),
+        least_ns=longer.where(known),
     )
 
 

@@ -32,6 +32,7 @@ POINTS, LOG = "points.jsonl", "output.log"
 # ---- the plan
 
 PLAN_SCHEMA = "nsysprof-bench-plan/1"
+_IN_PLAN = ("runs", "samples", "ci_width", "min_sample_ns", "warm_cache", "graph")
 # Lists of sizes by axis, of `dtype` and `backend`, and flags; every combination, and what is left out by default.
 Grid = Mapping[str, Any]
 
@@ -66,120 +67,87 @@ class HowMeasured:
     runs: int = 1
 
 
-_ALL = ("math", "flash", "efficient", "cudnn", "auto")
-_FUSED = (*_ALL, "flash_attn_4")
+def _preset(*grids: str, workload: str = "sdpa", mode: str | None = None) -> BenchPreset:
+    return BenchPreset(tuple(map(_grid, grids)), workload, mode)
+
+
+def _grid(text: str) -> Grid:
+    """The grid that a text such as `backend=math,flash seq=512,1024 causal=no` names; what comes later counts."""
+    flags = {"yes": True, "no": False}
+    named = (part.split("=") for part in text.split())
+    return {
+        name: flags[values]
+        if values in flags
+        else [int(value) if value.isdecimal() else value for value in values.split(",")]
+        for name, values in named
+    }
+
+
+_ALL = "backend=math,flash,efficient,cudnn,auto"
+_FUSED = f"{_ALL},flash_attn_4"
+_SCALING = "batch=8 seq=512,1024,2048,4096,8192,16384,32768"
+_SELECTION = f"{_FUSED} batch=2 heads=16 seq=512,4096"
+_BEST = "backend=flash,cudnn,flash_attn_4,tiled_o5,tiled_o6"
 # the size of GPT-2, with four heads of queries to one of keys
-_GPT: Grid = {"layers": [12], "heads": [12], "kv_heads": [3], "width": [768], "vocab": [50304], "batch": [8]}
-_SCALING_SEQ = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+_GPT = "layers=12 heads=12 kv_heads=3 width=768 vocab=50304 batch=8 seq=512,1024"
+_GPT_BACKENDS = "backend=math,flash,cudnn,auto,flash_attn_4"
 
 PRESETS: Mapping[str, BenchPreset] = {
-    "math-vs-flash": BenchPreset(({"seq": (1024, 2048, 4096)},)),
-    "baseline": BenchPreset(
-        (
-            {"backend": _ALL, "batch": [32], "seq": (128, 256, 512, 1024, 2048), "causal": False},
-            {"backend": _ALL, "batch": (8, 16, 32, 64), "seq": [512], "causal": False},
-            {"backend": _ALL, "batch": [32], "heads": (4, 8, 16), "seq": [512], "causal": False},
-        )
+    "math-vs-flash": _preset("seq=1024,2048,4096"),
+    "baseline": _preset(
+        f"{_ALL} batch=32 seq=128,256,512,1024,2048 causal=no",
+        f"{_ALL} batch=8,16,32,64 seq=512 causal=no",
+        f"{_ALL} batch=32 heads=4,8,16 seq=512 causal=no",
     ),
     # a transformer block until memory runs out: naive and auto in fp32 against flash in fp16, and all in fp16
-    "scaling": BenchPreset(
-        (
-            {"backend": ("naive", "auto"), "batch": [8], "seq": _SCALING_SEQ, "dtype": ["fp32"]},
-            {"backend": ("naive", "auto", "flash"), "batch": [8], "seq": _SCALING_SEQ},
-        ),
+    "scaling": _preset(
+        f"backend=naive,auto {_SCALING} dtype=fp32",
+        f"backend=naive,auto,flash {_SCALING}",
         workload="transformer_block",
     ),
-    "long": BenchPreset(({"backend": _ALL, "seq": (1024, 2048, 4096, 8192, 16384, 32768)},)),
+    "long": _preset(f"{_ALL} seq=1024,2048,4096,8192,16384,32768"),
     # what hand-written tiled kernels are measured at
-    "single-head": BenchPreset(
-        (
-            {
-                "backend": ("naive", "math", "efficient", "auto"),
-                "heads": [1],
-                "seq": (512, 1024, 1536, 2048),
-                "dtype": ["fp32"],
-                "causal": False,
-            },
-        )
+    "single-head": _preset(
+        "backend=naive,math,efficient,auto heads=1 seq=512,1024,1536,2048 dtype=fp32 causal=no"
     ),
-    "backward": BenchPreset(({"backend": _FUSED, "seq": (512, 1024, 2048, 4096, 8192)},), mode="backward"),
-    "train": BenchPreset(
-        ({"backend": _FUSED, "batch": [8], "seq": (512, 1024, 2048, 4096), "dtype": ["bf16"]},),
-        workload="transformer_block",
-        mode="train",
+    "backward": _preset(f"{_FUSED} seq=512,1024,2048,4096,8192", mode="backward"),
+    "train": _preset(
+        f"{_FUSED} batch=8 seq=512,1024,2048,4096 dtype=bf16", workload="transformer_block", mode="train"
     ),
     # the regime before the one of `scaling`, where launches and projections are most of it
-    "short-block": BenchPreset(
-        ({"backend": ("naive", "auto", "flash", "cudnn"), "batch": [8], "seq": (32, 64, 128, 256, 512)},),
-        workload="transformer_block",
+    "short-block": _preset(
+        "backend=naive,auto,flash,cudnn batch=8 seq=32,64,128,256,512", workload="transformer_block"
     ),
     # which backend PyTorch picks for each dtype, mask and sharing of heads, and what it costs against the best
-    "selection": BenchPreset(
-        tuple(
-            {"backend": _FUSED, "batch": [2], "heads": [16], "seq": (512, 4096), **more}
-            for more in (
-                {"mask": ["none"]},
-                {"mask": ["causal"], "dtype": ("fp16", "bf16", "fp32")},
-                {
-                    "mask": ("window:256", "padding", "bool", "float"),
-                    "backend": (*_ALL, "flex", "flash_attn_4"),
-                },
-                {"mask": ["causal"], "kv_heads": [4]},
-                {"mask": ["none"], "kv_seq": [1024]},
-            )
-        )
+    "selection": _preset(
+        f"{_SELECTION} mask=none",
+        f"{_SELECTION} mask=causal dtype=fp16,bf16,fp32",
+        f"{_SELECTION} mask=window:256,padding,bool,float {_ALL},flex,flash_attn_4",
+        f"{_SELECTION} mask=causal kv_heads=4",
+        f"{_SELECTION} mask=none kv_seq=1024",
     ),
     # latency against the spread of the scores, which a kernel without a maximum in its inner loop pays for
-    "score-scale": BenchPreset(
-        ({"backend": (*_FUSED, "tiled_o5", "tiled_o6"), "seq": (1024, 4096), "score_scale": (1, 3, 10, 30)},)
-    ),
+    "score-scale": _preset(f"{_FUSED},tiled_o5,tiled_o6 seq=1024,4096 score_scale=1,3,10,30"),
     # the fastest kernels beside each other, where one or another of them is at its best
-    "best-kernels": BenchPreset(
-        tuple(
-            {"backend": ("flash", "cudnn", "flash_attn_4", "tiled_o5", "tiled_o6"), **more}
-            for more in (
-                {"seq": (1024, 4096, 8192)},
-                {"seq": [4096], "score_scale": (3, 10, 30)},
-                {"seq": [4096], "causal": False},
-                {"batch": [4], "heads": [16], "seq": [4096], "head_dim": (64, 128)},
-                {"batch": [8], "heads": [16], "seq": (512, 2048)},
-                {"batch": [16], "heads": [16], "seq": [1024], "head_dim": [128], "causal": False},
-                {"batch": [2], "heads": [16], "seq": [8192], "head_dim": [128], "dtype": ["bf16"]},
-            )
-        )
+    "best-kernels": _preset(
+        f"{_BEST} seq=1024,4096,8192",
+        f"{_BEST} seq=4096 score_scale=3,10,30",
+        f"{_BEST} seq=4096 causal=no",
+        f"{_BEST} batch=4 heads=16 seq=4096 head_dim=64,128",
+        f"{_BEST} batch=8 heads=16 seq=512,2048",
+        f"{_BEST} batch=16 heads=16 seq=1024 head_dim=128 causal=no",
+        f"{_BEST} batch=2 heads=16 seq=8192 head_dim=128 dtype=bf16",
     ),
-    "gpt": BenchPreset(
-        tuple(
-            {
-                **_GPT,
-                "backend": ("math", "flash", "cudnn", "auto", "flash_attn_4"),
-                "seq": (512, 1024),
-                **more,
-            }
-            for more in (
-                {"decode": False},
-                {"decode": True},
-                {
-                    "backend": ("math", "flash", "cudnn"),
-                    "seq": [1024],
-                    "decode": True,
-                    "cuda_graph": True,
-                },
-                {"backend": ["auto"], "seq": [1024], "decode": False, "compile": True},
-                {"backend": ["auto"], "seq": [1024], "decode": True, "compile": True},
-            )
-        ),
+    "gpt": _preset(
+        f"{_GPT} {_GPT_BACKENDS} decode=no",
+        f"{_GPT} {_GPT_BACKENDS} decode=yes",
+        f"{_GPT} backend=math,flash,cudnn seq=1024 decode=yes cuda_graph=yes",
+        f"{_GPT} backend=auto seq=1024 decode=no compile=yes",
+        f"{_GPT} backend=auto seq=1024 decode=yes compile=yes",
         workload="gpt",
     ),
-    "gpt-train": BenchPreset(
-        (
-            {
-                **_GPT,
-                "backend": ("math", "flash", "cudnn", "flash_attn_4"),
-                "seq": (512, 1024, 2048),
-                "dtype": ["bf16"],
-            },
-        ),
+    "gpt-train": _preset(
+        f"{_GPT} backend=math,flash,cudnn,flash_attn_4 seq=512,1024,2048 dtype=bf16",
         workload="gpt",
         mode="train",
     ),
@@ -202,12 +170,9 @@ def _in_full(grid: Grid) -> Grid:
     ends = min(grid["seq"]) // 2, max(grid["seq"])
     powers = [2**power for power in range(ends[0].bit_length() - 1, ends[1].bit_length())]
     lengths = sorted({*grid["seq"], *powers, *(3 * power // 2 for power in powers)})
+    within = [length for length in lengths if ends[0] <= length <= ends[1]]
     dtypes = [] if grid.get("dtype") == ["fp32"] else ["bf16"]
-    return {
-        **grid,
-        "seq": tuple(length for length in lengths if ends[0] <= length <= ends[1]),
-        "dtype": tuple(dict.fromkeys([*grid.get("dtype", ["fp16"]), *dtypes])),
-    }
+    return {**grid, "seq": within, "dtype": [*dict.fromkeys([*grid.get("dtype", ["fp16"]), *dtypes])]}
 
 
 def bench_plan(
@@ -237,12 +202,7 @@ def bench_plan(
         "device": how.device,
         "seed": how.seed,
         **({about.mode.option: how.training} if about.mode else {}),
-        "runs": how.runs,
-        "samples": how.samples,
-        "ci_width": how.ci_width,
-        "min_sample_ns": how.min_sample_ns,
-        "warm_cache": how.warm_cache,
-        "graph": how.graph,
+        **{name: getattr(how, name) for name in _IN_PLAN},
         **({"deterministic": True} if how.deterministic else {}),
         "configurations": configurations,
     }
@@ -308,12 +268,8 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
     machine = fingerprint(None, ask_driver()[0], None)
     for name in ("nsys", "workload"):  # the one has no part in this, the other is known once it runs
         del machine[name]
-    head = {
-        "plan": job.plan,
-        "workload": job.described,
-        "machine": machine,
-        "measure_peaks": job.measure_peaks,
-    }
+    facts = {"plan": job.plan, "workload": job.described, "machine": machine}
+    head = {**facts, "measure_peaks": job.measure_peaks}
     try:
         job.partial.mkdir(parents=True, exist_ok=True)
         taken = NsysprofError(f"{job.partial}: a sweep is running there", "-o DIR for another folder")
@@ -363,14 +319,11 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
 
 def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
     start = sweep.start or {}
-    environment = {**sweep.head["machine"], "workload": start.get("environment")}
-    plan = sweep.head["plan"]
+    plan, environment = sweep.head["plan"], {**sweep.head["machine"], "workload": start.get("environment")}
     order = [(each["id"], backend) for each in plan["configurations"] for backend in each["backends"]]
-    missing = [place for place in order if place not in sweep.points]
-    if missing:
-        raise NsysprofError(
-            f"{job.partial / POINTS}: no point for {' '.join(missing[0])}", "--force starts over"
-        )
+    if missing := [place for place in order if place not in sweep.points]:
+        names = " ".join(missing[0])
+        raise NsysprofError(f"{job.partial / POINTS}: no point for {names}", "--force starts over")
     return {
         "schema": BENCH_SCHEMA,
         "name": job.results.name.removesuffix(".bench"),

@@ -1,7 +1,7 @@
 """The tables of a benchmark: their columns are an interface, to be added to and never renamed.
 
 Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
-because their score matrices stay in the L2 cache. Heads and cells are those of the tables that are shown. Sizes (batch
+because their score matrices stay in the L2 cache. Cells are those of the tables that are shown. Sizes (batch
 to head_dim, and seq in the names of others) and flags (causal) are declared as those of attention; another workload has
 its own in their place: `columns_of`.
 """
@@ -10,55 +10,54 @@ from __future__ import annotations
 
 import re
 
-from nsysprof.core.units import format_share
+from nsysprof.core.units import format_ratio, format_share
 from nsysprof.formats.workload import Described
 from nsysprof.results.table import Column, Table, table
 
 _SHAPE = "what was run"
 _RATES = "10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median"
 _OF_BANDWIDTH = "the same of memory"
-_MEMORY = "memory of one call, in parts"
-_STATUS = "measured, unsupported, out of memory, wrong, or left out (every sample was), and why"
-_GRAPH = "replayed as a CUDA graph"
+_COUNTED = "samples that count; taken while throttled and left out; far outside, kept"
+_BOUND = "compute or memory: which needs longer at its peak, and how many times as long"
+_ERROR = "relative error against float64, of what is nearest to its limit"
+_MATRICES = "of the batch, in the dtype; memory in these"
 RESULTS = table(
     "results.csv",
     "a row per configuration and backend",
     {
         "run workload device": "name of the run; of the workload; cuda or cpu",
         "configuration backend batch heads seq head_dim dtype causal backward": _SHAPE,
-        "status": Column("", _STATUS, "is"),
-        "reason": _STATUS,
-        "n left_out outliers": "samples that count; taken while throttled and left out; far outside, kept",
+        "status reason": "measured, unsupported, out of memory, wrong, or left out (every sample was), and why",
+        "n left_out outliers": Column("", _COUNTED, cell=str),
         "n_effective": "how many independent samples they are worth",
         "median_ns low_ns high_ns interval": "latency of a call; 95 % interval of the median, and how it was made",
         "mean_ns sd_ns p99_ns": "mean, standard deviation, and the 99 % quantile of 100 samples or more",
         "cv q05_ns q25_ns q75_ns q95_ns min_ns max_ns": "standard deviation over mean; quantiles",
         "calls_per_sample clock cache": "calls inside one sample; cuda events or perf_counter; cold or warm",
-        "graph_n": _GRAPH,
-        "graph_median_ns": Column("", _GRAPH, "graph"),
-        "graph_low_ns graph_high_ns graph_reason": _GRAPH,
+        "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": "replayed as a CUDA graph",
         "aa_ratio aa_verdict": "the second set of samples of this backend over the first, and whether they differ",
         "flops": "as the workload counts: of the matrix products, masked scores and recomputation not counted",
         "compulsory_bytes traffic_bytes": "every input and output once; with the score matrices of unfused backends",
         "intensity": "FLOP per byte of traffic_bytes",
         "tflops": _RATES,
-        "gb_per_s": Column("", _RATES, "GB/s", "{:,.0f}".format),
-        "tokens_per_s": Column("", _RATES, "tokens/s", "{:,.0f}".format),
+        "gb_per_s tokens_per_s": Column("", _RATES, cell="{:,.0f}".format),
         "graph_tflops": "10^12 FLOP/s at graph_median_ns",
         "sm_clock_mhz": "median of the samples that count",
         "peak_tflops share_of_peak graph_share_of_peak": "SMs × clock × FLOPs per clock and SM; shares",
         "measured_peak_tflops share_of_measured_peak": "what a large product reached on this machine; share of it",
         "peak_gb_per_s": _OF_BANDWIDTH,
-        "share_of_bandwidth": Column("", _OF_BANDWIDTH, "of bandwidth", format_share),
+        "share_of_bandwidth": Column("", _OF_BANDWIDTH, cell=format_share),
         "measured_gb_per_s share_of_measured_bandwidth": _OF_BANDWIDTH,
-        "bound bound_by": "compute or memory: which needs longer at its peak, and how many times as long",
+        "bound": _BOUND,
+        "bound_by": Column("", _BOUND, cell=format_ratio),
         "least_ns": "how long that is: no call can be faster",
         "refused": "why a share that would be above 100 % is empty",
-        "before_bytes inputs_bytes outputs_bytes": _MEMORY,
-        "temporary_bytes": Column("", _MEMORY, "of it temporary"),
-        "peak_bytes": Column("", _MEMORY, "peak memory"),
-        "score_matrix_bytes temporary_matrices peak_matrices": "of the batch, in the dtype; memory in these",
-        "error tolerance error_of_tolerance": "relative error against float64, of what is nearest to its limit",
+        "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
+        "score_matrix_bytes": _MATRICES,
+        "temporary_matrices peak_matrices": Column("", _MATRICES, cell="{:.2f}".format),
+        "error": Column("", _ERROR, cell="{:.1e}".format),
+        "tolerance": Column("", _ERROR, cell="{:.0e}".format),
+        "error_of_tolerance": _ERROR,
         "runs": "processes that took the samples",
         "scope": "what intervals speak of: within this run, or over so many",
         "run_cv": "how much medians of runs vary: standard deviation, as a part of the median",
@@ -95,11 +94,11 @@ DECISIONS = table(
         "kind": "eager or graph",
         "best": "the backend with the smallest median",
         "as_good": "those without a clear difference from it",
-        "unsure": Column("", "those with too few samples for a verdict", "too few samples to tell"),
+        "unsure": "those with too few samples for a verdict",
         "decision": "best and as_good",
         "runner_up": "the fastest that is surely behind",
         "margin margin_low margin_high": "by how much, with the 95 % interval",
-        "least_memory": Column("", "the backend with the smallest peak", "least memory"),
+        "least_memory": "the backend with the smallest peak",
     },
 )
 EXPONENTS = table(
@@ -107,13 +106,12 @@ EXPONENTS = table(
     "a row per sweep, backend and metric",
     {
         "sweep": "what all its configurations share",
-        "backend dtype": "what grows",
-        "metric": Column("", "what grows", "of"),
-        "points": Column("", "configurations", "lengths"),
+        "backend dtype metric": "what grows",
+        "points": "configurations",
         "exponent low high": "of S, fitted, with its 95 % interval",
-        "last_exponent": Column("", "of the last step alone", "last step", "{:.2f}".format),
-        "r_squared": Column("", "of the fit", "R²", "{:.3f}".format),
-        "growth": Column("", "in words", "grows"),
+        "last_exponent": Column("", "of the last step alone", cell="{:.2f}".format),
+        "r_squared": Column("", "of the fit", cell="{:.3f}".format),
+        "growth": "in words",
     },
 )
 CROSSOVERS = table(

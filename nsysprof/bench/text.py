@@ -6,30 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from nsysprof.bench import words
 from nsysprof.bench.diff import BenchDiff, regressions
 from nsysprof.bench.findings import bench_findings
 from nsysprof.bench.results import BenchResults, shape_labels
-from nsysprof.bench.tables import RESULTS
-from nsysprof.bench.words import (
-    Cell,
-    Columns,
-    about_run,
-    cell,
-    clock_words,
-    decision_words,
-    declared,
-    fastest_words,
-    finds_cell,
-    interval_words,
-    known_text,
-    picked_words,
-    plus_minus,
-    ratio_cell,
-    share_cell,
-    shown,
-    speedup_cell,
-    tflops_cell,
-)
+from nsysprof.bench.words import Cell, Row, columns, shown
 from nsysprof.core.text import join_first, one_line, visible
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import TextTable, screen_width, warning_lines, wrap
@@ -38,13 +21,6 @@ from nsysprof.statistics.summary import LEAST_SAMPLES
 
 WITHIN_EACH = "within these two runs: what differs from run to run is in no interval"
 MAX_POINTS_NAMED = 8
-
-
-def _table(
-    rows: Iterable[dict[Any, Any]], columns: Columns, texts: int, spare: Sequence[str] = ()
-) -> TextTable:
-    """A table with narrow columns, of which those called ``spare`` go first where there is no room."""
-    return TextTable(*shown(rows, columns, texts), spare=spare, after_head=0)
 
 
 def _plain(table: TextTable) -> list[str]:
@@ -82,7 +58,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     def memory(name: str) -> Cell:
         return lambda row: "" if (size := held.get((row["id"], name))) is None else format_bytes(size)
 
-    table = _table(rows, [("configuration", cell("id")), *((name, memory(name)) for name in names)], texts=1)
+    table = shown(rows, {"configuration": "id", **{name: memory(name) for name in names}}, texts=1)
     until = f", until the interval is narrower than {plan['ci_width']:g}" if plan["ci_width"] else ""
     mode = described["mode"]
     called = (mode["on"] if plan[mode["option"]] else mode["off"] or "forward") if mode else described["says"]
@@ -95,11 +71,8 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         "Memory is about what one call needs at its peak, derived from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
-    too_large = [
-        f"  {name} at {where}"
-        for (where, name), size in held.items()
-        if gpu_bytes and (size or 0) > gpu_bytes
-    ]
+    most = gpu_bytes or math.inf
+    too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
         how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then passed over:")
     return _joined(_plain(table), [*how, *too_large])
@@ -120,8 +93,8 @@ def _runs_of_plan(runs: int, samples: int) -> str:
 def bench_summary(results: BenchResults) -> str:
     """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
     about = [
-        *_wrapped([about_run(results)]),
-        *_wrapped([f"{clock_words(results)}; ±: {interval_words(results)}"], "  ", "    "),
+        *_wrapped([words.about_run(results)]),
+        *_wrapped([f"{words.clock_words(results)}; ±: {words.interval_words(results)}"], "  ", "    "),
     ]
     warnings = warning_lines(results.warnings, "report.md")
     points = _points(results)
@@ -143,53 +116,45 @@ def _legend(results: BenchResults, head: Sequence[str]) -> str:
 
 
 def _points(results: BenchResults) -> TextTable:
-    base, rows = results.base, results.results.to_dict("records")
-    labels = _without_repeats([one_line(results.labels[row["configuration"]], 30) for row in rows])
+    rows, unit = words.rows_of(results, results.results), results.about.unit.rpartition(" ")[2]
+    labels = _without_repeats([one_line(row["label"], 30) for row in rows])
+    for row, label in zip(rows, labels, strict=True):
+        row["label"] = label
+        if not math.isfinite(row["median_ns"]):
+            row |= {"peak_bytes": None, "peak_matrices": None, "error": None}
 
-    def measured(of_row: Cell, otherwise: Cell = lambda row: "") -> Cell:
-        return lambda row: of_row(row) if math.isfinite(row["median_ns"]) else otherwise(row)
+    def latency(row: Row) -> str:
+        return format_ns(row["median_ns"]) if math.isfinite(row["median_ns"]) else str(row["status"])
 
-    def versus(row: dict[Any, Any]) -> str:
-        compared = results.speedup(row["configuration"], base, row["backend"])
-        return speedup_cell(compared, lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
+    def over_base(row: Row) -> str:
+        return words.speedup_cell(row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
 
-    columns: Columns = [
-        ("shape", cell("label")),
-        ("backend", lambda row: one_line(row["backend"], 14)),
-        ("latency", measured(cell("median_ns", format_ns), cell("status"))),
-        ("±", measured(lambda row: plus_minus(row).removeprefix("± "))),
-        *declared(RESULTS, "graph_median_ns"),
-        ("TFLOP/s", tflops_cell),
-        ("of peak", share_cell),
-        (f"vs {base}", versus),
-        ("finds", lambda row: finds_cell(results.speedup(row["configuration"], base, row["backend"]))),
-        ("peak", measured(cell("peak_bytes", format_bytes))),
-        (results.about.unit.rpartition(" ")[2], measured(cell("peak_matrices", "{:.2f}".format))),
-        ("error", measured(cell("error", "{:.0e}".format))),
-    ]
-    rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
-    spare = ("error", columns[-2][0], "of peak", "peak", "TFLOP/s", "finds", "graph")
-    return _table(rows, columns, texts=2, spare=spare)
+    table: dict[str, Cell] = {
+        "shape": "label",
+        "backend": lambda row: one_line(row["backend"], 14),
+        "latency": latency,
+        "±": lambda row: words.plus_minus(row).removeprefix("± ") if math.isfinite(row["median_ns"]) else "",
+        "graph": "graph_median_ns",
+        "TFLOP/s": words.tflops_cell,
+        "of peak": words.share_cell,
+        f"vs {results.base}": over_base,
+        "finds": lambda row: words.finds_cell(row["eager"]),
+        "peak": "peak_bytes",
+        unit: "peak_matrices",
+        "error": lambda row: "" if pd.isna(row["error"]) else f"{row['error']:.0e}",
+    }
+    return shown(rows, table, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "finds", "graph"))
 
 
 def _decisions(results: BenchResults) -> list[str]:
-    graph = results.decided("graph").set_index("configuration")["decision"]
-
-    def beaten(row: dict[Any, Any]) -> str:
-        return f"{row['runner_up']} by {ratio_cell(row, 'margin')}" if known_text(row["runner_up"]) else ""
-
-    def of_graph(row: dict[Any, Any]) -> str:
-        name = row["configuration"]
-        return one_line(decision_words(results, name, graph.get(name, "")), 24)
-
-    columns: Columns = [
-        ("shape", lambda row: one_line(results.labels[row["configuration"]], 30)),
-        ("fastest", lambda row: one_line(fastest_words(results, row), 28)),
-        ("beats", beaten),
-        ("without launches", of_graph),
-        ("auto picks", lambda row: picked_words(results, row["configuration"])),
-    ]
-    return _plain(_table(results.decided().to_dict("records"), columns, texts=5))
+    table: dict[str, Cell] = {
+        "shape": lambda row: one_line(row["label"], 30),
+        "fastest": lambda row: one_line(words.fastest_words(results, row), 28),
+        "beats": lambda row: f"{row['runner_up']} by {row['margin']}" if row["margin"] else "",
+        "without launches": lambda row: one_line(row["graph"], 24),
+        "auto picks": lambda row: words.picked_words(results, row["configuration"]),
+    }
+    return _plain(shown(words.decided_rows(results), table, 5))
 
 
 # ---- the difference of two runs
@@ -229,26 +194,24 @@ def _differences(diff: BenchDiff) -> list[str]:
     places = [f"{shape}\n{one_line(row['backend'], 14)}" for shape, row in zip(shapes, rows, strict=True)]
     named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
     rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
-    columns: Columns = [
-        ("shape", cell("shape")),
-        ("backend", cell("named")),
-        ("metric", lambda row: str(metrics.get(row["metric"], row["metric"]))),
-        ("before", lambda row: _value(row, "before")),
-        ("after", lambda row: _value(row, "after")),
-        ("change", _change),
-        ("intervals", _overlap),
-        ("finds", finds_cell),
-        ("effect", _effect),
-        ("verdict", cell("verdict")),
-    ]
-    spare = ("effect", "finds", "intervals", "change")
-    return _plain(_table(rows, columns, texts=3, spare=spare))
+    heads = (
+        "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict"
+    )
+    table = columns(
+        heads,
+        metric=lambda row: str(metrics.get(row["metric"], row["metric"])),
+        before=lambda row: _value(row, "before"),
+        after=lambda row: _value(row, "after"),
+        change=_change,
+        intervals=_overlap,
+        finds=words.finds_cell,
+        effect=_effect,
+    )
+    return _plain(shown(rows, table, 3, ("effect", "finds", "intervals", "change")))
 
 
-def _value(row: Any, name: str) -> str:
-    if row["metric"] == "peak memory":
-        return format_bytes(row[name])
-    return format_ns(row[name])
+def _value(row: Row, name: str) -> str:
+    return (format_bytes if row["metric"] == "peak memory" else format_ns)(row[name])
 
 
 def _percent(change: float) -> str:
@@ -257,7 +220,7 @@ def _percent(change: float) -> str:
     return f"{change * 100:+,.{decimals}f} %".replace("-0.0 %", "+0.0 %")
 
 
-def _change(row: Any) -> str:
+def _change(row: Row) -> str:
     """`+8.0 ± 0.4 %`; no interval of few samples, which holds less than it claims."""
     few = min(row["before_n"], row["after_n"]) < LEAST_SAMPLES or math.isnan(row["change_low"])
     if row["metric"] == "peak memory" or few:
@@ -267,13 +230,13 @@ def _change(row: Any) -> str:
     return f"{_percent(row['change'])[:-2]} ± {reach} %"
 
 
-def _overlap(row: Any) -> str:
+def _overlap(row: Row) -> str:
     if math.isnan(row["before_low"] + row["after_low"]):
         return ""
     return "overlap" if row["overlap"] else "apart"
 
 
-def _effect(row: Any) -> str:
+def _effect(row: Row) -> str:
     """`+0.96 large`; nothing for memory, which is no sample."""
     if math.isnan(row["adjusted_p"]):
         return ""
@@ -283,22 +246,14 @@ def _effect(row: Any) -> str:
 def _totals(diff: BenchDiff) -> Iterator[str]:
     times = diff.rows[diff.rows["metric"] != "peak memory"]
     counts = times["verdict"].value_counts()
-    verdicts = [
-        f"{counts[name]} {name}"
-        for name in (FASTER, SLOWER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES)
-        if name in counts
-    ]
-    yield (
-        f"{len(times)} times compared: {', '.join(verdicts)}; a difference counts from"
-        f" {format_share(diff.rules.least_effect)} on"
-    )
+    order = [FASTER, SLOWER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES]
+    verdicts = ", ".join(f"{counts[name]} {name}" for name in order if name in counts)
+    least = format_share(diff.rules.least_effect)
+    yield f"{len(times)} times compared: {verdicts}; a difference counts from {least} on"
     scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
-    yield from _wrapped(
-        [
-            f"± 95 % interval of the change, {scope}; finds: the smallest change that would have shown;"
-            " effect: Cliff's delta."
-        ]
-    )
-    for name, only in (("before", diff.only_before), ("after", diff.only_after)):
-        if only:
-            yield from _wrapped([f"only {name}: {join_first(only, MAX_POINTS_NAMED)}"])
+    meaning = "finds: the smallest change that would have shown; effect: Cliff's delta."
+    only = {"before": diff.only_before, "after": diff.only_after}
+    named = [
+        f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points
+    ]
+    yield from _wrapped([f"± 95 % interval of the change, {scope}; {meaning}", *named])

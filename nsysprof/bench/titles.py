@@ -10,31 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from nsysprof.bench import words
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import refused_calls, refused_rates
 from nsysprof.bench.scaling import LEVEL, UNSURE, BenchSweep, is_named
-from nsysprof.bench.words import (
-    aa_words,
-    about_run,
-    clock_words,
-    configurations_of,
-    ends_words,
-    fastest_words,
-    largest,
-    of_main_dtype,
-    speed_words,
-    tflops_text,
-)
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 
 _NOTHING, _NONE = "Nothing was measured", "none"
-
-
-def chart_subtitle(results: BenchResults) -> str:
-    """What was measured, on what and how."""
-    return f"{about_run(results)} · {clock_words(results)}"
 
 
 def latency_title(results: BenchResults) -> str:
@@ -49,8 +33,8 @@ def latency_title(results: BenchResults) -> str:
     if len(spans) == 1:
         return f"{winner} is fastest at {short}={_many(values)}{times}"
     end = f"at {short}={values[0]}" if len(values) == 1 else f"from {short}={values[0]} on"
-    places, words = spans[0]
-    before = f" ({words} at {short}={_many(places)})" if len(spans) == 2 else ""  # more is too much
+    places, first = spans[0]
+    before = f" ({first} at {short}={_many(places)})" if len(spans) == 2 else ""  # more is too much
     return f"{winner} is fastest {end}{before}{times}"
 
 
@@ -64,7 +48,7 @@ def memory_title(results: BenchResults) -> str:
     shapes = part.groupby("configuration", sort=False)["backend"].nunique()
     configuration = shapes[shapes == shapes.max()].index[-1]
     there = part[part["configuration"] == configuration]
-    most, least = largest(there, "peak_bytes"), _least(there, results.base)
+    most, least = words.largest(there, "peak_bytes"), _least(there, results.base)
     at = _where(results, most)
     if most["backend"] == least["backend"]:
         return f"{most['backend']} needs {format_bytes(most['peak_bytes'])} at {at}"
@@ -72,7 +56,7 @@ def memory_title(results: BenchResults) -> str:
     if times == format_ratio(1):
         return f"All backends need about {format_bytes(most['peak_bytes'])} at {at}"
     growth = _growths(results, first, most, least)
-    return f"{most['backend']} needs {times} the memory of {_who(results, least)} at {at}{growth}"
+    return f"{most['backend']} needs {times} the memory of {results.who(least)} at {at}{growth}"
 
 
 def throughput_title(results: BenchResults) -> str:
@@ -83,35 +67,32 @@ def throughput_title(results: BenchResults) -> str:
     part = part[~refused_calls(part)]
     if part.empty:
         return "No throughput: every figure is above the peak, and refused"
-    best = largest(part, "tflops")
-    share = (
-        "" if math.isnan(best["share_of_peak"]) else f", {format_share(best['share_of_peak'])} of the peak"
-    )
-    title = f"{_who(results, best)} reaches {tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
+    best = words.largest(part, "tflops")
+    known = not math.isnan(best["share_of_peak"])
+    share = f", {format_share(best['share_of_peak'])} of the peak" if known else ""
+    title = f"{results.who(best)} reaches {words.tflops_text(best['tflops'])} TFLOP/s at {_where(results, best)}{share}"
     name = results.base_of(part)
-    base = part[(part["backend"] == name) & (part["configuration"] == best["configuration"])]
+    base = words.where(part, backend=name, configuration=best["configuration"])
     if len(base) and name != best["backend"]:
-        title += f"; {name} {tflops_text(base['tflops'].iloc[0])} TFLOP/s"
+        title += f"; {name} {words.tflops_text(base['tflops'].iloc[0])} TFLOP/s"
     return title
 
 
 def speedup_title(results: BenchResults) -> str:
     """How the largest speed-up over the baseline develops along the first sweep."""
     base, about = results.base, results.about
-    eager = results.crossovers[results.crossovers["kind"] == "eager"]
-    won = results.own(eager[eager["loser"] == base], "winner")
+    won = results.own(words.where(results.crossovers, kind="eager", loser=base), "winner")
     won = won[~won["status"].isin([LEVEL, UNSURE])]
     if won.empty:
         return _speedup_without_crossover(results)
-    best = largest(won, "last_speedup")
-    who = results.backend_name(best["winner"], configurations_of(results, best["sweep"], best["dtype"]))
+    best = words.largest(won, "last_speedup")
+    who = results.backend_name(best["winner"], words.configurations_of(results, best["sweep"], best["dtype"]))
     last = best[f"last_{about.size}"]
     among = _among(results, best["sweep"])
     if best[f"first_{about.size}"] == last:
-        return (
-            f"{who} is {format_ratio(best['last_speedup'])} as fast as {base} at {about.short}={last}{among}"
-        )
-    return f"{who} over {base}: {ends_words(results, best)}{among}"
+        times = format_ratio(best["last_speedup"])
+        return f"{who} is {times} as fast as {base} at {about.short}={last}{among}"
+    return f"{who} over {base}: {words.ends_words(results, best)}{among}"
 
 
 def _among(results: BenchResults, sweep: str) -> str:
@@ -121,14 +102,13 @@ def _among(results: BenchResults, sweep: str) -> str:
 
 def _speedup_without_crossover(results: BenchResults) -> str:
     """The largest speed-up over the baseline, of the clear ones if there are any."""
-    base, pairs = results.base, results.comparisons
-    pairs = pairs[(pairs["kind"] == "eager") & ~pairs["mixed"] & (pairs["base"] == base)]
-    pairs = results.own(pairs, "new")
+    base = results.base
+    pairs = results.own(words.where(results.comparisons, kind="eager", mixed=False, base=base), "new")
     if pairs.empty:
         return f"Nothing to compare with {base}"
     clear = pairs[pairs["verdict"].isin([FASTER, SLOWER])]
-    best = largest(clear if len(clear) else pairs, "speedup")
-    return f"{_who(results, best, 'new')}: {speed_words(best, base, f' at {_where(results, best)}')}"
+    best = words.largest(clear if len(clear) else pairs, "speedup")
+    return f"{results.who(best, 'new')}: {words.speed_words(best, base, f' at {_where(results, best)}')}"
 
 
 def roofline_title(results: BenchResults) -> str:
@@ -140,15 +120,15 @@ def roofline_title(results: BenchResults) -> str:
     if part.empty:
         return "No roofline: every share of the peak is above 100 %, and refused"
     base, several = results.base, part["dtype"].nunique() > 1
-    part = of_main_dtype(part)
+    part = words.of_main_dtype(part)
     rate = part["graph_tflops"].fillna(part["tflops"])
     part = part.assign(
         reached=rate / part["peak_tflops"], moved=rate / part["intensity"] * 1e3 / part["peak_gb_per_s"]
     )
-    best = largest(part, "reached")
+    best = words.largest(part, "reached")
     limit = f"{best['dtype']} FLOP/s" if several else "FLOP/s"
-    title = f"{_who(results, best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
-    other = part[(part["backend"] == base) & (part["configuration"] == best["configuration"])]
+    title = f"{results.who(best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
+    other = words.where(part, backend=base, configuration=best["configuration"])
     if len(other) and base != best["backend"]:
         row = other.iloc[0]
         known = not math.isnan(row["share_of_bandwidth"]) and row["moved"] <= 1
@@ -163,7 +143,7 @@ def violin_title(results: BenchResults) -> str:
     if known.empty:
         return _NOTHING
     spread = f"Samples of one backend spread by {format_share(float(known.median()))} (median CV)"
-    return f"{spread}; {aa_words(results)}" if results.aa_compared else spread
+    return f"{spread}; {words.aa_words(results)}" if results.aa_compared else spread
 
 
 def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
@@ -176,7 +156,7 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
     if behind.empty:
         told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
         return f"Nothing is clearly faster than what PyTorch picks at {told} shapes{few}"
-    worst = largest(behind, f"{prefix}speedup")
+    worst = words.largest(behind, f"{prefix}speedup")
     best, times = worst[f"{prefix}best"], format_ratio(worst[f"{prefix}speedup"])
     where = results.labels[worst["configuration"]]
     count = f"{len(behind)} of {len(auto)} shapes"
@@ -205,29 +185,25 @@ def _named(results: BenchResults, column: str) -> pd.DataFrame:
     return named if len(named) else known
 
 
-def _who(results: BenchResults, row: Mapping[str, Any], column: str = "backend") -> str:
-    return results.backend_name(row[column], [row["configuration"]])
-
-
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
     """The first sweep in which two backends were compared, and who is fastest over which of its values."""
     decided = results.decided().set_index("configuration")
     for sweep in results.sweeps:
-        part = of_main_dtype(results.rows_of(sweep)).drop_duplicates("configuration")
+        part = words.of_main_dtype(results.rows_of(sweep)).drop_duplicates("configuration")
         part = part[part["configuration"].isin(decided.index)]
         fastest = [
-            (value, fastest_words(results, {"configuration": name, **decided.loc[name]}))
+            (value, words.fastest_words(results, {"configuration": name, **decided.loc[name]}))
             for name, value in zip(part["configuration"], part[sweep.axis], strict=True)
         ]
         if fastest:
             spans = groupby(fastest, key=itemgetter(1))
-            return sweep, [([value for value, _ in span], words) for words, span in spans]
+            return sweep, [([value for value, _ in span], who) for who, span in spans]
     return None
 
 
 def _last(results: BenchResults, sweep: BenchSweep) -> str:
     """The last configuration of a sweep, in its most frequent dtype, at which the baseline was measured, if any."""
-    part = of_main_dtype(results.rows_of(sweep))
+    part = words.of_main_dtype(results.rows_of(sweep))
     part = part[part["median_ns"].notna()]
     with_base = part[part["backend"] == results.base]
     return str((with_base if len(with_base) else part)["configuration"].iloc[-1])
@@ -242,13 +218,13 @@ def _over_base(results: BenchResults, configuration: str) -> str:
         return ""
     rows = frame[frame["configuration"] == configuration]
     took = format_ns(float(rows.loc[rows["backend"] == best, "median_ns"].iloc[0]))
-    return f": {speed_words(compared, results.base, f' at {_where(results, rows.iloc[0])}')} ({took})"
+    return f": {words.speed_words(compared, results.base, f' at {_where(results, rows.iloc[0])}')} ({took})"
 
 
 def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:
     """The row of what needs least memory; among equals one that is not the baseline."""
     ordered = there.assign(is_base=there["backend"] == base, less=-there["peak_bytes"].astype(float))
-    return largest(ordered.sort_values("is_base", kind="stable"), "less")
+    return words.largest(ordered.sort_values("is_base", kind="stable"), "less")
 
 
 def _growths(
@@ -258,20 +234,17 @@ def _growths(
     ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
     if not ends[0].startswith(results.about.short):
         return ""
-    words = f"; its temporaries grow as {ends[0]}"
+    text = f"; its temporaries grow as {ends[0]}"
     if ends[1] == _NONE:
-        return f"{words}, {least['backend']} has none"
-    return f"{words}, not {ends[1]}" if ends[1] not in ("", ends[0]) else words
+        return f"{text}, {least['backend']} has none"
+    return f"{text}, not {ends[1]}" if ends[1] not in ("", ends[0]) else text
 
 
 def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str) -> str:
     """`S^2.00` for the temporary memory of a backend, `none`, or nothing where it follows no single power."""
-    own = frame[(frame["backend"] == backend) & (frame["dtype"] == dtype)]
+    own = words.where(frame, backend=backend, dtype=dtype)
     if (own["temporary_bytes"].dropna() == 0).all():
         return _NONE
-    laws = results.exponents
-    laws = laws[
-        (laws["metric"] == "temporary memory") & (laws["backend"] == backend) & (laws["dtype"] == dtype)
-    ]
+    laws = words.where(results.exponents, metric="temporary memory", backend=backend, dtype=dtype)
     laws = laws[laws["growth"].map(is_named).astype(bool)]
     return f"{results.about.short}^{laws['exponent'].iloc[0]:.2f}" if len(laws) else ""

@@ -1,53 +1,82 @@
-"""Cells and words for results of a benchmark, which its table, report, sentences and charts share."""
+"""The words for results of a benchmark: the cells and clauses that its tables, sentences and charts share."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from nsysprof.bench.pairs import COMPARED
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.rows import NO_INTERVAL
+from nsysprof.bench.tables import TABLES
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
-from nsysprof.results.table import Table, without_empty
+from nsysprof.results.table import Column, TextTable, without_empty
 from nsysprof.statistics.confidence import RANGE
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, word_by_verdict
 from nsysprof.statistics.runs import WITHIN, scope_of
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 REFUSED = "refused"
-
-Cell = Callable[[dict[Any, Any]], str]
-"""The text of a row in a column."""
-Columns = Sequence[tuple[str, Cell]]
-"""Heads and their cells."""
+Row: TypeAlias = Any  # of a frame or of a view of one, by names
+Cell: TypeAlias = str | Callable[[Row], str]
+"""The text of a row in a column: that of a declared column, by its name, or what a function makes of the row."""
+_DECLARED = {column.name: column for table in TABLES for column in table.columns}
 
 
 # ---- tables of texts
 
 
-def shown(
-    rows: Iterable[dict[Any, Any]], columns: Columns, texts: int
-) -> tuple[list[str], list[list[str]], str]:
-    """Head, cells and alignment of a table: the first ``texts`` columns flush left, and empty columns left out."""
-    cells = [[cell(row) for _, cell in columns] for row in rows]
-    return without_empty([head for head, _ in columns], cells, ("l" * texts).ljust(len(columns), "r"))
+def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
+    """Columns by their heads, such as `shape = label | n`: what has no name of its own is called by its head.
+
+    ``cells`` are those that a function makes.
+    """
+    named = (each.partition(" = ") for each in heads.split(" | "))
+    return {head: cells.get(name or head, name or head) for head, _, name in named}
 
 
-def cell(name: str, text: Callable[[Any], str] = str) -> Cell:
-    """The cell of a column of the frame; empty where the value is missing."""
-    return lambda row: "" if pd.isna(row[name]) else text(row[name])
+def shown(rows: Iterable[Row], table: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()) -> TextTable:
+    """A table of `columns`: the first ``texts`` of them flush left, and empty ones left out."""
+    cells = [[_text(row, cell) for cell in table.values()] for row in rows]
+    align = ("l" * texts).ljust(len(table), "r")
+    return TextTable(*without_empty([*table], cells, align), spare=spare, after_head=0)
 
 
-def declared(table: Table, *names: str) -> list[tuple[str, Cell]]:
-    """Heads and cells of columns of the frame, as its table declares them."""
-    columns = {column.name: column for column in table.columns}
-    return [(columns[name].head or name, cell(name, columns[name].text)) for name in names]
+def _text(row: Row, cell: Cell) -> str:
+    if not isinstance(cell, str):
+        return cell(row)
+    return "" if pd.isna(row[cell]) else _DECLARED.get(cell, Column(cell, "")).text(row[cell])
+
+
+def rows_of(results: BenchResults, frame: pd.DataFrame) -> list[Row]:
+    """The rows of a frame with the ``label`` of their shape and how fast they are beside the baseline.
+
+    That is the pair of each kind of samples, ``eager`` and ``graph``; None where they were not compared.
+    """
+    rows: list[Row] = frame.to_dict("records")
+    for row in rows:
+        at, backend = row["configuration"], row.get("backend", "")
+        row |= {kind: results.speedup(at, results.base, backend, kind) for kind in COMPARED}
+        row["label"] = results.labels[at]
+    return rows
+
+
+def decided_rows(results: BenchResults) -> list[Row]:
+    """The decisions with what they come to in words: ``fastest``, ``graph`` without launches, and the ``margin``."""
+    graph = results.decided("graph").set_index("configuration")["decision"]
+    rows = rows_of(results, results.decided())
+    for row in rows:
+        at = row["configuration"]
+        row["fastest"] = decision_words(results, at, row["decision"])
+        row["graph"] = decision_words(results, at, graph.get(at, ""))
+        row["margin"] = ratio_cell(row, "margin") if known_text(row["runner_up"]) else ""
+    return rows
 
 
 def known_text(value: object) -> str:
@@ -55,32 +84,28 @@ def known_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def latency_cell(row: Any, *, graph: bool = False) -> str:
-    """`98.2 µs ± 0.3 %`, or the status where there is no latency."""
-    median, _, _ = _median_and_ends(row, graph=graph)
+def latency_cell(row: Row, graph: str = "") -> str:
+    """`98.2 µs ± 0.3 %`, or the status where there is no latency; with `graph_` of replays."""
+    median = row[f"{graph}median_ns"]
     if not math.isfinite(median):
         return "" if graph else str(row["status"])
-    return f"{format_ns(median)} {plus_minus(row, graph=graph)}".rstrip()
+    return f"{format_ns(median)} {plus_minus(row, graph)}".rstrip()
 
 
-def plus_minus(row: Any, *, graph: bool = False) -> str:
+def plus_minus(row: Row, graph: str = "") -> str:
     """Half the width of the interval as a share of the median: `± 0.3 %`; of few samples how far they reach."""
-    if (graph and row["graph_n"] < LEAST_SAMPLES) or (not graph and row["n"] == 1):
+    if (row["graph_n"] < LEAST_SAMPLES) if graph else (row["n"] == 1):
         return ""
     if not graph and row["n"] < LEAST_SAMPLES:
         return f"({format_ns(row['min_ns'])}–{format_ns(row['max_ns'])})"
-    median, low, high = _median_and_ends(row, graph=graph)
+    median, low, high = (row[f"{graph}{name}_ns"] for name in ("median", "low", "high"))
     if (not graph and row["interval"] == RANGE) or math.isnan(low):
         return ""
     half = (high - low) / 2 / median
     return "± >100 %" if half > 1 else f"± {format_share(half)}"
 
 
-def _median_and_ends(row: Any, *, graph: bool) -> list[float]:
-    return [row[("graph_" if graph else "") + name] for name in ("median_ns", "low_ns", "high_ns")]
-
-
-def tflops_cell(row: Any) -> str:
+def tflops_cell(row: Row) -> str:
     """TFLOP/s of a call; `-` where more than the peak was refused."""
     if math.isnan(row["tflops"]):
         return ""
@@ -94,7 +119,7 @@ def tflops_text(value: float) -> str:
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
 
 
-def share_cell(row: Any) -> str:
+def share_cell(row: Row) -> str:
     """The share of the peak; `refused` where it cannot be, empty where the peak is not known."""
     share = row["share_of_peak"]
     if not math.isnan(share):
@@ -102,7 +127,7 @@ def share_cell(row: Any) -> str:
     return "" if math.isnan(row["peak_tflops"]) else REFUSED
 
 
-def ratio_cell(row: Any, name: str = "speedup") -> str:
+def ratio_cell(row: Row, name: str = "speedup") -> str:
     """`24.2x (24.0–24.4)`; `-` where it is not known."""
     ratio, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if not math.isfinite(ratio):
@@ -119,7 +144,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def reason_cell(row: Any) -> str:
+def reason_cell(row: Row) -> str:
     """Why something was not measured; `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
     text = known_text(row["reason"])
     memory = _OUT_OF_MEMORY.search(text)
@@ -129,6 +154,11 @@ def reason_cell(row: Any) -> str:
 
 
 # ---- the run
+
+
+def subtitle(results: BenchResults) -> str:
+    """What was measured, on what and how."""
+    return f"{about_run(results)} · {clock_words(results)}"
 
 
 def about_run(results: BenchResults) -> str:
@@ -166,16 +196,12 @@ def clock_words(results: BenchResults) -> str:
 
 def interval_words(results: BenchResults) -> str:
     """What `plus_minus` shows of the samples that there are."""
-    few = bool(results.results["n"].between(1, LEAST_SAMPLES - 1).any())
-    scope = scope_of(results.samples.runs)
-    none = "; none where samples are too few or depend on each other" * (
-        NO_INTERVAL in results.results["interval"].to_numpy()
-    )
-    return (
-        f"95 % interval of the median {scope}"
-        + (f", or (least–most) of fewer than {LEAST_SAMPLES}" if few else "")
-        + none
-    )
+    words = f"95 % interval of the median {scope_of(results.samples.runs)}"
+    if results.results["n"].between(1, LEAST_SAMPLES - 1).any():
+        words += f", or (least–most) of fewer than {LEAST_SAMPLES}"
+    if NO_INTERVAL in results.results["interval"].to_numpy():
+        words += "; none where samples are too few or depend on each other"
+    return words
 
 
 # ---- backends and their verdicts
@@ -204,7 +230,7 @@ def speed_words(pair: Any, base: str, where: str) -> str:
     return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
 
 
-def ends_words(results: BenchResults, row: Any) -> str:
+def ends_words(results: BenchResults, row: Row) -> str:
     """`1.1x at S=128, 30x at S=4096`: the speed-ups of a row of the crossovers, as far as their verdicts go."""
     frame, about, words = results.results, results.about, []
     inside = frame["configuration"].isin(configurations_of(results, row["sweep"], row["dtype"]))
@@ -227,10 +253,10 @@ def decision_words(results: BenchResults, configuration: str, decision: str) -> 
     return " or ".join(results.backend_name(name, [configuration]) for name in decision.split(" or "))
 
 
-def fastest_words(results: BenchResults, row: Any) -> str:
+def fastest_words(results: BenchResults, row: Row) -> str:
     """The fastest by a row of the decisions, as table and titles have it: all that may be, the best first."""
-    unsure = known_text(row["unsure"]).split()
-    return decision_words(results, row["configuration"], " or ".join([known_text(row["decision"]), *unsure]))
+    maybe = [row["decision"], *known_text(row["unsure"]).split()]
+    return decision_words(results, row["configuration"], " or ".join(maybe))
 
 
 def picked_words(results: BenchResults, configuration: str) -> str:
@@ -239,7 +265,7 @@ def picked_words(results: BenchResults, configuration: str) -> str:
     return (known_text(rows["picked"].iloc[0]) or "not seen") if len(rows) else ""
 
 
-def exponent_words(row: Any, short: str) -> str:
+def exponent_words(row: Row, short: str) -> str:
     """`S^1.98 (1.96–2.00)`; `S^2.00` where its interval is no wider than that."""
     exponent, low, high = (
         f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high")
@@ -259,6 +285,13 @@ def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the dtype that has most of them."""
     rows: pd.DataFrame = frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
     return rows
+
+
+def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """The rows of a frame that have these values."""
+    for name, value in values.items():
+        frame = frame[frame[name] == value]
+    return frame
 
 
 def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:

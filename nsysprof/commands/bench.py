@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sys
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,13 +24,14 @@ from nsysprof.commands.report_options import (
 from nsysprof.commands.workload_options import WORKLOAD, Device, ShapeOptions, axis_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from nsysprof.bench.results import BenchResults
     from nsysprof.bench.sweep import BenchPreset, Grid, SweepJob
     from nsysprof.results.folder import ResultFolder
 
 _SAMPLES, _SAMPLES_WITH_CI = 100, 1000
+_NO_SIZES = ("backend", "axis", "dtype", "deterministic", "backward", "train")
 
 
 def finite(value: float) -> float:
@@ -45,19 +47,27 @@ def _part_of_median(value: float | None) -> float | None:
     return value
 
 
-DatabaseOption = Annotated[
-    Path | None, typer.Option("--db", metavar="FILE", help="Append the results to this SQLite file.")
-]
+def _option(about: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=about, **more)
 
-TargetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        metavar="'NEW/BASE>=X'",
-        help="Exit with 3 unless NEW is X times as fast as BASE, 'graph:…' without launches, '…,delta>=D' as clearly;"
-        " repeatable.",
-    ),
-]
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """What is made of samples."""
+
+    database: Annotated[Path | None, _option("Append the results to this SQLite file.", "FILE", "--db")] = (
+        None
+    )
+    target: Annotated[
+        list[str] | None,
+        _option(
+            "Exit with 3 unless NEW is X times as fast as BASE, 'graph:…' without launches, '…,delta>=D' as clearly;"
+            " repeatable.",
+            "'NEW/BASE>=X'",
+        ),
+    ] = None
+    charts: ChartsOption = True
+    spreadsheet_safe: SpreadsheetOption = False
 
 
 bench_app = typer.Typer(
@@ -71,80 +81,60 @@ def bench(
     context: typer.Context,
     preset: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A classic sweep: math-vs-flash, baseline, scaling, long, single-head, backward, train, short-block,"
+        _option(
+            "A classic sweep: math-vs-flash, baseline, scaling, long, single-head, backward, train, short-block,"
             " selection, score-scale, best-kernels, gpt, gpt-train.",
+            "NAME",
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="The preset at more lengths, and in bf16 as well.")
+        bool, _option("The preset at more lengths, and in bf16 as well.", None, "--full")
     ] = False,
     workload: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="What a call is: sdpa, transformer_block, gpt, or a file [default: sdpa].",
-        ),
+        _option("What a call is: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE"),
     ] = None,
-    device: Annotated[Device, typer.Option(metavar="cuda|cpu", help="Where it runs.")] = Device.CUDA,
+    device: Annotated[Device, _option("Where it runs.", "cuda|cpu")] = Device.CUDA,
     runs: Annotated[
-        int,
-        typer.Option(
-            metavar="K", min=1, max=1000, help="Processes that share the samples; 1 tells of that one alone."
-        ),
+        int, _option("Processes that share the samples; 1 tells of that one alone.", "K", min=1, max=1000)
     ] = 3,
     samples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Samples of each backend [default: 100; with --ci-width 1000]."
-        ),
+        int | None, _option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
     ] = None,
     ci_width: Annotated[
         float | None,
-        typer.Option(
-            metavar="X",
+        _option(
+            "Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.",
+            "X",
             callback=_part_of_median,
-            help="Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.",
         ),
     ] = None,
     min_sample_us: Annotated[
         float,
-        typer.Option(
-            metavar="US",
-            min=0,
-            max=1e6,
-            callback=finite,
-            help="Repeat shorter calls within a sample up to this.",
-        ),
+        _option("Repeat shorter calls within a sample up to this.", "US", min=0, max=1e6, callback=finite),
     ] = 20,
     warm_cache: Annotated[
-        bool, typer.Option("--warm-cache", help="Do not flush the L2 cache before a call.")
+        bool, _option("Do not flush the L2 cache before a call.", None, "--warm-cache")
     ] = False,
     graph: Annotated[
-        bool, typer.Option("--graph/--no-graph", help="Time replays of a CUDA graph as well.")
+        bool, _option("Time replays of a CUDA graph as well.", None, "--graph/--no-graph")
     ] = True,
     measure_peaks: Annotated[
         bool,
-        typer.Option("--measure-peaks", help="First measure what the device reaches in copies and products."),
+        _option("First measure what the device reaches in copies and products.", None, "--measure-peaks"),
     ] = False,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**63 - 1, help="Seed of inputs and order.")
-    ] = 0,
+    seed: Annotated[int, _option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace earlier results, or an unfinished sweep.")
+        bool, _option("Replace earlier results, or an unfinished sweep.", None, "--force")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
-    database: DatabaseOption = None,
-    target: TargetOption = None,
-    charts: ChartsOption = True,
-    spreadsheet_safe: SpreadsheetOption = False,
+    resume: Annotated[bool, _option("Go on with an interrupted sweep.", None, "--resume")] = False,
+    *,
+    made: ResultOptions,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be measured, and measure nothing.")
+        bool, _option("Print what would be measured, and measure nothing.", None, "--dry-run")
     ] = False,
     as_json: JsonOption = False,
-    *,
     calls: ShapeOptions,
 ) -> None:
     """Measure the backends of a workload against each other over a sweep of shapes, without the profiler."""
@@ -157,24 +147,16 @@ def bench(
     if full and not preset:
         raise typer.BadParameter("--full: only with --preset")
     chosen = find_preset(preset, full=full) if preset else None
-    sizes: dict[str, Any] = {
-        name: getattr(calls, name)
-        for name in (
-            *("seq", "batch", "heads", "head_dim", "kv_heads", "causal"),
-            *("mask", "kv_seq", "dropout", "score_scale", "tile_keys"),
-        )
-    }
-    sizes |= {name: True if getattr(calls, name) else None for name in ("decode", "cuda_graph", "compile")}
-    sizes["dtype"] = [each.value for each in calls.dtype] if calls.dtype else None
-    given = {name: value for name, value in sizes.items() if value is not None} | axis_values(calls.axis)
-    grids = _grids(chosen, calls.backend, given)
+    grids = _grids(chosen, calls)
     if chosen and workload not in (None, chosen.workload):
         raise typer.BadParameter(f"this preset runs {chosen.workload}: leave out --workload")
     program = find_workload(chosen.workload if chosen else workload or WORKLOAD)
+    modes = [name for name in ("backward", "train") if getattr(calls, name)]
+    modes += [chosen.mode] if chosen and chosen.mode else []
     how = HowMeasured(
         device=device.value,
         seed=seed,
-        training=calls.backward or calls.train or bool(chosen and chosen.mode),
+        training=bool(modes),
         samples=samples or (_SAMPLES if ci_width is None else _SAMPLES_WITH_CI),
         ci_width=ci_width,
         min_sample_ns=round(min_sample_us * 1000),
@@ -183,8 +165,6 @@ def bench(
         deterministic=calls.deterministic,
         runs=runs,
     )
-    modes = [name for name in ("backward", "train") if getattr(calls, name)]
-    modes += [chosen.mode] if chosen and chosen.mode else []
     plan, described = bench_plan(program, grids, how, modes)
     if dry_run:
         from nsysprof.bench.text import plan_matrix
@@ -193,16 +173,7 @@ def bench(
         return
     folder = _named(output or Path(f"{preset or program.stem}.bench"))
     job = SweepJob(program, plan, described, folder, ("nsysprof", *sys.argv[1:]), measure_peaks)
-    run_job(
-        job,
-        resume=resume,
-        force=force,
-        charts=charts,
-        spreadsheet_safe=spreadsheet_safe,
-        database=database,
-        targets=target or (),
-        as_json=as_json,
-    )
+    run_job(job, made, resume=resume, force=force, as_json=as_json)
 
 
 def _refuse_options(context: typer.Context) -> None:
@@ -214,14 +185,18 @@ def _refuse_options(context: typer.Context) -> None:
             raise typer.BadParameter(f"{option}: not for nsysprof bench {context.invoked_subcommand}")
 
 
-def _grids(
-    preset: BenchPreset | None, backends: list[str] | None, given: Mapping[str, Any]
-) -> Sequence[Grid]:
+def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
     """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
+    sizes = {each.name: getattr(calls, each.name) for each in fields(calls) if each.name not in _NO_SIZES}
+    given = {
+        name: value for name, value in sizes.items() if value or (name == "causal" and value is not None)
+    }
+    given |= {"dtype": [each.value for each in calls.dtype]} if calls.dtype else {}
+    given |= axis_values(calls.axis)
     if preset and given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise typer.BadParameter(f"a preset has its own sizes: leave out {options}, or --preset")
-    chosen = {"backend": backends} if backends else {}
+    chosen = {"backend": calls.backend} if calls.backend else {}
     return [{**grid, **chosen} for grid in (preset.grids if preset else [given])]
 
 
@@ -243,17 +218,7 @@ def _named(folder: Path) -> Path:
     return folder
 
 
-def run_job(
-    job: SweepJob,
-    *,
-    resume: bool,
-    force: bool,
-    charts: bool,
-    database: Path | None,
-    spreadsheet_safe: bool = False,
-    targets: Sequence[str] = (),
-    as_json: bool = False,
-) -> None:
+def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as_json: bool = False) -> None:
     """Measure, make the results and print them.
 
     `typer.Exit` 3 where a backend computed something else than it should or a target is missed, 1 where nothing could
@@ -266,23 +231,19 @@ def run_job(
     from nsysprof.formats.samples import write_samples
 
     # mistakes in them come before hours of measuring
-    read_targets(targets, {name: 0 for each in job.plan["configurations"] for name in each["backends"]})
-    folder = _folder(
-        job.results,
-        database,
-        charts=charts,
-        hint=f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}",
-        force=force,
-        otherwise=f"df -h; to go on: {job.resume_command}",
-        spreadsheet_safe=spreadsheet_safe,
+    read_targets(
+        made.target or (), {name: 0 for each in job.plan["configurations"] for name in each["backends"]}
     )
+    hint = f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}"
+    otherwise = f"df -h; to go on: {job.resume_command}"
+    folder = _folder(job.results, made, hint=hint, force=force, otherwise=otherwise)
     with open_sweep(job, resume=resume, force=force) as sweep:
         document = run_sweep(job, sweep, echo)
-        with folder.making() as made:
-            write_samples(document, made / "samples.json")
-            results = _make_results(made, charts=charts)
+        with folder.making() as new:
+            write_samples(document, new / "samples.json")
+            results = _make_results(new, charts=made.charts)
         shutil.rmtree(job.partial, ignore_errors=True)
-    _print_results(results, folder, database, as_json=as_json)
+    _print_results(results, folder, made, as_json=as_json)
     points = document["points"]
     wrong = [
         f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"
@@ -293,7 +254,7 @@ def run_job(
     if not any(point["status"] == "measured" for point in points):
         print_message("nsysprof: nothing could be measured, the table says why")
         raise typer.Exit(1)
-    _check_targets(results, targets)
+    _check_targets(results, made.target or ())
 
 
 def _check_targets(results: BenchResults, targets: Sequence[str]) -> None:
@@ -301,9 +262,15 @@ def _check_targets(results: BenchResults, targets: Sequence[str]) -> None:
     from nsysprof.bench.targets import missed_targets, read_targets
 
     missed = list(missed_targets(results, read_targets(targets, results.backends)))
-    for line in missed:
-        print_message(f"nsysprof: missed: {line}")
-    if missed:
+    _fail_with(f"missed: {line}" for line in missed)
+
+
+def _fail_with(lines: Iterable[str]) -> None:
+    """Print the lines; `typer.Exit` 3 where there are some."""
+    lines = list(lines)
+    for line in lines:
+        print_message(f"nsysprof: {line}")
+    if lines:
         raise typer.Exit(3)
 
 
@@ -318,15 +285,10 @@ def diff_benches(
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
     max_regress: Annotated[
         float,
-        typer.Option(
-            metavar="X",
-            min=0,
-            callback=finite,
-            help="How much slower, or larger, it may become: 0.05 for 5 %.",
-        ),
+        _option("How much slower, or larger, it may become: 0.05 for 5 %.", "X", min=0, callback=finite),
     ] = 0.05,
     unlike: Annotated[
-        bool, typer.Option("--unlike", help="Compare runs of unlike machines or software all the same.")
+        bool, _option("Compare runs of unlike machines or software all the same.", None, "--unlike")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -343,24 +305,19 @@ def diff_benches(
     else:
         show(diff_table(diff))
     wrong = [f"{name}: wrong results after" for name in diff.now_wrong]
-    worse = [*regression_lines(diff, max_regress), *wrong]
-    for line in worse:
-        print_message(f"nsysprof: {line}")
-    if worse:
-        raise typer.Exit(3)
+    _fail_with([*regression_lines(diff, max_regress), *wrong])
 
 
 @bench_app.command("report")
+@options_unfolded
 def report_bench(
     samples: Annotated[
         Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json, or its folder.")
     ],
     output: Annotated[Path | None, folder_option("that of DIR")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace results that are there.")] = False,
-    database: DatabaseOption = None,
-    target: TargetOption = None,
-    charts: ChartsOption = True,
-    spreadsheet_safe: SpreadsheetOption = False,
+    force: Annotated[bool, _option("Replace results that are there.", None, "--force")] = False,
+    *,
+    made: ResultOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Make tables, report and charts of saved samples, without measuring anything."""
@@ -376,33 +333,26 @@ def report_bench(
         raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
     # complaints name the file that was given, before anything is made
     points = read_bench_samples(source).points
-    read_targets(target or (), {point.backend: 0 for point in points})
-    folder = _folder(
-        output or source.parent,
-        database,
-        source=source,
-        charts=charts,
-        hint=f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder",
-        force=force,
-        spreadsheet_safe=spreadsheet_safe,
-    )
-    with ending_on_interrupts(), folder.making() as made:
-        shutil.copyfile(source, made / "samples.json")
-        results = _make_results(made, charts=charts)
-    _print_results(results, folder, database, as_json=as_json)
-    _check_targets(results, target or ())
+    read_targets(made.target or (), {point.backend: 0 for point in points})
+    hint = f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder"
+    folder = _folder(output or source.parent, made, source=source, hint=hint, force=force)
+    with ending_on_interrupts(), folder.making() as new:
+        shutil.copyfile(source, new / "samples.json")
+        results = _make_results(new, charts=made.charts)
+    _print_results(results, folder, made, as_json=as_json)
+    _check_targets(results, made.target or ())
 
 
 # ---- results of either
 
 
-def _folder(place: Path, database: Path | None, **more: Any) -> ResultFolder:
+def _folder(place: Path, made: ResultOptions, **more: Any) -> ResultFolder:
     """The folder of the results; it and the database are refused before anything is made."""
     from nsysprof.bench.files import bench_folder, check_database_place
 
-    if database:
-        check_database_place(database)
-    folder = bench_folder(place, **more)
+    if made.database:
+        check_database_place(made.database)
+    folder = bench_folder(place, charts=made.charts, spreadsheet_safe=made.spreadsheet_safe, **more)
     folder.check()
     return folder
 
@@ -421,10 +371,8 @@ def _make_results(folder: Path, *, charts: bool) -> BenchResults:
 
 
 def _print_results(
-    results: BenchResults, folder: ResultFolder, database: Path | None, *, as_json: bool
+    results: BenchResults, folder: ResultFolder, made: ResultOptions, *, as_json: bool
 ) -> None:
-    from dataclasses import replace
-
     from nsysprof.bench.files import append_database, bench_document
     from nsysprof.bench.text import bench_summary
     from nsysprof.commands.screen import print_json, show
@@ -434,7 +382,7 @@ def _print_results(
     else:
         show(f"\n{bench_summary(results)}")
     print_message(folder.message(sorted(folder.names)))
-    if database:
+    if database := made.database:
         final = replace(results, samples=replace(results.samples, path=folder.place / "samples.json"))
         added = append_database(final, database)
         print_message(f"Added to {database}" if added else f"{database} holds this run already")

@@ -90,10 +90,8 @@ class SweepFile:
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
     """Make the file of a new sweep. ``head`` has the plan, and what only this process knows of the machine."""
-    path.write_text(
-        json.dumps({"kind": "sweep", "schema": POINTS_SCHEMA, **head}, allow_nan=False) + "\n",
-        encoding="utf-8",
-    )
+    path.write_bytes(b"")
+    add_line(path, "sweep", schema=POINTS_SCHEMA, **head)
 
 
 def add_line(path: Path, kind: str, **content: Any) -> None:
@@ -108,11 +106,8 @@ def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
     Raises `NsysprofError` where the plan or the machine is another one, naming what differs.
     """
     sweep = read_points(path, cut=True)
-    for what, there, here in (
-        ("plan", sweep.head["plan"], head["plan"]),
-        ("machine", sweep.head["machine"], head["machine"]),
-    ):
-        if differ := differing(there, json.loads(json.dumps(here))):
+    for what in ("plan", "machine"):
+        if differ := differing(sweep.head[what], json.loads(json.dumps(head[what]))):
             more = [f"and {len(differ) - MAX_DIFFERENCES} more"] * (len(differ) > MAX_DIFFERENCES)
             shown = "; ".join([*differ[:MAX_DIFFERENCES], *more])
             raise NsysprofError(f"{path.parent}: begun with another {what}: {shown}", _START_OVER)

@@ -22,17 +22,7 @@ from nsysprof.core.document import Amount, Count, Text, parse_as
 from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Axis, Backend, Cost, Described, Flag, Mode, check_countable, described
-from nsysprof.hardware.attention_cost import (
-    UNFUSED,
-    AttentionShape,
-    attention_flops,
-    attention_traffic,
-    block_flops,
-    block_traffic,
-    score_matrix_bytes,
-    score_pairs,
-    score_traffic_bytes,
-)
+from nsysprof.hardware import attention_cost as attention
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import rounding_of
@@ -124,12 +114,9 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     @cached_property
     def sets(self) -> dict[Kind, tuple[Floats, NDArray[np.bool_]]]:
         """All latencies of each set, and which of them were taken while the GPU was throttled."""
-        sets: dict[Kind, tuple[Floats, NDArray[np.bool_]]] = {}
-        for kind in KINDS:
-            values, marks = getattr(self, kind) or [], getattr(self, f"{kind}_marks")
-            throttled = [False] * len(values) if marks is None else marks
-            sets[kind] = np.array(values, np.float64), np.array(throttled, np.bool_)
-        return sets
+        values = {kind: np.array(getattr(self, kind) or [], np.float64) for kind in KINDS}
+        marks = {kind: getattr(self, f"{kind}_marks") or [False] * len(values[kind]) for kind in KINDS}
+        return {kind: (values[kind], np.array(marks[kind], np.bool_)) for kind in KINDS}
 
     def samples(self, kind: Kind) -> Floats:
         """The latencies of a set that count."""
@@ -215,9 +202,7 @@ class BenchSamples:
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
         """By how much, on a logarithm, steps of the clock may move the median of a point; see `rounding_of`."""
         values = point.samples(kind)
-        if not len(values):
-            return 0.0
-        return rounding_of(self.step(point, kind), float(np.median(values)))
+        return rounding_of(self.step(point, kind), float(np.median(values))) if len(values) else 0.0
 
     @cached_property
     def clock_step(self) -> int:
@@ -298,7 +283,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     try:
         data = parse_json(content)
     except ValueError as error:
-        raise NsysprofError(f"{path} is corrupt: {error}", _MEASURE_AGAIN) from None
+        raise _corrupt(f"{path} is corrupt: {error}") from None
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != BENCH_SCHEMA:
         stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
@@ -312,15 +297,15 @@ def read_bench_samples(path: Path) -> BenchSamples:
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
     file = parse_as(data, _File, str(path), _MEASURE_AGAIN)
     plan, backward = file.plan, bool(file.plan.backward or file.plan.train)
-    if file.workload is None:
+    if undescribed := file.workload is None:
         about = _attention(plan.workload)
     else:
         about = described(file.workload, f"{path}: workload", _MEASURE_AGAIN)
     points: dict[tuple[str, str], BenchPoint] = {}
     for number, raw in enumerate(file.points):
-        point = _point(raw, f"{path}: points[{number}]", about, file.workload is None, backward)
+        point = _point(raw, f"{path}: points[{number}]", about, undescribed, backward)
         if point.place in points:
-            raise NsysprofError(f"{path} is corrupt: {point.name} is in it twice", _MEASURE_AGAIN)
+            raise _corrupt(f"{path} is corrupt: {point.name} is in it twice")
         points[point.place] = point
     return BenchSamples(
         path=path,
@@ -343,6 +328,10 @@ def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
     )
 
 
+def _corrupt(message: str) -> NsysprofError:
+    return NsysprofError(message, _MEASURE_AGAIN)
+
+
 def _written(text: str) -> str:
     return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
 
@@ -358,35 +347,27 @@ def _point(
     else:
         cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
     if cost is None:
-        raise NsysprofError(f"{where}: workload.configurations: none of this id", _MEASURE_AGAIN)
+        raise _corrupt(f"{where}: workload.configurations: none of this id")
     check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _MEASURE_AGAIN)
     sizes = {axis.column: at[axis.name] for axis in about.axes}
-    flags = {flag.column: at[flag.name] for flag in about.flags}
-    flags |= {choice.column: at[choice.name] for choice in about.choices}
+    flags = {each.column: at[each.name] for each in about.properties}
     shape = BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
     measured = raw.get("status") == "measured"
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
-    point = parse_as(
-        {**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _MEASURE_AGAIN
-    )
+    whole = {**kept, "backend": _written(raw["backend"]), "shape": shape}
+    point = parse_as(whole, BenchPoint, where, _MEASURE_AGAIN)
     if measured and not point.eager:
-        raise NsysprofError(
-            f"{where}: latency_ns: holds no sample although the point is measured", _MEASURE_AGAIN
-        )
-    for kind, prefix in zip(KINDS, ("", "aa_", "graph_"), strict=True):
-        for entries, field in (("marks", "throttled"), ("runs", "run")):
-            _check_length(
-                getattr(point, f"{kind}_{entries}"), getattr(point, kind), f"{where}: {prefix}{field}"
-            )
-    _check_length(point.gpu, point.eager, f"{where}: gpu")
+        raise _corrupt(f"{where}: latency_ns: holds no sample although the point is measured")
+    lists = [
+        (f"{kind}_{entries}", kind, f"{prefix}{field}")
+        for kind, prefix in zip(KINDS, ("", "aa_", "graph_"), strict=True)
+        for entries, field in (("marks", "throttled"), ("runs", "run"))
+    ]
+    for name, kind, field in (*lists, ("gpu", "eager", "gpu")):
+        entries, samples = getattr(point, name), getattr(point, kind) or ()
+        if entries is not None and len(entries) != len(samples):
+            raise _corrupt(f"{where}: {field}: {len(entries)} entries for {len(samples)} samples")
     return point
-
-
-def _check_length(entries: list[Any] | None, samples: list[float] | None, where: str) -> None:
-    if entries is not None and len(entries) != len(samples or ()):
-        raise NsysprofError(
-            f"{where}: {len(entries)} entries for {len(samples or ())} samples", _MEASURE_AGAIN
-        )
 
 
 def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
@@ -423,14 +404,10 @@ def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
 # ---- samples that were written before workloads described themselves: of attention
 
 _BLOCK = "transformer_block"
-_NAMES = {"sdpa": "attention", _BLOCK: "transformer block"}
+_SAYS = {"sdpa": "attention", _BLOCK: "transformer block"}
 _MODES = {"sdpa": Mode("backward", "forward and backward", "forward"), _BLOCK: Mode("train", "training step")}
-_AXES = (
-    Axis("batch", "B", "batch", 1),
-    Axis("heads", "H", "heads", 8),
-    Axis("seq", "S", "sequence length", 1024),
-    Axis("head_dim", "D", "head dimension", 64),
-)
+_AXES = {"batch": ("B", 1), "heads": ("H", 8), "seq": ("S", 1024), "head_dim": ("D", 64)}
+_AXIS_SAYS = {"seq": "sequence length", "head_dim": "head dimension"}
 
 
 def _attention(workload: str) -> Described:
@@ -438,8 +415,8 @@ def _attention(workload: str) -> Described:
     return Described(
         schema="nsysprof-describe/1",
         name=workload,
-        says=_NAMES.get(workload, workload),
-        axes=[*_AXES],
+        says=_SAYS.get(workload, workload),
+        axes=[Axis(name, short, _AXIS_SAYS.get(name, name), size) for name, (short, size) in _AXES.items()],
         sweep="seq",
         flags=[Flag("causal", "causal", "full")],
         dtypes=["fp16", "bf16", "fp32"],
@@ -458,20 +435,21 @@ def _attention(workload: str) -> Described:
 def _attention_cost(workload: str, at: Mapping[str, Any], *, backward: bool) -> Cost:
     """The cost of a call of a configuration, as its workload would have declared it."""
     sizes = [at[name] for name in ("batch", "heads", "seq", "head_dim", "causal")]
-    shape, dtype = AttentionShape(*sizes), at["dtype"]
+    shape, dtype = attention.AttentionShape(*sizes), at["dtype"]
     if workload == _BLOCK:
-        flops, least = block_flops(shape, train=backward), block_traffic(shape, dtype, train=backward)
+        flops = attention.block_flops(shape, train=backward)
+        least = attention.block_traffic(shape, dtype, train=backward)
     else:
-        flops = attention_flops(shape, backward=backward)
-        least = attention_traffic(shape, dtype, backward=backward)
-    masked = score_pairs(replace(shape, causal=True))
+        flops = attention.attention_flops(shape, backward=backward)
+        least = attention.attention_traffic(shape, dtype, backward=backward)
+    traffic, masked = attention.score_traffic_bytes, attention.score_pairs(replace(shape, causal=True))
     uncounted = "causal counting (all scores are counted, a mask would halve them)"
     return Cost(
         flops=flops,
         read_bytes=least.read_bytes,
         written_bytes=least.written_bytes,
         tokens=shape.batch * shape.seq,
-        unit_bytes=score_matrix_bytes(shape, dtype),
-        extra_bytes={name: score_traffic_bytes(shape, dtype, name, backward=backward) for name in UNFUSED},
-        suspects={} if shape.causal else {uncounted: flops * masked // score_pairs(shape)},
+        unit_bytes=attention.score_matrix_bytes(shape, dtype),
+        extra_bytes={each: traffic(shape, dtype, each, backward=backward) for each in attention.UNFUSED},
+        suspects={} if shape.causal else {uncounted: flops * masked // attention.score_pairs(shape)},
     )

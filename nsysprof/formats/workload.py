@@ -41,13 +41,8 @@ def _column(name: str) -> str:
     return f"{name}_size" if name in TAKEN else name
 
 
-class Axis(msgspec.Struct):
-    """A size that may vary, with what stands before its value in names (`S1024`)."""
-
+class _Column(msgspec.Struct):
     name: _Name
-    short: Text
-    says: str
-    default: Count
 
     @property
     def column(self) -> str:
@@ -55,33 +50,33 @@ class Axis(msgspec.Struct):
         return _column(self.name)
 
 
-class Flag(msgspec.Struct):
+class Axis(_Column):
+    """A size that may vary, with what stands before its value in names (`S1024`)."""
+
+    short: Text
+    says: str
+    default: Count
+
+
+class Flag(_Column):
     """A property that a shape has or has not, with the words for both."""
 
-    name: _Name
     on: Text
     off: str = ""
     says: str = ""
     default: bool = True
 
-    @property
-    def column(self) -> str:
-        """Its column in tables."""
-        return _column(self.name)
+    def word(self, value: Any) -> str:
+        """What names say of a value."""
+        return self.on if value else self.off
 
 
-class Choice(msgspec.Struct):
+class Choice(_Column):
     """A property of a shape with a value of its own, ``short`` before it in names, which leave out the default."""
 
-    name: _Name
     default: str | int | float
     short: str = ""
     says: str = ""
-
-    @property
-    def column(self) -> str:
-        """Its column in tables."""
-        return _column(self.name)
 
     def word(self, value: Any) -> str:
         """What names say of a value: `KV2`, `window:256`; nothing of the default."""
@@ -191,9 +186,14 @@ class Described(msgspec.Struct, dict=True):
         return [axis.column for axis in self.axes]
 
     @property
+    def properties(self) -> list[Flag | Choice]:
+        """The flags and choices in their order."""
+        return [*self.flags, *self.choices]
+
+    @property
     def flag_names(self) -> list[str]:
         """The columns of the flags and choices in their order."""
-        return [*(flag.column for flag in self.flags), *(choice.column for choice in self.choices)]
+        return [each.column for each in self.properties]
 
     @property
     def shape(self) -> list[str]:
@@ -203,8 +203,7 @@ class Described(msgspec.Struct, dict=True):
     @property
     def names(self) -> list[str]:
         """What a shape without its dtype consists of, as options name it."""
-        names = [axis.name for axis in self.axes] + [flag.name for flag in self.flags]
-        return names + [choice.name for choice in self.choices]
+        return [each.name for each in (*self.axes, *self.properties)]
 
     @cached_property
     def configuration(self) -> type[msgspec.Struct]:
@@ -217,8 +216,7 @@ class Described(msgspec.Struct, dict=True):
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
         """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`; empty where a word says nothing."""
-        words = [flag.on if at[flag.name] else flag.off for flag in self.flags]
-        words += [each.word(at[each.name]) for each in self.choices]
+        words = [each.word(at[each.name]) for each in self.properties]
         return [*(f"{axis.short}{at[axis.name]}" for axis in self.axes), at["dtype"], *words]
 
     def title(self, *, training: bool) -> str:
@@ -260,11 +258,8 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
         # sizes that do not go together, in its own words
         if grids and len(lines) == 2 and lines[1].startswith("  hint: "):
             raise NsysprofError(f"{program.stem}: {lines[0]}", lines[1].removeprefix("  hint: "))
-        last = (
-            last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
-            or "it prints nothing"
-        )
-        raise NsysprofError(f"{program}: does not describe itself: {last}", hint)
+        last = last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
+        raise NsysprofError(f"{program}: does not describe itself: {last or 'it prints nothing'}", hint)
     found = described(raw, f"{program}: --describe", hint)
     for number, each in enumerate(raw.get("configurations", ())):
         at = {name: value for name, value in each.items() if name not in ("backends", "cost")}
@@ -274,8 +269,6 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
 
 def check_countable(cost: Cost, where: str, hint: str) -> None:
     """Raises `NsysprofError` where FLOPs or bytes do not fit into 64 bits, or would not with what is added to them."""
-    most = max(
-        [cost.flops, cost.least_bytes + max(cost.extra_bytes.values(), default=0), cost.unit_bytes or 0]
-    )
-    if most >= 2**62:
+    moved = cost.least_bytes + max(cost.extra_bytes.values(), default=0)
+    if max(cost.flops, moved, cost.unit_bytes or 0) >= 2**62:
         raise NsysprofError(f"{where}: {TOO_LARGE}", hint)

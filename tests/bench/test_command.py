@@ -20,7 +20,7 @@ import pytest
 import typer
 
 from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, open_sweep, run_sweep
-from nsysprof.commands.bench import run_job
+from nsysprof.commands.bench import ResultOptions, run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, point_of, write_samples
 from tests.kit.command_line import Run, runner
@@ -209,7 +209,7 @@ def test_a_sweep_that_measures_nothing_says_why(
     monkeypatch.setattr("nsysprof.bench.sweep.run_sweep", lambda *_: samples)
     job = job_of(ROOT / "workloads" / "sdpa.py", tmp_path, GRID)
     with pytest.raises(typer.Exit) as ended:
-        run_job(job, resume=False, force=False, charts=False, database=None)
+        run_job(job, ResultOptions(charts=False), resume=False, force=False)
     assert ended.value.exit_code == 1
     printed = capsys.readouterr()
     assert "nothing could be measured" in printed.err
@@ -306,7 +306,7 @@ def test_backends_that_are_wrong_or_kill_the_process_at_once_are_not_timed(
     """In its check it is known who killed it; a wrong one is exit code 3; the other is measured, the results there."""
     job = job_of(program(0), tmp_path, {**GRID, "backend": ["killer", "liar", "math"]})
     with pytest.raises(typer.Exit) as ended:
-        run_job(job, resume=False, force=False, charts=False, database=None)
+        run_job(job, ResultOptions(charts=False), resume=False, force=False)
     assert ended.value.exit_code == 3
     err = capsys.readouterr().err
     assert "wrong results, not measured: liar at B1.H2.S8.D8.fp32.causal" in err

@@ -97,6 +97,17 @@ def test_columns_that_were_empty_at_first_hold_numbers_later(tmp_path: Path) -> 
     ]
 
 
+def test_a_run_without_samples_is_appended(tmp_path: Path) -> None:
+    """Its points are in the table of results, also where it is the first of all, and samples may follow."""
+    path = tmp_path / "results.db"
+    nothing = made_up(dtypes={"fp32": ("flash", "cudnn")}, samples=5)
+    assert append_database(results_of(tmp_path / "nothing", nothing), path)
+    assert query(path, "select distinct status, n from results") == [("unsupported", 0)]
+    assert append_database(results_of(tmp_path / "a", samples=10), path)
+    assert query(path, "select count(*) from samples") == [(180,)]
+    assert query(path, "pragma foreign_key_check") == []
+
+
 def test_an_interrupted_append_is_made_good(tmp_path: Path) -> None:
     """Rows of a run that never got its own row are replaced, not kept beside the new ones."""
     path = tmp_path / "results.db"

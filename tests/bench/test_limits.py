@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.bench.limits import limit_findings, priorities
+from nsysprof.bench.findings import limit_findings, priorities
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults
 from nsysprof.bench.targets import missed_targets, read_targets
+from nsysprof.core.units import format_ratio
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import made_up, results_of
 
@@ -116,3 +117,11 @@ def test_a_mistake_in_a_target_is_told_at_once(text: str) -> None:
     assert "flash/math>=1.10" in str(refused.value.hint)
     with pytest.raises(NsysprofError, match="no backend 'cudnn' here"):
         read_targets(["cudnn/math>=1"], ["flash", "math"])
+
+
+def test_from_shape_to_shape_is_a_ratio_with_what_both_intervals_allow(two: BenchResults) -> None:
+    """The least that it can be is from the upper end at the first shape to the lower end at the other."""
+    first, *_, last = two.results[two.results["backend"] == "flash"].to_dict("records")
+    ends = (("median_ns", "median_ns"), ("low_ns", "high_ns"), ("high_ns", "low_ns"))
+    ratio, low, high = (format_ratio(last[of] / first[by]) for of, by in ends)
+    assert f"| S1024 to S4096 | flash | fp16 | {ratio} ({low[:-1]}–{high[:-1]}) |" in bench_report(two)

@@ -233,6 +233,7 @@ def test_speedups_are_ratios_of_medians_with_verdicts(sweep: BenchResults) -> No
     assert turned["verdict"] == "slower"
     assert turned["speedup"] == pytest.approx(1 / pair["speedup"])
     assert turned["speedup_low"] == pytest.approx(1 / pair["speedup_high"])
+    assert turned["delta"] == -pair["delta"] > 0
 
 
 def test_every_pair_is_judged_in_one_family_with_its_controls(sweep: BenchResults) -> None:

@@ -354,6 +354,16 @@ def test_graphs_that_are_slower_than_the_call_are_reported(tmp_path: Path) -> No
     assert "6.0 % longer" in summary
 
 
+def test_the_fastest_without_launches_is_that_of_graphs(tmp_path: Path) -> None:
+    """Beside the fastest call, in what is printed and in the report; it may be another backend."""
+    data = made_up(("math", "flash"), (2048,), samples=30)
+    flash = point_of(data, "flash", 2048)
+    flash["graph_latency_ns"] = [value * 100 for value in flash["graph_latency_ns"]]
+    results = results_of(tmp_path, data)
+    assert re.search(r"causal +flash +math by 4\d\.\dx +math\n", bench_summary(results))
+    assert re.search(r"causal \| flash \| math, 4\d\.\dx \| math \| flash \|\n", bench_report(results))
+
+
 def test_the_reason_of_pytorch_is_cut_to_what_it_says(tmp_path: Path) -> None:
     """How much was asked for and how much there was, without the advice."""
     data = made_up(("math", "flash"), (2048,), samples=10)

@@ -101,6 +101,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "no samples": (of_flash("latency_ns", []), "latency_ns: holds no sample although the point is measured"),
     "not a list": (of_flash("latency_ns", 5), r"latency_ns: expected array \| null, got int"),
     "marks missing": (of_flash("throttled", [False]), "throttled: 1 entries for 12 samples"),
+    "runs missing": (of_flash("aa_run", [0, 1]), "aa_run: 2 entries for 12 samples"),
     "marks": (of_flash("throttled", [0] * 12), r"throttled\[0\]: expected bool, got int"),
     "status": (of_flash("status", "fine"), "status: 'fine' is not one of"),
     "NaN memory": (of_flash("memory", {"peak_bytes": math.nan}), r"memory\[\.\.\.\]: expected float >= 0\.0"),
