@@ -296,7 +296,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     except OSError as error:
         raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
     try:
-        data = parse_json(content)
+        data = parse_json(content, MAX_TABLE_BYTES)
     except ValueError as error:
         raise NsysprofError(f"{path} is corrupt: {error}", _MEASURE_AGAIN) from None
     schema = data.get("schema") if isinstance(data, dict) else None
