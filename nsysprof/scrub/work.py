@@ -86,6 +86,12 @@ class ScrubWork:
     def clean_strings(self) -> None:
         """Clean StringIds: what nothing refers to goes, nobody can miss it; names of work lose sure secrets alone."""
         names, others = string_references(self.copy)
+        used = names | others
+        # What a program printed may be a gigabyte, and needs not come here; an environment has a NUL early.
+        self.copy.connection.create_function("used", 1, lambda id: id in used)
+        self.removed["strings that nothing refers to"] += self.copy.connection.execute(
+            f"UPDATE StringIds SET value = '{REMOVED.decode()}' WHERE length(value) > 65536 AND NOT used(id)"
+        ).rowcount
         rows = self.copy.texts("StringIds", "value", "id")
         unused = {row for row in rows if row[1] not in names and row[1] not in others}
         blocks = {row for row in rows if row in unused or b"\0" in row[0]}
