@@ -459,6 +459,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin none after that time")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--keep", type=Path, help="an empty folder for the files of a single seed")
     parser.add_argument("--kineto", action="store_true", help="traces of the PyTorch profiler")
@@ -474,7 +475,9 @@ def main() -> int:
         ends[end.split(":")[0]] += 1
         if end not in GOOD:
             print(f"seed {seed}: {end}\n  {story}", flush=True)
-    print(f"seeds {seeds[0]} to {seeds[-1]}: {dict(ends)} in {time.monotonic() - begin:.0f} s")
+        if time.monotonic() - begin > options.seconds:
+            break
+    print(f"seeds {seeds[0]} to {seed}: {dict(ends)} in {time.monotonic() - begin:.0f} s")
     return int(not ends.keys() <= GOOD)
 
 
