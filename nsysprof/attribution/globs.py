@@ -12,7 +12,7 @@ from shlex import quote
 import numpy as np
 
 from nsysprof.attribution.paths import Paths
-from nsysprof.core.text import join_first
+from nsysprof.core.text import join_first, one_line
 from nsysprof.errors import NsysprofError
 
 _MAX_NAMES = 6
@@ -97,8 +97,11 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """A few of the texts that are most like the wanted one, or have a word that is; else the first ones."""
-    texts = list(dict.fromkeys(texts))
+    """A few of the texts that are most like the wanted one, or have a word that is; else the first ones.
+
+    Of very long ones a part: a message is to be read.
+    """
+    texts = list(dict.fromkeys(text if len(text) <= 300 else one_line(text, 300) for text in texts))
     bare, some = wanted.replace("*", ""), texts[:10_000]
     of_word: dict[str, list[str]] = {}
     for text in some:

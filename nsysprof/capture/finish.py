@@ -22,7 +22,14 @@ from nsysprof.trace.trace import KERNEL
 
 
 def finish_capture(
-    staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, force: bool
+    staged: Staged,
+    outputs: Outputs,
+    rules: Rules,
+    progress: Progress,
+    *,
+    scrubbed: bool,
+    names: bool,
+    force: bool,
 ) -> tuple[BackendVerdict, dict[str, Any], tuple[str, str] | None]:
     """Read what was captured, scrub it if it is to be, and give it its final names, all of it or nothing.
 
@@ -38,7 +45,7 @@ def finish_capture(
     no_ranges = None if counts["ranges"] else why_no_ranges(sqlite)
     if scrubbed:
         sqlite = folder / "scrubbed.sqlite"
-        scrub_report(staged.sqlite, sqlite)
+        scrub_report(staged.sqlite, sqlite, names=names)
         record = redacted(without_arguments(record), machine_secrets())
     record = {"schema": record["schema"], "nsysprof": __version__, **record}
     if record["environment"] is not None:  # as it stands there, so that the hash can be checked

@@ -71,11 +71,13 @@ def capture_with_torch(
     *,
     rules: Rules | None = None,
     scrubbed: bool = True,
+    names: bool = False,
     force: bool = False,
 ) -> TorchCapture:
     """Run a program with torch's profiler in it, and give its traces and the record their names, all or none.
 
-    ``command`` is what the user typed, for the record; ``rules`` say which kernels are whose. Raises `NsysprofError`
+    ``command`` is what the user typed, for the record; ``rules`` say which kernels are whose; ``scrubbed`` and
+    ``names`` as in `copy_trace`. Raises `NsysprofError`
     where nothing was recorded.
     """
     check_program(request.program[0], "the shell")
@@ -97,7 +99,7 @@ def capture_with_torch(
     if ended.code:
         log = folder / LOG if request.results else None
         failure = failed_program(request.program, ended.code, last_message(ended), log)
-    traces = _copied(processes, outputs, scrubbed=scrubbed)
+    traces = _copied(processes, outputs, scrubbed=scrubbed, names=names)
     if not traces:
         raise failure or _nothing(request, processes, told=bool(sentences))
     measured = workload_results(results, request.program) if not ended.code else None
@@ -137,7 +139,9 @@ def judge_traces(traces: Mapping[Path, Mapping[str, Any]], rules: Rules | None) 
         return judge_backends(attribute(opened), rules)
 
 
-def _copied(processes: Sequence[Process], outputs: Outputs, *, scrubbed: bool) -> dict[Path, dict[str, Any]]:
+def _copied(
+    processes: Sequence[Process], outputs: Outputs, *, scrubbed: bool, names: bool
+) -> dict[Path, dict[str, Any]]:
     """Make the traces that are to stay, and return what is known of each; one without anything is left out."""
     counts: dict[Path, dict[str, int]] = {}
     recorded = []
@@ -145,18 +149,18 @@ def _copied(processes: Sequence[Process], outputs: Outputs, *, scrubbed: bool) -
         if each.trace is None:
             continue
         packed = each.trace.with_name(f"{each.trace.name}.gz")
-        counted = copy_trace(each.trace, packed, outputs.name, scrubbed=scrubbed)
+        counted = copy_trace(each.trace, packed, outputs.name, scrubbed=scrubbed, names=names)
         each.trace.unlink()  # the copy is what stays, and both take room
         if counted["ops"] or counted["ranges"]:
             counts[packed] = counted
             recorded.append(each)
-    names = _names(recorded, outputs)
+    called = _names(recorded, outputs)
     return {
         packed: {
             **{"file": name, **file_facts(packed), "scrubbed": scrubbed},
             **{"pid": each.about.pid, "rank": each.about.rank, **counted},
         }
-        for (packed, counted), name, each in zip(counts.items(), names, recorded, strict=True)
+        for (packed, counted), name, each in zip(counts.items(), called, recorded, strict=True)
     }
 
 

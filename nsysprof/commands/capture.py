@@ -168,6 +168,10 @@ def capture(
             help="Leave environment, arguments, host, user and paths in the .sqlite and the .json.",
         ),
     ] = False,
+    names: Annotated[
+        bool,
+        typer.Option("--names", help="Cut paths and addresses out of names too, as nsysprof scrub --names."),
+    ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Finish a capture from the .qdstrm or .nsys-rep that it left."),
@@ -191,7 +195,7 @@ def capture(
             " --overhead, nor anything else of a new recording"
         )
     if recording.with_torch:
-        how = {"dry_run": dry_run, "scrubbed": not keep_environment, "as_json": as_json}
+        how = {"dry_run": dry_run, "scrubbed": not keep_environment, "names": names, "as_json": as_json}
         _capture_with_torch(chosen, recording, load_rules(rules), **how)
         return
     command, loaded = chosen.command(), load_rules(rules)
@@ -216,7 +220,13 @@ def capture(
 
         with progress_bar() as progress:
             verdict, record, no_ranges = finish_capture(
-                staged, outputs, loaded, progress, scrubbed=not keep_environment, force=chosen.force
+                staged,
+                outputs,
+                loaded,
+                progress,
+                scrubbed=not keep_environment,
+                names=names,
+                force=chosen.force,
             )
     _report(verdict, record, no_ranges, outputs, as_json=as_json)
 
@@ -228,6 +238,7 @@ def _capture_with_torch(
     *,
     dry_run: bool,
     scrubbed: bool,
+    names: bool,
     as_json: bool,
 ) -> None:
     """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
@@ -247,9 +258,8 @@ def _capture_with_torch(
         return
     with making(outputs, force=chosen.force, endings=TORCH_ENDINGS) as folder:
         command = ["nsysprof", *sys.argv[1:]]
-        done = capture_with_torch(
-            request, folder, outputs, command, echo, rules=rules, scrubbed=scrubbed, force=chosen.force
-        )
+        how = {"scrubbed": scrubbed, "names": names, "force": chosen.force}
+        done = capture_with_torch(request, folder, outputs, command, echo, rules=rules, **how)
     record, verdict = done.record, done.verdict
     ran = [*overhead_lines(record["overhead"], "PyTorch's profiler"), *not_run_lines(record["workload"])]
     if as_json:

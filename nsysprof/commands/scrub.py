@@ -49,12 +49,14 @@ def scrub(
     """Copy REPORT without what is private about the machine, its user and its other processes.
 
     Gone are environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
-    adapters, other processes, what the program printed, the folders of paths, and every table, column and property
-    that nsysprof does not know.
+    adapters, other processes, what the program printed, the folders of paths, every table, column and property that
+    nsysprof does not know, and, from all texts, what looks like a credential (tokens of well-known services, keys in
+    PEM, password=…, user:…@host), a mail address, or a host with its domain.
 
     By design stay: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them),
-    payloads of ranges, program, module, thread and domain names, models of GPU and CPU, versions of driver, system
-    and nsys, PCI addresses, process and thread numbers, and all times, those of day too.
+    other words in them, such as a customer's, or a password that nothing announces, payloads of ranges, program,
+    module, thread and domain names, models of GPU and CPU, versions of driver, system and nsys, PCI addresses, process
+    and thread numbers, and all times, those of day too.
     """
     from nsysprof.errors import NsysprofError
     from nsysprof.results.folder import OTHER_NAME, new_files

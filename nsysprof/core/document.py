@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from nsysprof.core.files import MAX_BYTES, open_regular, read_json, read_small
+from nsysprof.core.files import MAX_BYTES, TooDeepError, open_regular, read_json, read_small, with_few_levels
 from nsysprof.errors import NsysprofError
 
 if sys.version_info >= (3, 11):
@@ -32,6 +32,11 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=2.0**62)]
 _T = TypeVar("_T")
 _HEAD = 1 << 20  # bytes in which a document says what it is and of what
 _UNKNOWN = object()
+_MAX_TOML = 1 << 20  # bytes, of which each may take microseconds and hundreds of bytes of memory
+_WORD = r"""[ 	]*(?:[\w-]+|"[^"
+]*"|'[^'
+]*')[ 	]*"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,]){_WORD}(?:\.{_WORD}){{32}}", re.MULTILINE)
 
 
 def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
@@ -140,7 +145,10 @@ def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> d
     Raises `NsysprofError` where it cannot be read or is no TOML.
     """
     try:
-        return tomllib.loads(read_small(path).decode("utf-8-sig"))
+        text = read_small(path, _MAX_TOML).decode("utf-8-sig")
+        if _LONG_KEY.search(text):  # time and memory are its square
+            raise TooDeepError("a key of too many parts")
+        return dict(with_few_levels(tomllib.loads(text)))
     except OSError as error:
         named = missing if isinstance(error, FileNotFoundError) else None
         look = named or f"ls -ld {quote(str(path))}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 PART = ".nsysprof-"  # prefix of the folders in which results are made
-MAX_BYTES = 64 << 20  # of records, budgets, rules, lists
+MAX_BYTES = 16 << 20  # of records, lists and other small files
 MAX_TABLE_BYTES = 1 << 30  # of tables: a row per kernel, per instance or per sample
 _MAX_LEVELS = 100  # of nested brackets: code that walks them must not run out of stack
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -71,10 +71,10 @@ def give_final_name(part: Path, final: Path) -> None:
 
 
 class TooDeepError(ValueError):
-    """JSON whose brackets are nested deeper than in any sensible document."""
+    """A document whose parts are nested deeper, or are more, than in any sensible one."""
 
-    def __init__(self) -> None:
-        super().__init__("brackets nested too deeply")
+    def __init__(self, what: str = "brackets nested too deeply") -> None:
+        super().__init__(what)
 
 
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
@@ -107,15 +107,23 @@ def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
 
     Raises `OSError` as `read_small` does and `ValueError`, such as `TooDeepError`, where it is no JSON.
     """
-    return parse_json(read_small(path, most), **how)
+    return parse_json(read_small(path, most), most, **how)
 
 
-def parse_json(content: bytes, **how: Any) -> Any:
-    """Parse the content of a JSON file as `read_json` does."""
+def parse_json(content: bytes, most: int = MAX_BYTES, **how: Any) -> Any:
+    """Parse the content of a JSON file, which may have ``most`` bytes, as `read_json` does."""
+    if (
+        content.count(b"[") + content.count(b"{") > most >> 4
+    ):  # each takes 16 bytes as text, and 250 in memory
+        raise TooDeepError("more brackets than any such file has")
     try:
-        value = json.loads(content.decode("utf-8"), **how)
+        return with_few_levels(json.loads(content.decode("utf-8"), **how))
     except RecursionError:
         raise TooDeepError from None
+
+
+def with_few_levels(value: Any) -> Any:
+    """Return a decoded document whose parts are nested at most 100 levels deep; raises `TooDeepError` otherwise."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(_MAX_LEVELS):
         parts = (each.values() if isinstance(each, dict) else each for each in level)

@@ -281,7 +281,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     except OSError as error:
         raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
     try:
-        data = parse_json(content)
+        data = parse_json(content, MAX_TABLE_BYTES)
     except ValueError as error:
         raise _corrupt(f"{path} is corrupt: {error}") from None
     schema = data.get("schema") if isinstance(data, dict) else None

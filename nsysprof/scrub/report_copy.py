@@ -6,6 +6,7 @@ Text passes through here as bytes in UTF-8, whatever the encoding of the file an
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nsysprof.core.files import open_regular
+from nsysprof.scrub.credentials import lines_without_credentials
+from nsysprof.scrub.private_text import without_addresses, without_paths
 from nsysprof.scrub.secrets import machine_secrets
 
 Key = tuple[Any, ...]  # the bytes of a text, then the columns beside it
@@ -325,12 +328,21 @@ _QUOTED = re.compile(rb'^([ \t]*"name": ")([^"\n]*"[^\n]*)("[ \t]*,?[ \t]*)$', r
 _ESCAPED = re.compile(rb"%u([0-9a-f]{4})")
 _HOST = re.compile(rb'^[ \t]*"host_name": "[^\n]*",?[ \t]*\n', re.M)
 _NAME = re.compile(rb'"traceName": "[^\n]*"')
+_UUID = re.compile(rb'^([ \t]*"(?:uuid|luid)": )"[^"\n]*"', re.M | re.I)
+# Lines whose texts may hold a path or an address, with those that name something and without.
+_LINE = (
+    rb'^(?![ \t]*(?:"(?:ph|cat|pid|tid|ts|dur|id|args%b)":|[{}\],]))'
+    rb"[^\n]*?(?:[/\\]|\d\.\d+\.\d|[0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2,4}[:-])[^\n]*$"
+)
+_ANY, _NAMELESS = (re.compile(_LINE % besides, re.M) for besides in (b"", b"|name"))
+_LITERAL = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 
 
-def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool) -> dict[str, int]:
+def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool, names: bool = False) -> dict[str, int]:
     """Write a copy of a trace to ``out``, whose end is .gz; count its CPU ``ops``, ``ranges`` and ``kernels``.
 
-    ``source`` is as Kineto wrote it, a value a line, and ``name`` becomes its ``traceName``. Raises `OSError`.
+    ``source`` is as Kineto wrote it, a value a line, and ``name`` becomes its ``traceName``. Where it is to be scrubbed
+    it loses what `scrub_report` cuts out of texts, and with ``names`` out of names. Raises `OSError`.
     """
     counts: Counter[str] = Counter(dict.fromkeys((*_COUNTED, "whole"), 0))
     secrets = machine_secrets()
@@ -341,11 +353,26 @@ def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool) -> dict[st
                 counts[what] += piece.count(b'"cat": "%s"' % category)
             mended = _ESCAPED.sub(rb"\\u\1", _QUOTED.sub(_mended, piece))
             if scrubbed:
-                mended = cut(_HOST.sub(b"", mended))
+                mended = lines_without_credentials(cut(_UUID.sub(rb'\1""', _HOST.sub(b"", mended))))
+                mended = (_ANY if names else _NAMELESS).sub(_without_places, mended)
             mended, ends = _NAME.subn(b'"traceName": "%s"' % name.encode("ascii", "replace"), mended)
             counts["whole"] |= ends
             packed.write(mended)
     return dict(counts)
+
+
+def _without_places(line: re.Match[bytes]) -> bytes:
+    """A line of JSON without paths and addresses in its texts; spelled anew only where there are some."""
+
+    def clean(literal: re.Match[bytes]) -> bytes:
+        try:
+            text = json.loads(literal[0], strict=False).encode("utf-8", "surrogatepass")
+        except ValueError:  # torn, so that nobody can read it
+            return literal[0]
+        new = without_addresses(without_paths(text)[0], ids_alone=False)[0]
+        return literal[0] if new == text else json.dumps(new.decode("utf-8", "surrogatepass")).encode()
+
+    return _LITERAL.sub(clean, line[0])
 
 
 def _mended(match: re.Match[bytes]) -> bytes:

@@ -30,6 +30,7 @@ from typing import Any
 from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
 from nsysprof.scrub.allow_list import EMPTIED, LOCAL, known_column, known_property, known_table
+from nsysprof.scrub.credentials import without_credentials
 from nsysprof.scrub.private_text import (
     Kind,
     assignments,
@@ -76,7 +77,8 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
     that stay although nsysprof does not know what they hold, with ``*`` for any text; what it knows to be private is
-    cut out of them. With ``names`` paths and addresses are cut out of the names of ranges and kernels too.
+    cut out of them. Credentials go from all texts; with ``names`` paths and addresses go from the names of ranges and
+    kernels, too.
 
     The copy appears under its name when it is whole; until then a private folder beside it holds one that is not
     scrubbed yet. Raises `NsysprofError` where the report cannot be read, the copy not be written, or there is nothing
@@ -159,8 +161,10 @@ def _scrub(work: ScrubWork, source: Path) -> None:
         for column in about.texts:
             if (table, column) not in done:
                 work.clean_column(table, column)
-    declarations = copy.declarations()
-    work.removed["declarations with secrets"] = copy.declare(work.secrets.redactor(declarations, sure=True))
+    redactor = work.secrets.redactor(copy.declarations(), sure=True)
+    work.removed["declarations with secrets"] = copy.declare(
+        lambda sql: without_credentials(redactor(sql))[0]
+    )
     variables = _CALLED[Kind.ENVIRONMENT]
     work.removed[variables] = max(work.removed[variables], len(work.variables))
 
@@ -265,7 +269,7 @@ def _remove_properties(work: ScrubWork, table: str) -> None:
         some = [row for row in left if bool(_HARDWARE.search(_text(row[1]))) == facts]
         cleaned = work.cleaned({value for value, _ in some}, "fact" if facts else "text")
         new |= {row: cleaned[row[0]] for row in some if row[0] in cleaned}
-    new |= {row: _program(row[0]) for row in left if _LAUNCHED.match(_text(row[1]))}
+    new |= {row: without_credentials(_program(row[0]))[0] for row in left if _LAUNCHED.match(_text(row[1]))}
     new |= {row: installation(row[0]) or b"" for row in left if _text(row[1]) == _INSTALLED}
     work.copy.rewrite(table, "value", new, "name")
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nsysprof.scrub.credentials import without_credentials
 from nsysprof.scrub.private_text import REMOVED, Kind, is_absolute, is_system, kind_of_property
 
 # Characters that a name of a host or user, a credential, another value and one that is surely a secret must have.
@@ -165,7 +166,7 @@ def machine_secrets() -> Secrets:
 
 
 def redacted(value: Any, secrets: Secrets) -> Any:
-    """Cut every secret out of the texts and keys of a JSON value (nested dicts, lists, texts); returns a new value.
+    """Cut secrets and credentials out of the texts and keys of a JSON value (dicts, lists, texts); returns a new value.
 
     Keys and names of ranges lose sure secrets alone. A text that as a whole is the name of a host or user stays
     unless its key is a private one: ``"backend": "math"`` is no user.
@@ -202,7 +203,7 @@ def _cut(text: str, redactor: Callable[[bytes], bytes]) -> str:
     # The first is how Python holds names that are not UTF-8, the second what JSON may hold beside them.
     for errors in ("surrogateescape", "surrogatepass"):
         try:
-            return redactor(text.encode("utf-8", errors)).decode("utf-8", errors)
+            return without_credentials(redactor(text.encode("utf-8", errors)))[0].decode("utf-8", errors)
         except UnicodeError:
             continue
     return REMOVED.decode()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nsysprof.scrub.allow_list import is_name, matches
+from nsysprof.scrub.credentials import without_credentials
 from nsysprof.scrub.private_text import (
     REMOVED,
     assignments,
@@ -20,7 +21,8 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} that nsysprof does not know" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""How a text is cleaned: names lose sure secrets alone, facts of hardware ids too, texts all that looks private."""
+"""How a text is cleaned: names lose credentials and sure secrets alone, facts of hardware ids too, texts all that looks
+private."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class ScrubWork:
                 self.removed["paths cut down to the file name"] += paths
             elif form == "fact":
                 clean = without_private_keys(text)
-            clean = redactor(clean)
+            clean, count = without_credentials(redactor(clean), same_length=b"\0" in clean)
+            self.removed["credentials, mail addresses and hosts"] += count
             if form != "name":
                 clean, count = without_addresses(clean, ids_alone=form == "fact")
                 self.removed["addresses and ids"] += count
@@ -83,6 +86,12 @@ class ScrubWork:
     def clean_strings(self) -> None:
         """Clean StringIds: what nothing refers to goes, nobody can miss it; names of work lose sure secrets alone."""
         names, others = string_references(self.copy)
+        used = names | others
+        # What a program printed may be a gigabyte, and needs not come here; an environment has a NUL early.
+        self.copy.connection.create_function("used", 1, lambda id: id in used)
+        self.removed["strings that nothing refers to"] += self.copy.connection.execute(
+            f"UPDATE StringIds SET value = '{REMOVED.decode()}' WHERE length(value) > 65536 AND NOT used(id)"
+        ).rowcount
         rows = self.copy.texts("StringIds", "value", "id")
         unused = {row for row in rows if row[1] not in names and row[1] not in others}
         blocks = {row for row in rows if row in unused or b"\0" in row[0]}
@@ -104,8 +113,12 @@ class ScrubWork:
             form = self._form_of_names if table.startswith("NVTX_") else "name"
         cleaned = self.cleaned({value for (value,) in self.copy.texts(table, column)}, form)
         self.copy.rewrite(table, column, {(old,): new for old, new in cleaned.items()})
-        blanked = {row: self.secrets.blank(row[0]) for row in self.copy.texts(table, column, kind="blob")}
-        changed = {row: new for row, new in blanked.items() if row != (new,)}
+        changed = {}
+        for row in self.copy.texts(table, column, kind="blob"):
+            blank, count = without_credentials(self.secrets.blank(row[0]), same_length=True)
+            self.removed["credentials, mail addresses and hosts"] += count
+            if blank != row[0]:
+                changed[row] = blank
         self.copy.rewrite(table, column, changed, kind="blob")
 
     @property

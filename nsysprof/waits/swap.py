@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.core.text import join_first, one_line, plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -19,7 +20,8 @@ _MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for d
 
 def _table(path: Path) -> pd.DataFrame:
     try:
-        table = pd.read_csv(path)
+        with open_regular(path, MAX_TABLE_BYTES) as file:
+            table = pd.read_csv(file)
     except OSError as error:
         raise NsysprofError(
             f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv"

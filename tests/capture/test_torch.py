@@ -34,6 +34,7 @@ CAPTURES = {
     "SIGTERM": [],
     "SIGKILL": [],
     "itself": [],
+    "replaced": [],
     "ranks": ["--modules"],
     "many": ["--steps", "10:20", "--mark-steps"],
 }
@@ -179,6 +180,14 @@ def test_children_of_fork_end_as_without_a_profiler(recordings: dict[str, Record
     assert done.files == ["run.json", "run.json.gz"]
     steps = [each.name for each in done.ranges() if len(each.path) == 1]
     assert steps == ["fork 0", "fork 1", "spawn 0", "spawn 1"]
+
+
+def test_a_recording_ends_where_another_program_takes_over(recordings: dict[str, Recording]) -> None:
+    """What came before `exec` is there, nobody was killed, and an `exec` that fails ends nothing."""
+    done = recordings["replaced"]
+    assert (done.code, "killed" in done.err, "the other program" in done.err) == (0, False, True)
+    assert [each.name for each in done.ranges()] == ["before", "still here"]
+    assert {each["stopped"] for each in done.record["processes"] if each["state"] == "ended"} >= {"os.exec"}
 
 
 @pytest.mark.parametrize(("name", "code"), [("ranges", 1), ("SIGTERM", 143)])

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -30,6 +30,7 @@ from nsysprof.core.files import give_final_name, make_spreadsheet_safe, undo_spr
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
+from nsysprof.forecast.swap import times_by_name
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.formats.points import read_points
 from nsysprof.formats.rank_answer import ReportAnswer, read_answer
@@ -107,6 +108,7 @@ REFUSING: dict[str, Callable[[Path], object]] = {
     "budget": read_budget,
     "rules": load_rules,
     "sweep": read_points,
+    "times": lambda path: times_by_name(cast(Any, None), path),
 }
 
 
@@ -114,11 +116,11 @@ REFUSING: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", REFUSING)
 def test_what_is_no_small_file_is_refused(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
     """Every reader of a file that must be right says at once what it is instead."""
-    path = tmp_path / "file.json"
+    path = tmp_path / "file.csv"
     make(path)
     with pytest.raises(NsysprofError, match=ODD[make]) as error:
         REFUSING[name](path)
-    assert "file.json" in error.value.message
+    assert "file.csv" in error.value.message
 
 
 @pytest.mark.parametrize("make", DEEP)
@@ -147,7 +149,7 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
 def side_file_reason(make: Callable[[Path], None]) -> str:
     """The words for what was made."""
     if make is large:
-        return "larger than 64 MiB, which no such file is"
+        return "larger than 16 MiB, which no such file is"
     return "not a regular file" if make in ODD else "brackets nested too deeply"
 
 
@@ -245,6 +247,14 @@ def test_the_depth_that_is_meant_is_read() -> None:
     assert files.parse_json(fine.encode()) == json.loads(fine)
     with pytest.raises(files.TooDeepError):
         files.parse_json(f"[{fine}]".encode())
+
+
+def test_a_file_of_brackets_alone_is_refused_before_it_is_parsed() -> None:
+    """An empty object of two bytes takes 64 in memory: a small file holds a million at most, a larger one more."""
+    crowd = b"[" + b"{}," * (1 << 20) + b"{}]"
+    with pytest.raises(files.TooDeepError, match="more brackets"):
+        files.parse_json(crowd)
+    assert len(files.parse_json(crowd, 2 * files.MAX_BYTES)) == (1 << 20) + 1
 
 
 FORMULAS = ['=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"]

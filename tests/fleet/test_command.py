@@ -302,8 +302,8 @@ def test_two_fleets_share_a_scheduler(scheduler: str) -> None:
 
 
 PORTS = """
-import contextlib, os, socket, ssl, sys, tempfile
-import psutil
+import contextlib, os, socket, ssl, subprocess, sys, tempfile
+import distributed, psutil
 from nsysprof.fleet.cluster import ClusterChoice, examine_all
 from nsysprof.fleet.examine import ReportTask
 from nsysprof.fleet.inputs import ReportFile
@@ -324,9 +324,20 @@ def answered_on_tls(address):
     except OSError:
         return b""
 
+def refused(address, **how):
+    try:
+        distributed.Client(address, timeout="3s", set_as_default=False, **how).close()
+    except Exception:
+        return True
+    return False
+
 def visit(step, done):
     if not done or found:
         return
+    secured = distributed.default_client().scheduler.address
+    for address in (secured, secured.replace("tls:", "tcp:")):
+        strangers.append(refused(address))
+    strangers.append(refused(secured, security=distributed.security.Security.temporary()))
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
         for line in process.net_connections():
@@ -337,10 +348,13 @@ def visit(step, done):
     for folder in (path for path in sys.path if path.startswith(tempfile.gettempdir())):
         while os.path.realpath(folder) != os.path.realpath(tempfile.gettempdir()):
             modes.append(os.stat(folder).st_mode & 0o777)
+            if os.getuid() == 0 and modes[-1] == 0o700:
+                look = subprocess.run(["sh", "-c", 'ls "$0" || echo > "$0/x"', folder], user=65534, capture_output=True)
+                strangers.append(look.returncode != 0)
             folder = os.path.dirname(folder)
 
 if __name__ == "__main__":
-    found, modes = [], []
+    found, modes, strangers = [], [], []
     examine_all([ReportTask(ReportFile(f"no-{at}", "")) for at in range(2)], ClusterChoice(2), progress=visit)
     assert len(found) >= 6, found
     assert {address for address, *_ in found} == {"127.0.0.1"}, found
@@ -348,11 +362,14 @@ if __name__ == "__main__":
     assert {page for _, page, _ in found} <= {b"HTTP/1.0 404", b"HTTP/1.1 404", b"\\x15\\x03", b""}, found
     assert {answer for *_, answer in found} == {b""}, found
     assert 0o700 in modes, modes
+    assert len(strangers) >= 3 and all(strangers), strangers
 """
 
 
 def test_no_other_user_is_served_by_local_workers(tmp_path: Path) -> None:
-    """All ports are of this machine alone, and have nothing to say to one without the run's certificate."""
+    """Ports are of this machine alone, and refuse clients without a certificate, or with that of another run; what the
+    workers import from is closed to other users.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PORTS], capture_output=True, text=True, cwd=tmp_path, check=False,
         timeout=LIMIT, env={**environment(), "PYTHONWARNINGS": "", "TMPDIR": str(tmp_path)},

@@ -3,9 +3,11 @@
     python -m tests.kit.fuzz --count 10000            # by hand; prints what failed and the seed of each
     python -m tests.kit.fuzz --seed 4711 --keep DIR   # one of them again, its files left in DIR
     python -m tests.kit.fuzz --kineto --count 10000   # traces of the PyTorch profiler, with which SQL has nothing to do
+    python -m tests.kit.fuzz --every --count 10000    # every command, of reports of steps (with --kineto: of traces)
 
 An answer may be refused: exit code 1, one line and perhaps a hint. If there is one, its ops, their sum, the kernels by
-name, the ops without a launch and the ranges are those of the file, but for rows that it counts as missing itself.
+name, the ops without a launch and the ranges are those of the file, but for rows that it counts as missing itself. None
+takes more than some seconds or 1 GB, and what is printed as JSON is JSON.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ from typing import Any, NamedTuple
 from typer.main import get_command
 
 from nsysprof import cli
-from tests.kit.mutations import spoiled, spoiled_trace
+from tests.kit.mutations import SHIPPED, spoiled, spoiled_trace
 
-PATIENCE_S = 60
+PATIENCE_S, SLOW_S = 60, 20  # until it hangs; of the processor, for files that are small
+MOST_MIB = 1000
 GOOD = {"answered", "refused"}
 CUPTI = "CUPTI_ACTIVITY_KIND_"
 WORK = {
@@ -252,18 +255,71 @@ def commands(rng: random.Random, path: Path, out: Path, ranges: str = "nvtx") ->
     return ["analyze", str(path), "-o", str(out), "--ranges", ranges, *charts, *options, *page]
 
 
+CHANGES = (
+    *("--graph=PART", "--scale=KERNEL=0.5", "--scale=KERNEL=2", "--set=KERNEL=40us", "--set=KERNEL=1ns"),
+    *("--drop-sync=PART", "--drop-sync=*", "--async-copies", "--remove=code in PART"),
+    *("--delay=PART=5us", "--delay=*=1ms", "--gpu-delay=PART=3us", "--gpu-delay=*=1ns", "--as-profiled"),
+)
+BUDGET = """[[range]]
+path = "*"
+max_span = "1 us"
+max_kernels = 3
+[[range]]
+path = "step*"
+optional = true
+max_busy = "1 ms"
+"""
+
+
+def every_command(rng: random.Random, path: Path, out: Path) -> list[str]:
+    """The arguments of any command that reads reports, beside `commands` those that replay and look for steps."""
+    folder, name, kineto = ["-o", str(out)], str(path), path.suffix == ".json"
+    kernel = "gemm" if kineto else rng.choice(["k0", "k[12]", "k1", "gemm"])
+    part = rng.choice(["*Linear*", "ProfilerStep*"] if kineto else ["part", "part", "step*", "forward"])
+    changes = [each.replace("PART", part).replace("KERNEL", kernel) for each in CHANGES]
+    ways = {
+        "analyze": [name, *folder, "--no-charts"],
+        "check": [name, str(path.parent / "budget.toml"), *rng.choice(([], [f"--baseline={name}"]))],
+        "compare": [name, name, *folder, "--no-charts", *rng.choice(([], ["--range=step*"]))],
+        "export": [name, *folder, "--to", rng.choice(["csv", "parquet", "perfetto"])],
+        "fleet": [name, *rng.choice(([], [name], [str(SHIPPED)])), *folder, "--no-charts", "--workers=1"],
+        "forecast": [name, *folder, "--no-charts", *rng.sample(changes, rng.choice([1, 1, 2]))],
+        "scrub": [name, *folder, *rng.choice(([], ["--names"]))],
+        "steps": [name, *folder, "--no-charts", *rng.choice(([], [], ["--per=step*"], ["--per=*"]))],
+        "why": [name, *folder, "--no-charts", *rng.choice(([], ["--verify"], ["--slowest"], ["--per=part"]))],
+    }
+    command = rng.choice([*ways, "forecast", "forecast", "steps", "why"])
+    more = []
+    if command == "forecast":
+        more += rng.choice(([], ["--as-profiled"])) + (
+            rng.choice(([], ["--range=step"])) if not kineto else []
+        )
+    if command not in ("export", "scrub"):
+        more += rng.choice(([], [], [], ["--threads=strict"], ["--graphs=captured"]))
+        more += rng.choice(([], [], ["--ranges=ops,modules,found"], ["--ranges=nvtx"], ["--json"]))
+        if command not in ("analyze", "fleet") and "--json" not in more:
+            more += rng.choice(([], ["--md"], ["--no-merge"]))
+    return [command, *ways[command], *dict.fromkeys(more)]
+
+
 def run(arguments: Sequence[str]) -> tuple[int, str]:
     """Exit code and stderr of the command line, in this process. What it raises, warnings among it, is raised."""
-    said, before = io.StringIO(), sys.argv
+    said, printed, before = io.StringIO(), io.StringIO(), sys.argv
     sys.argv = ["nsysprof", *arguments]
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
             cli.main()
     except SystemExit as stop:
+        if "--json" in arguments and printed.getvalue():
+            json.loads(printed.getvalue(), parse_constant=_no_json)
         return int(stop.code or 0), said.getvalue()
     finally:
         sys.argv = before
     raise AssertionError("main() came back")
+
+
+def _no_json(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
 
 
 def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[str]:
@@ -300,35 +356,54 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
                 yield f"kernel {name!r}: {kernels[name]} != {[count, ns]}"
 
 
-def attempt(seed: int, folder: Path, *, kineto: bool = False) -> tuple[str, str]:
+def attempt(seed: int, folder: Path, *, kineto: bool = False, every: bool = False) -> tuple[str, str]:
     """Spoil one report in an empty folder and read it: "answered", "refused" or what is wrong, and what was done."""
     rng = random.Random(seed)
-    path, done = (spoiled_trace if kineto else spoiled)(rng, folder)
-    ranges = rng.choice(["auto", "nvtx", "ops", "ops,modules,found"]) if kineto else "nvtx"
-    arguments = commands(rng, path, folder / "out", ranges)
-    if kineto and rng.random() < 0.2:
-        arguments = ["why", str(path), "-o", str(folder / "out"), "--no-charts"]
+    path, done = (spoiled_trace if kineto else spoiled)(rng, folder, steps=every)
+    if every:
+        (folder / "budget.toml").write_text(BUDGET, encoding="utf-8")
+        arguments = every_command(rng, path, folder / "out")
+    else:
+        ranges = rng.choice(["auto", "nvtx", "ops", "ops,modules,found"]) if kineto else "nvtx"
+        arguments = commands(rng, path, folder / "out", ranges)
     story = f"{'; '.join(done)}; {arguments[0]} {' '.join(arguments[2:])}"
-    before = _folder(folder)
+    before, begun, memory = _folder(folder), time.process_time(), _peak_mib(reset=True)
     try:
         code, said = run(arguments)
     except Hang:
         return "hang", story
     except BaseException:
         return f"traceback: {traceback.format_exc()}", story
+    seconds, taken = time.process_time() - begun, _peak_mib() - memory
+    if seconds > SLOW_S or taken > MOST_MIB:
+        return f"too much: {seconds:.0f} s, {taken} MiB", story
     if {name: state for name, state in _folder(folder).items() if not name.startswith("out")} != before:
         return "the input was changed", story
     if code:
-        plain = (
-            code == 1 and said.startswith("nsysprof: ") and len(said.splitlines()) <= 2 and len(said) < 3000
-        )
-        return ("refused" if plain else f"exit code {code}: {said[:3000]}"), story
+        return _refusal(arguments[0], code, said), story
+    return _compared(arguments, folder / "out", None if kineto or every else path), story
+
+
+def _refusal(command: str, code: int, said: str) -> str:
+    """How a command ended that ended with a code."""
+    if (command, code) == ("check", 3):
+        return "answered"  # a limit is broken
+    known = (1, 3) if command == "forecast" else (1,)
+    if command == "fleet":  # the others' answers come before
+        said = said[max(said.rfind("\nnsysprof: "), -1) + 1 :].rstrip("\n")
+    short = len(said.splitlines()) <= 2 and len(said) < 3000
+    plain = code in known and said.startswith("nsysprof: ") and short
+    return "refused" if plain else f"exit code {code}: {said[:3000]}"
+
+
+def _compared(arguments: Sequence[str], out: Path, path: Path | None) -> str:
+    """How a command ended that gave an answer, where there is a path compared with what the file says."""
     try:
-        file = None if kineto else truth(path)
+        file = truth(path) if path else None
     except Exception as error:
-        return f"answered what SQL cannot read: {error!r}", story
-    wrong = "; ".join(differences(arguments, folder / "out", file)) if file else ""
-    return (f"silent difference: {wrong}" if wrong else "answered"), story
+        return f"answered what SQL cannot read: {error!r}"
+    wrong = "; ".join(differences(arguments, out, file)) if file else ""
+    return f"silent difference: {wrong}" if wrong else "answered"
 
 
 def _folder(folder: Path) -> dict[str, object]:
@@ -339,12 +414,22 @@ def _folder(folder: Path) -> dict[str, object]:
     }
 
 
+def _peak_mib(*, reset: bool = False) -> int:
+    """The most memory that this process had since it was reset; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+    return 0
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     raise Hang
 
 
 def fuzz(
-    seeds: Iterable[int], keep: Path | None = None, *, kineto: bool = False
+    seeds: Iterable[int], keep: Path | None = None, *, kineto: bool = False, every: bool = False
 ) -> Iterator[tuple[int, str, str]]:
     """Of each seed how it ended and what was done; see `attempt`."""
     app: Any = cli.app
@@ -357,7 +442,7 @@ def fuzz(
                 folder.mkdir(parents=True, exist_ok=True)
                 signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
                 try:
-                    end, story = attempt(seed, folder, kineto=kineto)
+                    end, story = attempt(seed, folder, kineto=kineto, every=every)
                 except Hang:
                     end, story = "hang", "while the report was made, or compared"
                 finally:
@@ -374,21 +459,25 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin none after that time")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--keep", type=Path, help="an empty folder for the files of a single seed")
     parser.add_argument("--kineto", action="store_true", help="traces of the PyTorch profiler")
+    parser.add_argument("--every", action="store_true", help="every command, of reports of steps")
     options = parser.parse_args()
     warnings.simplefilter("error")
     seeds = range(options.seed, options.seed + options.count)
     ends: Counter[str] = Counter()
     begin = time.monotonic()
     faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)  # where no signal helps
-    for seed, end, story in fuzz(seeds, options.keep, kineto=options.kineto):
+    for seed, end, story in fuzz(seeds, options.keep, kineto=options.kineto, every=options.every):
         faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
         ends[end.split(":")[0]] += 1
         if end not in GOOD:
             print(f"seed {seed}: {end}\n  {story}", flush=True)
-    print(f"seeds {seeds[0]} to {seeds[-1]}: {dict(ends)} in {time.monotonic() - begin:.0f} s")
+        if time.monotonic() - begin > options.seconds:
+            break
+    print(f"seeds {seeds[0]} to {seed}: {dict(ends)} in {time.monotonic() - begin:.0f} s")
     return int(not ends.keys() <= GOOD)
 
 

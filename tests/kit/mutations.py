@@ -31,8 +31,10 @@ from tests.kit.kineto import (
 )
 from tests.kit.parquet_export import parquet_export
 from tests.kit.random_reports import random_report
+from tests.kit.random_waits import random_waits
 from tests.kit.schema import STYLES
-from tests.kit.trace import write
+from tests.kit.simulated import random_program, simulate
+from tests.kit.trace import Item, write
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "two-processes.sqlite"
 EVENTS = (
@@ -53,13 +55,13 @@ VALUES: tuple[Any, ...] = (
 Change = Callable[[random.Random, sqlite3.Connection], str]
 
 
-def spoiled(rng: random.Random, folder: Path) -> tuple[Path, list[str]]:
-    """A report in an empty folder, and what was done to it."""
+def spoiled(rng: random.Random, folder: Path, *, steps: bool = False) -> tuple[Path, list[str]]:
+    """A report in an empty folder, with ``steps`` one of steps that wait, and what was done to it."""
     path = folder / "report.sqlite"
-    done = [_begin(rng, path)]
-    if rng.random() < 0.75:
+    done = [_begin(rng, path, steps)]
+    if rng.random() < (0.5 if steps else 0.75):
         done += _by_sql(rng, path)
-    way = rng.random()
+    way = 0.5 if steps and rng.random() < 0.5 else rng.random()
     if way < 0.12:
         path, more = _as_parquet(rng, path)
         return path, done + more
@@ -71,21 +73,29 @@ def spoiled(rng: random.Random, folder: Path) -> tuple[Path, list[str]]:
     return path, done
 
 
-def _begin(rng: random.Random, path: Path) -> str:
+def _begin(rng: random.Random, path: Path, steps: bool) -> str:
     if rng.random() < 0.1:
         shutil.copyfile(SHIPPED, path)
         return "shipped"
     seed, style = rng.randrange(1 << 30), rng.choice(list(STYLES))
+    make = rng.choice((random_waits, _simulated, _simulated)) if steps else random_report
     pragma = rng.choice([*[""] * 6, *(f"page_size={512 << k}" for k in range(8)), "encoding='UTF-16le'"])
     write(
         path,
-        random_report(seed),
+        make(seed),
         style=style,
         pragmas=[pragma] if pragma else [],
         gpus=False,
         empty_tables=["*"] if rng.random() < 0.2 else [],
     )
-    return f"random_report({seed}) of {style} {pragma}"
+    return f"{make.__name__}({seed}) of {style} {pragma}"
+
+
+def _simulated(seed: int) -> list[Item]:
+    """Some equal steps of a machine whose every ns is known: forecasts are made of them."""
+    rng = random.Random(seed)
+    program = random_program(rng)
+    return simulate([*program, *program[-3:-1] * rng.randint(0, 4), program[-1]]).items
 
 
 # ---- SQL
@@ -448,24 +458,24 @@ ODD: tuple[Any, ...] = (
 TOKENS = (b'"', b"}", b"[", b"NaN", b"\\", b"\xff", b"},{")
 
 
-def spoiled_trace(rng: random.Random, folder: Path) -> tuple[Path, list[str]]:
-    """A trace of the PyTorch profiler in an empty folder, and what was done to it."""
-    path, events = folder / "t.json", some_trace(rng)
+def spoiled_trace(rng: random.Random, folder: Path, *, steps: bool = False) -> tuple[Path, list[str]]:
+    """A trace of the PyTorch profiler in an empty folder, with ``steps`` of some more, and what was done to it."""
+    path, events = folder / "t.json", some_trace(rng, 8 if steps else 4)
     done = _by_events(rng, events) if rng.random() < 0.7 else []
     content = bytearray(trace_text(events).encode("utf-8", "surrogatepass"))
-    if rng.random() < 0.5:
+    if rng.random() < (0.2 if steps else 0.5):
         done += _by_tokens(rng, content)
     compressed = rng.random() < 0.3
     path.write_bytes(gzip.compress(content) if compressed else content)
-    if rng.random() < 0.3 and content:
+    if rng.random() < (0.1 if steps else 0.3) and content:
         done += _by_bytes(rng, path)
     return path, [*(["gzip"] if compressed else []), *done]
 
 
-def some_trace(rng: random.Random) -> list[Event]:
+def some_trace(rng: random.Random, most: int = 4) -> list[Event]:
     """A few steps of forward and backward with waits, copies and memory."""
     out: list[Event] = []
-    for step in range(rng.randint(1, 4)):
+    for step in range(rng.randint(1, most)):
         at = 10_000 * step
         out.append(annotation(f"ProfilerStep#{step}", at, at + rng.randint(5_000, 10_000)))
         for number in range(rng.randint(1, 5)):

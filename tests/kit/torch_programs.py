@@ -274,6 +274,18 @@ def dies() -> None:
         time.sleep(60)
 
 
+def replaced() -> None:
+    """Puts another program into its process, after a name that is none."""
+    with nvtx.annotate("before"):
+        torch.ones(3).sum()
+    try:
+        os.execv("/no/such/program", ["none"])
+    except OSError:
+        with nvtx.annotate("still here"):
+            torch.ones(3).sum()
+    os.execlp(sys.executable, sys.executable, "-c", "print('the other program')")
+
+
 def itself() -> None:
     """Profiles itself."""
     torch.ones(3).sum()
@@ -313,7 +325,8 @@ def many() -> None:
 
 if __name__ == "__main__":
     programs: dict[str, Callable[[], None]] = {
-        each.__name__: each for each in (modules, ranges, loaders, waits, dies, itself, ranks, rank, many)
+        each.__name__: each
+        for each in (modules, ranges, loaders, waits, dies, replaced, itself, ranks, rank, many)
     }
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import astuple
@@ -307,6 +308,26 @@ def test_what_was_removed_is_told(trace: MakeTrace, tmp_path: Path) -> None:
     again = scrub_report(done.path, tmp_path / "again.sqlite")
     assert again.removed == {}
     assert answers(again.path) == answers(done.path)
+
+
+def test_what_a_program_printed_is_not_read(trace: MakeTrace, tmp_path: Path) -> None:
+    """It may be a gigabyte, goes anyway, and is counted; environments are learned from all the same."""
+    printed = "what the program printed\n" * (1 << 20)
+    source = trace(
+        Range("step hunter2-planted", 0, 9),
+        Row("ProcessStreams", {"globalPid": global_pid(1), "filenameId": 1, "contentId": 2}),
+        strings=["/tmp/stdout.log", printed, block()],
+    )
+    tracemalloc.start()
+    try:
+        done = scrub_report(source, tmp_path / "out.sqlite")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < len(printed) / 4
+    assert done.removed["strings that nothing refers to"] == 3
+    assert done.path.stat().st_size < 1 << 20
+    assert ask(done.path, "SELECT text FROM NVTX_EVENTS") == [("step [environment]",)]
 
 
 # ---- what nobody knows goes

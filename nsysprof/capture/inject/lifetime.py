@@ -9,7 +9,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from . import kineto
 from .annotate import emitter
@@ -41,6 +43,23 @@ def watch_ends() -> None:
         own(status)
 
     os._exit = leave  # type: ignore[assignment]
+    os.execv, os.execve = _ending(os.execv), _ending(os.execve)  # the others call these
+
+
+def _ending(replace: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a call that puts another program into this process end the recording first, if there is such a program."""
+
+    @functools.wraps(replace)
+    def ended(path: Any, *given: Any, **named: Any) -> Any:
+        if recording.here and recording.profiler and (isinstance(path, int) or os.access(path, os.X_OK)):
+            if threading.get_ident() == recording.thread:
+                _ended("os.exec")
+            else:
+                recording.about["state"] = "replaced"
+                recording.note("os.exec in a thread: what was recorded before it is lost")
+        return replace(path, *given, **named)
+
+    return ended
 
 
 def watch_limits() -> None:

@@ -22,17 +22,18 @@ import msgspec
 from nsysprof.core.files import open_regular
 
 _BLOCK = 1 << 20  # bytes read, and characters decoded, at a time
-_SMALL = 1 << 8  # bytes of damaged gzip data that are read at a time
-_MOST = 1 << 27  # characters of one event, or of what stands beside the events
-_KEPT = 1 << 22  # characters of what stands beside the events that are kept
+_SMALL = 1 << 8  # bytes of damaged gzip data that are read at a time, and of a bare word
+_MOST = 1 << 24  # characters of one event, and of all that is kept of what stands beside the events
+_KEPT = 1 << 22  # characters of one value beside the events that are kept
 # Where one event ends and the next begins: in JSON this cannot stand inside of a text, whose quotes are escaped.
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts|args)"\s*:)')
-_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN = re.compile(_TEXT + rb"|[\[\]{}]", re.DOTALL)
+# None of these looks at the same text again and again: what is damaged may have no end.
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
+_TOKEN = re.compile(rb'["\[\]{}]|\\.', re.DOTALL)
 _SPACE = re.compile(rb"\s*")
-_PLAIN = re.compile(rb"[^\s,\]}]+")
+_PLAIN = re.compile(rb"[^\s,\]}]{1,%d}" % _SMALL)
 # What is no JSON, but was written: bare numbers that are none, control characters, and lone backslashes.
-_FAULTS = re.compile(_TEXT + rb"|-?\b(?:nan|inf|infinity)\b(?:\([^)]*\))?", re.DOTALL | re.IGNORECASE)
+_FAULTS = re.compile(_TEXT + rb"|-?\b(?:nan|inf|infinity)\b(?:\(\w{0,32}\))?", re.DOTALL | re.IGNORECASE)
 _IN_TEXT = re.compile(rb'[\x00-\x1f]|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
 BOMS = (
     *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16")),
@@ -112,6 +113,7 @@ class TraceText:
     _blocks: Iterator[bytes] = field(init=False, repr=False)
     _text: bytes = field(default=b"", repr=False)
     _at: int = field(default=0, repr=False)
+    _credit: int = field(default=_BLOCK, repr=False)  # characters that may yet be searched in vain
 
     def __post_init__(self) -> None:
         self._blocks = self._read()
@@ -129,8 +131,8 @@ class TraceText:
                 self.behind = not self.cut and bool(self._next())
         except _Ended:
             self.cut = self.cut or "the text ends inside of its JSON"
-        except _TooLongError as error:
-            self.cut = f"{error} of more than {_MOST >> 20} MiB"
+        except _TooLongError:
+            self.cut = f"it holds an event of more than {_MOST >> 20} MiB"
 
     # ---- the file
 
@@ -177,18 +179,14 @@ class TraceText:
 
     def _more(self) -> None:
         """Read on, at least as much as is at hand of what is not used yet."""
-        parts = [self._text[self._at :]]
-        wanted = max(len(parts[0]), 1)
-        if wanted > _MOST:
-            raise _TooLongError("it holds an event" if self.found else "it holds a value")
-        while wanted > 0:
-            block = next(self._blocks, None)
-            if block is None:
-                break
+        block = next(self._blocks, None)
+        if block is None:
+            raise _Ended
+        parts = [self._text[self._at :], block]
+        wanted = len(parts[0]) - len(block)
+        while wanted > 0 and (block := next(self._blocks, None)) is not None:
             parts.append(block)
             wanted -= len(block)
-        if len(parts) == 1:
-            raise _Ended
         self._text, self._at = b"".join(parts), 0
 
     # ---- tokens
@@ -203,21 +201,39 @@ class TraceText:
                 return self._text[self._at : self._at + 1]
             self._more()
 
-    def _value(self) -> bytes:
-        """Take the JSON value that begins here; long ones are scanned and not kept whole."""
-        first = self._next()
+    def _value(self, most: int, *, skip: bool = False) -> bytes:
+        """Take the JSON value that begins here, each of its characters looked at once.
+
+        One of more than ``most`` characters is taken as ``null`` with ``skip``; without, it stays and this raises
+        `_TooLongError`.
+        """
+        if self._next() not in b'{["':
+            self._try_more(_SMALL)
+            match = _PLAIN.match(self._text, self._at)
+            begin, self._at = self._at, match.end() if match else self._at + 1
+            return self._text[begin : self._at]
+        seen, depth, inside, whole = self._at, 0, False, True
         while True:
-            end = _end_of(self._text, self._at, first)
-            if end and (first in b'{["' or end < len(self._text)):
-                value, self._at = self._text[self._at : end], end
-                return value
-            try:
-                self._more()
-            except _Ended:
-                if first not in b'{["' and end:
-                    value, self._at = self._text[self._at :], len(self._text)
+            stop = len(self._text) if skip else self._at + most
+            for token in _TOKEN.finditer(self._text, seen, stop):
+                mark, seen = token[0], token.end()
+                if mark == b'"':
+                    inside = not inside
+                elif inside:
+                    continue
+                else:
+                    depth += (mark in b"{[") - (mark in b"}]")
+                if not (inside or depth):
+                    whole &= seen - self._at <= most
+                    value, self._at = self._text[self._at : seen] if whole else b"null", seen
                     return value
-                raise
+            seen = max(seen, len(self._text) - self._text.endswith(b"\\"))  # it may begin an escape
+            if len(self._text) - self._at > most:
+                if not skip:
+                    raise _TooLongError
+                whole, self._at = False, seen
+            seen -= self._at
+            self._more()
 
     # ---- the document
 
@@ -226,6 +242,7 @@ class TraceText:
         if self._next() != b"{":
             raise _Ended
         self._at += 1
+        room = _MOST
         while (mark := self._next()) != b"}":
             if mark == b",":
                 self._at += 1
@@ -233,7 +250,7 @@ class TraceText:
             if mark != b'"':
                 self.cut = "the text is no JSON there"
                 return
-            name = _text_of(self._value())
+            name = _text_of(self._value(_KEPT, skip=True))
             if self._next() != b":":
                 self.cut = "the text is no JSON there"
                 return
@@ -243,8 +260,10 @@ class TraceText:
                 self._at += 1
                 yield from self._list()
             else:
-                value = self._value()
-                self.beside[name] = value if len(value) <= _KEPT else b"null"
+                value = self._value(min(_KEPT, room), skip=True)
+                room -= len(name) + len(value)
+                if room >= 0:
+                    self.beside[name] = value
         self._at += 1
 
     def _list(self) -> Iterator[list[Event]]:
@@ -257,23 +276,23 @@ class TraceText:
                 if mark == b"]":
                     return
                 continue
-            if len(self._text) - self._at < _BLOCK:
-                self._try_more()
+            self._try_more(_BLOCK)
             events, end = self._several(window)
             if end:
+                self._credit = min(self._credit + end - self._at, _BLOCK)
                 self._at, window = end, min(2 * window, _BLOCK)
                 yield events
-            elif window > 1 << 10:
+            elif window > 1 << 11:
                 window //= 8
             else:
                 yield self._one()
                 window = 1 << 11
 
-    def _try_more(self) -> None:
-        try:
-            self._more()
-        except _Ended:
-            self._blocks = iter(())
+    def _try_more(self, least: int) -> None:
+        """Read on where less than that is at hand, and there is more."""
+        with suppress(_Ended):
+            if len(self._text) - self._at < least:
+                self._more()
 
     def _several(self, window: int) -> tuple[list[Event], int]:
         """Decode the whole events of the next ``window`` characters, and find where they end: 0 where none do."""
@@ -292,15 +311,19 @@ class TraceText:
             return [], 0
 
     def _one(self) -> list[Event]:
-        """Take one event, whatever is wrong with it; none where nothing can be read of it."""
-        begun = self._at
+        """Take one event, whatever is wrong with it; none where nothing can be read of it.
+
+        It may seem to go on far behind its end. Where too much was searched for such ends already, as much as was read
+        since, it is believed to end where the next may begin.
+        """
+        behind = None if self._credit > 0 else _BETWEEN.search(self._text, self._at)
         try:
-            text = self._value()
+            text = self._value(behind.start() + 1 - self._at if behind else _MOST)
         except (_Ended, _TooLongError):
-            begun = self._at  # reading on has moved it
-            behind = _BETWEEN.search(self._text, begun)
+            behind = behind or _BETWEEN.search(self._text, self._at)
             if behind is None:
                 raise
+            self._credit -= min(len(self._text) - behind.end(), _MOST)
             self._at, self.broken = behind.end(), self.broken + 1
             return []
         try:
@@ -312,6 +335,7 @@ class TraceText:
             inner = _BETWEEN.search(text)  # a quote too many or too few: the next event begins inside
             if inner:
                 self._at -= len(text) - inner.end()
+                self._credit -= len(text) - inner.end()
             return []
         self.mended += lost
         return [event]
@@ -336,23 +360,6 @@ def _before_damage(inflate: Any, block: bytes) -> Iterator[bytes]:
 def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from rest
-
-
-def _end_of(text: bytes, at: int, first: bytes) -> int:
-    """Where the JSON value ends that begins there with ``first``; 0 where the text ends before."""
-    if first not in b"{[":
-        match = (_TOKEN if first == b'"' else _PLAIN).match(text, at)
-        return match.end() if match else 0 if first == b'"' else at + 1
-    depth = 0
-    for token in _TOKEN.finditer(text, at):
-        mark = text[token.start()]
-        if mark in b"{[":
-            depth += 1
-        elif mark in b"}]":
-            depth -= 1
-            if depth == 0:
-                return token.end()
-    return 0
 
 
 def _text_of(value: bytes) -> str:

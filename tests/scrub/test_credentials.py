@@ -1,0 +1,180 @@
+"""Credentials planted wherever texts of a program come to stand: none is left in any byte of what may be passed on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.scrub.credentials import without_credentials
+from nsysprof.scrub.report_copy import copy_trace
+from nsysprof.scrub.scrub import scrub_report
+from nsysprof.scrub.secrets import Secrets, redacted
+from tests.conftest import MakeTrace
+from tests.kit.kineto import annotation, launch, operator
+from tests.kit.trace import Diagnostic, Items, Mark, Process, Range, Row, ThreadName, launch_kernel
+
+# A text with a credential in it, and the part that must not stay. None is one: all are made up.
+TEXTS = {
+    f"push with ghp_{'x9Q2' * 9}": "x9Q2x9Q2",
+    f"gho_{'w8R3' * 9}/step": "w8R3w8R3",
+    f"github_pat_11AB_{'v7S4' * 9} end": "v7S4v7S4",
+    f"load hf_{'uTgH' * 8}": "uTgHuTgH",
+    f"sk-proj-{'t6U5' * 9}": "t6U5t6U5",
+    "notify xoxb-1234567-89012345-sLackSecret": "sLackSecret",
+    f"glpat-{'r5V6' * 5}": "r5V6r5V6",
+    f"nvapi-{'q4W7' * 9}": "q4W7q4W7",
+    "aws AKIAQ3X8EXAMPLE77": "Q3X8EXAMPLE",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJqd3QifQ.p3Y9jwtjwt": "eyJzdWIiOiJqd3QifQ",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEo2Z1\nmlines==\n-----END RSA PRIVATE KEY-----": "MIIEo2Z1",
+    "Authorization: Bearer n1A3.bearer-secret": "bearer-secret",
+    "DB_PASSWORD=m9B4hunter and more": "m9B4hunter",
+    'login {"password": "l8C5 of two words", "n": 1}': "of two words",
+    "aws_secret_access_key = k7D6/slash+plus": "k7D6/slash",
+    "api_key:j6E7apikey": "j6E7apikey",
+    "token=i5F8abcdefghijkl99": "i5F8abcdefgh",
+    "clone https://h4G9user:h4G9pass@git.example.test/x": "h4G9pass",
+    "by g3H1.first.last@corp.example.org": "g3H1.first",
+    "on f2I2-gpu07.cluster.example.com now": "f2I2-gpu07",
+    "at e1J3-node.rack2.internal": "e1J3-node",
+    "hostname=d9K4box": "d9K4box",
+    "GPU-c8d7e6f5-1111-2222-3333-c8d7e6f5a4b3 of it": "c8d7e6f5a4b3",
+}
+# What programs really call things: words of that kind alone give nothing away.
+PLAIN = (
+    *(
+        "tokens: 1024",
+        "token=17",
+        "backward pass=2",
+        "void foo::token::bar<int>(password::x)",
+        "sk-learn",
+        "a@b",
+    ),
+    *(
+        "hf_transformer_layer",
+        "torch.nn.io",
+        "model.layers.0.attn",
+        "train.py:33",
+        "foo@bar.py",
+        "disk-usage-of-x",
+    ),
+    *(
+        "torch._inductor.local",
+        "std::secret::local",
+        "ghp_short",
+        "AKIA",
+        "eyJ",
+        "node.internal",
+        "Memcpy HtoD",
+    ),
+    "pthread_create@GLIBC_2.2.5",
+)
+
+
+def left(raw: bytes) -> list[str]:
+    """The planted parts that are found in bytes, in whatever encoding."""
+    codes = ("utf-8", "utf-16-le", "utf-16-be")
+    low = raw.lower()
+    return [part for part in TEXTS.values() if any(part.lower().encode(code) in low for code in codes)]
+
+
+def planted() -> list[Items]:
+    """A report with each of the texts in each place that texts of a program come to."""
+    out: list[Items] = [Process(1, "train"), ThreadName(1, next(iter(TEXTS)))]
+    out.append(Row("META_DATA_CAPTURE", {"name": "PROCESS_0:COMMAND", "value": " ".join(TEXTS)}))
+    for number, text in enumerate(TEXTS):
+        at = 1000 * number
+        out += [
+            Range(text, at, at + 900),
+            Range(f"{text} again", at + 1, at + 800, text_id=True),
+            Mark(text, at + 2),
+            Diagnostic(f"said: {text}"),
+            launch_kernel(f"kernel<{text}>", (at + 10, at + 20), (at + 30, at + 40), id=number + 1),
+            Row("ENUM_NSYS_EVENT_TYPE", {"id": 900 + number, "name": text, "label": f"label {text}"}),
+            Row("NVTX_PAYLOAD_SCHEMAS", {"name": text, "description": f"schema {text}"}),
+            Row("TARGET_INFO_SYSTEM_ENV", {"name": "OsDescription", "value": f"{number} {text}"}),
+            Row(
+                "TARGET_INFO_SYSTEM_ENV", {"name": "GpuInfo", "value": json.dumps({"Gpus": [{"Name": text}]})}
+            ),
+            Row("META_DATA_CAPTURE", {"name": "NVTX_OPTIONS:NVTX_DOMAIN_FILTER_STRING", "value": text}),
+            *(
+                Row("NVTX_EVENTS", {"start": at, "eventType": 34, "jsonText": text, "binaryData": form})
+                for form in (f"\0\1{text}\2".encode(), f"{text}\0".encode("utf-16-le"))
+            ),
+        ]
+    return out
+
+
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
+def test_no_credential_is_left_in_a_report(
+    trace: MakeTrace, tmp_path: Path, names: bool, encoding: str
+) -> None:
+    """In no table and no free page; ranges, kernels and marks are as many as before, and most of a name stays."""
+    source = trace(*planted(), pragmas=[f"encoding='{encoding}'"])
+    assert left(source.read_bytes()) == list(TEXTS.values())
+    done = scrub_report(source, tmp_path / "out.sqlite", names=names)
+    raw = done.path.read_bytes()
+    assert left(raw) == []
+    assert done.removed["credentials, mail addresses and hosts"] > 10 * len(TEXTS)
+    for word in ("push with [credential]", "DB_PASSWORD=[credential] and more", "https://[credential]@"):
+        assert word.encode("utf-16-le" if encoding == "UTF-16le" else "utf-8") in raw
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_no_credential_is_left_in_a_trace_of_pytorch(tmp_path: Path, names: bool) -> None:
+    """Nor a folder or an address outside of names, with `--names` also in them; what is left is the same JSON."""
+    place = "/srv/secretplace/x.py(3): f of 10.20.30.44"
+    events: list[Any] = []
+    for number, text in enumerate((*TEXTS, *PLAIN, place)):
+        at = 1000 * number
+        events += [
+            annotation(text, at, at + 900),
+            operator(
+                f"op {text}", at + 1, at + 800, **{"Call stack": text, "Concrete Inputs": ["", f'"{text}"']}
+            ),
+            *launch(f"kernel<{text}>", (at + 10, at + 20), (at + 30, at + 40), id=number + 1),
+        ]
+    uuid = {"id": 0, "name": "H100", "uuid": "c8d7e6f5-1111-2222-3333-c8d7e6f5a4b3"}
+    document = {"deviceProperties": [uuid], "host_name": "d9K4box", "traceEvents": events, "traceName": "/x"}
+    source, out = tmp_path / "t.json", tmp_path / "t.json.gz"
+    source.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    assert set(left(source.read_bytes())) >= set(TEXTS.values()) - {"of two words"}
+    copy_trace(source, out, "mine", scrubbed=True, names=names)
+    raw = gzip.decompress(out.read_bytes())
+    assert left(raw) == []
+    read = json.loads(raw)
+    assert [event["ts"] for event in read["traceEvents"]] == [event["ts"] for event in events]
+    called = [event["name"] for event in read["traceEvents"]]
+    assert set(PLAIN) <= set(called)
+    assert ("/srv/secretplace/x.py(3): f of 10.20.30.44" in called) is not names
+    stacks = [event["args"]["Call stack"] for event in read["traceEvents"] if "Call stack" in event["args"]]
+    assert stacks[-1] == "[path]/x.py(3): f of [address]"
+    copy_trace(source, out, "mine", scrubbed=False)
+    assert left(gzip.decompress(out.read_bytes())) == left(source.read_bytes())
+
+
+def test_no_credential_is_left_in_a_record() -> None:
+    """In values and in keys, however deep."""
+    record = {"workload": [{"say": text, text: [text]} for text in TEXTS], "plain": list(PLAIN)}
+    clean = redacted(record, Secrets())
+    assert left(json.dumps(clean, ensure_ascii=False).encode()) == []
+    assert clean["plain"] == list(PLAIN)
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_words_alone_give_nothing_away(text: str) -> None:
+    """Names of programs stay as they are."""
+    assert without_credentials(text.encode()) == (text.encode(), 0)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_was_cut_is_not_cut_again(text: str) -> None:
+    """Once is enough; in binary data each byte keeps its place."""
+    once, count = without_credentials(text.encode())
+    assert count >= 1
+    assert without_credentials(once) == (once, 0)
+    assert len(without_credentials(text.encode(), same_length=True)[0]) == len(text)
