@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nsysprof.why.findings import Finding
 
 from nsysprof.analyze import findings
 from nsysprof.analyze.analyze import break_down
@@ -20,7 +21,6 @@ from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.text import summary
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
-from nsysprof.why.findings import Finding
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.reports import RUN

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+from nsysprof.forecast.swap import times_by_name
 
 from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
@@ -30,7 +31,6 @@ from nsysprof.core.files import give_final_name, make_spreadsheet_safe, undo_spr
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, names_in
-from nsysprof.forecast.swap import times_by_name
 from nsysprof.formats.counters import METRICS, CounterRow, read_counters, write_counter_csv
 from nsysprof.formats.points import read_points
 from nsysprof.formats.rank_answer import ReportAnswer, read_answer

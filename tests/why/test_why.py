@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from nsysprof.why.findings import WHOLE
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.core import arena
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report, read_tables
-from nsysprof.why.findings import WHOLE
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
