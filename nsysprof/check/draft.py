@@ -199,9 +199,9 @@ def _tables(
             most = int(np.ceil(max(found)))
             if most or name in ("kernels", "launches"):
                 lines.append(f"max_{name} = {most}")
-        steps = int(spreads[STEP]["n"][rows].min(initial=calls))
-        times = ("span" if steps < LEAST_STEPS else STEP, "busy") if calls >= LEAST_SAMPLES else ()
-        for name in times or (STEP,) * (steps >= LEAST_STEPS):
+        steady = int(spreads[STEP]["n"][rows].min(initial=calls))
+        times = ("span" if steady < LEAST_STEPS else STEP, "busy") if calls >= LEAST_SAMPLES else ()
+        for name in times or (STEP,) * (steady >= LEAST_STEPS):
             medians = [
                 spreads[name]["median"][rows].max(),
                 *(largest(glob, name, "median") for largest in others),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -110,28 +110,31 @@ def step_times(
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
-    order = np.lexsort((windows.start, windows.range, windows.path))
-    windows = windows.take(order)
-    new = np.append(True, windows.range[1:] != windows.range[:-1])[: len(order)]
-    at = np.flatnonzero(new)
-    if not len(at):
-        none = np.empty(0, np.int64)
-        return StepTimes(none, none.astype(np.int32), none, none, none, none.astype(bool))
-    start, begin = (np.minimum.reduceat(each, at) for each in (windows.start, windows.begin))
-    end, line = np.maximum.reduceat(windows.end, at), windows.path[at]
-    order = np.lexsort((begin, line))
-    of, line, start, begin, end = (each[order] for each in (windows.range[at], line, start, begin, end))
-    good, others = np.ones(len(line), bool), _for_others(attribution, windows, communication)
+    windows = windows.take(np.lexsort((windows.start, windows.range, windows.path)))
+    at = np.flatnonzero(np.diff(windows.range, prepend=-1))
+    start, begin = (
+        np.minimum.reduceat(each, at) if len(at) else each for each in (windows.start, windows.begin)
+    )
+    end = np.maximum.reduceat(windows.end, at) if len(at) else windows.end
+    times = StepTimes(windows.range[at], windows.path[at], start, begin, end, np.ones(len(at), bool))
+    times = times.take(np.lexsort((times.begin, times.path)))
+    others = _for_others(attribution, windows, communication)
     total, foreign = (np.bincount(windows.path, each) for each in (windows.length, others))
-    for mine in np.split(np.arange(len(line)), np.flatnonzero(np.diff(line)) + 1):
-        start[mine[1:]] = np.maximum(start[mine[1:]], np.maximum.accumulate(end[mine])[:-1])
-        good[mine] = (len(mine) >= MIN_REPEATS) & (foreign[line[mine]] <= _FOREIGN * total[line[mine]])
-    good &= start < end
-    of, line, start, begin, end = (each[good] for each in (of, line, start, begin, end))
-    steady = np.ones(len(line), bool)
-    for mine in np.split(np.arange(len(line)), np.flatnonzero(np.diff(line)) + 1):
-        steady[mine[: count_warm_up((end - start)[mine])]] = False
-    return StepTimes(of, of_line[line].astype(np.int32), start, np.maximum(begin, start), end, steady)
+    good = np.ones(len(times), bool)
+    for mine in _lines(times):
+        times.start[mine[1:]] = np.maximum(times.start[mine[1:]], np.maximum.accumulate(times.end[mine])[:-1])
+        path_of = int(times.path[mine[0]])
+        good[mine] = len(mine) >= MIN_REPEATS and foreign[path_of] <= _FOREIGN * total[path_of]
+    times = times.take(good & (times.start < times.end))
+    for mine in _lines(times):
+        times.steady[mine[: count_warm_up(times.length[mine])]] = False
+    return replace(times, path=of_line[times.path], begin=np.maximum(times.begin, times.start))
+
+
+def _lines(times: StepTimes) -> list[NDArray[np.intp]]:
+    """The rows of each path, which are next to each other; none of no steps."""
+    rows = np.arange(len(times))
+    return np.split(rows, np.flatnonzero(np.diff(times.path)) + 1) if len(rows) else []
 
 
 def _for_others(attribution: Attribution, windows: Windows, communication: NDArray[np.bool_]) -> Ints:
