@@ -14,7 +14,15 @@ import pandas as pd
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.check.budget import TIMES, Budget
-from nsysprof.check.measure import OF_GPU_WORK, CallSamples, call_samples, samples_of_frame, with_whole_trace
+from nsysprof.check.measure import (
+    OF_GPU_WORK,
+    STEP,
+    CallSamples,
+    call_samples,
+    samples_of_frame,
+    steps_of_calls,
+    with_whole_trace,
+)
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
@@ -35,6 +43,7 @@ from nsysprof.statistics.runs import OverRuns, over_runs, rounding_of
 ANALYSIS = "analysis.json"
 # A range of which the GPU is busy for less than this part of the span goes as fast as the host, which no two runs do.
 HOST_PACED = 0.8
+RUN_NOISE = 0.25  # of a step: what grew by more is no difference between runs, whoever sets its time
 _INSTANCES, _RANGES = "instances.csv", "ranges.csv"
 _AGAIN = "write it again: nsysprof analyze REPORT"
 _READING = {"graphs": "launched", "ranges": "auto"}
@@ -57,10 +66,11 @@ class Baseline:
     warnings: tuple[str, ...] = ()
 
 
-def baseline_of(breakdown: Breakdown) -> Baseline:
-    """The calls of a report that was broken down like the one to check."""
+def baseline_of(breakdown: Breakdown, steps: Sequence[int] = ()) -> Baseline:
+    """The calls of a report that was broken down like the one to check; ``steps``: the rows that are timed as such."""
     report = breakdown.attribution.trace.report
-    samples = with_whole_trace(call_samples(breakdown), breakdown)
+    samples = call_samples(breakdown, steps_of_calls(breakdown, steps) if steps else None)
+    samples = with_whole_trace(samples, breakdown)
     return Baseline(str(report.path), gpu_names(breakdown), samples, frozenset())
 
 
@@ -196,7 +206,8 @@ def growths(
         missing = [each for each in bases if isinstance(each, str)]
         new = samples.of(row, measure)
         if missing or not len(new):
-            out[row, measure] = Growth(None, None, missing[0] if missing else "never closed")
+            none = "no steps" if measure == STEP else "never closed"
+            out[row, measure] = Growth(None, None, missing[0] if missing else none)
             continue
         known = [each for each in bases if not isinstance(each, str)]
         if len(known) > 1:
@@ -207,7 +218,12 @@ def growths(
         by = now / before - 1
         counted = f"{format_ns(before)} to {format_ns(now)}, n = {len(base):,} and {len(new):,}"
         out[row, measure] = Growth(by, False, counted)
-        if by > tolerance and (paced := _paced_by_host(samples, baselines[0], keys[row], row, measure)):
+        certain = measure == STEP and by > RUN_NOISE
+        if (
+            by > tolerance
+            and not certain
+            and (paced := _paced_by_host(samples, baselines[0], keys[row], row, measure))
+        ):
             out[row, measure] = Growth(by, None, f"{counted}: {paced}")
         elif by > tolerance:
             names = f"{measure} of {keys[row][0]} in the baseline", f"{measure} of {keys[row][0]}"
@@ -233,11 +249,11 @@ def _paced_by_host(
     other = "give --baseline once per capture, three of them; or limit busy"
     if measure == "cpu":
         return f"time on the host differs from run to run, which one baseline does not show: {other}"
-    if measure != "span":
+    if measure not in ("span", STEP):
         return ""
     places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
     shares = [
-        float(np.median(each.of(at, "busy")) / max(np.median(each.of(at, "span")), 1)) for each, at in places
+        float(np.median(each.of(at, "busy")) / max(np.median(each.of(at, measure)), 1)) for each, at in places
     ]
     if min(shares) >= HOST_PACED:
         return ""
@@ -313,9 +329,16 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
         return "the baseline has no single calls: keep instances.csv beside it, or give the report"
     if key not in baseline.samples.keys:
         return "not in the baseline"
-    earlier = baseline.samples.of(baseline.samples.keys[key], measure)
+    known = measure in baseline.samples.columns
+    earlier = baseline.samples.of(baseline.samples.keys[key], measure) if known else np.empty(0)
     if len(earlier) and np.median(earlier) > 0:
         return earlier
+    if measure == STEP:
+        return (
+            "no steps in the baseline"
+            if known
+            else "the baseline has no times of steps: give the report itself"
+        )
     return "no GPU work in the baseline" if measure in OF_GPU_WORK else "never closed in the baseline"
 
 

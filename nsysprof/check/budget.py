@@ -17,7 +17,7 @@ from nsysprof.core.document import Text, Texts, format_value, parse_as, read_tom
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
-TIMES = ("span", "busy", "cpu")
+TIMES = ("span", "busy", "cpu")  # of each call, whether it is a step or not
 _BEGIN = "a budget to begin with: nsysprof check --init REPORT"
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}
@@ -107,7 +107,7 @@ class RangeBudget:
     """One ``[[range]]`` table.
 
     ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches, syncs``,
-    of ``span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1; of
+    of ``step, span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1; of
     ``slow_step_share`` over all calls.
     ``growth``: by what part of the baseline's median a time may grow. None and nothing: no such limit.
     """
@@ -146,6 +146,7 @@ class Budget:
 
 
 class _Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    step: Part = Part()
     span: Part = Part()
     busy: Part = Part()
     cpu: Part = Part()
@@ -162,9 +163,11 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     max_launches: _Whole = 0
     max_memops: _Whole = 0
     max_graph_launches: _Whole = 0
+    max_step: Nanoseconds = Nanoseconds()
     max_span: Nanoseconds = Nanoseconds()
     max_busy: Nanoseconds = Nanoseconds()
     max_cpu: Nanoseconds = Nanoseconds()
+    max_step_ns: _Whole = 0
     max_span_ns: _Whole = 0
     max_busy_ns: _Whole = 0
     max_cpu_ns: _Whole = 0

@@ -31,7 +31,7 @@ from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analys
 from nsysprof.check.budget import Budget, RangeBudget, read_budget
 from nsysprof.check.draft import draft_budget
 from nsysprof.check.limits import MIN, UNIT_COUNT, Facts, MatchedBudget, Outcome, outcomes
-from nsysprof.check.measure import RangeFinder
+from nsysprof.check.measure import STEP, RangeFinder
 from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules, load_rules
@@ -178,7 +178,12 @@ def _baseline(
     if path.suffix == ".json":
         return read_analysis(path, budget, reading)
     with open_report(path, nsys=nsys) as opened:
-        return baseline_of(measured(opened))
+        breakdown = measured(opened)
+        finder = RangeFinder(breakdown)
+        steps = [
+            row for each in budget.ranges if STEP in each.growth for row in finder.find(each.glob).tolist()
+        ]
+        return baseline_of(breakdown, [row for row in steps if row != finder.whole])
 
 
 def _checked(

@@ -18,10 +18,13 @@ from nsysprof.attribution.sources import annotated
 from nsysprof.check.baseline import HOST_PACED, gpu_names
 from nsysprof.check.measure import (
     COUNTS,
+    STEP,
+    CallSamples,
     RangeFinder,
     backends_seen,
     call_samples,
     slow_steps,
+    steps_of_calls,
     with_whole_trace,
 )
 from nsysprof.core.nesting import ancestors_or_self, outermost
@@ -35,7 +38,8 @@ from nsysprof.trace.trace import MEMCPY
 
 _SLACK = Decimal("1.2")
 _MAX_RANGES = 200  # those with the most busy time
-_SLOW_SHARE, _LEAST_STEPS = 5, 50  # per cent of slow steps that are allowed anyway, and of how many calls
+LEAST_STEPS = 5  # behind warm-up, for a limit on their time
+_SLOW_SHARE, _JUDGED_STEPS = 5, 50  # per cent of slow steps that are allowed anyway, and of how many calls
 _MIN_COVERED = 0.5  # of the launches of a range, for what repeats in it to stand for it
 _RUN = "RUN::"
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
@@ -43,8 +47,9 @@ _HEAD = """\
 # What every report of this program must keep to; exit code 3 if one does not:
 #     nsysprof check REPORT budget.toml
 # Drafted {of}: counts as found there, times 20 % more. Limits are on what
-# repeats: another number of iterations breaks none. Times of ranges with fewer than {least} calls have no limit:
-# so few do not show how much calls differ.
+# repeats: another number of iterations breaks none. A step takes the time from the end of the one before to its own
+# end; warm-up does not count. Times of ranges that are no steps and have fewer than {least} calls have no limit: so few
+# do not show how much calls differ.
 #
 # All limits are per call, that is per instance of the range, and include inner ranges. `path` is a glob on the paths
 # that `nsysprof analyze` prints. Change what does not fit; also possible in a [[range]]:
@@ -150,25 +155,32 @@ def _writable_text(text: str, other: str) -> str:
     return "".join(char if char.isprintable() else other for char in text)
 
 
-def _largest(breakdown: Breakdown) -> Callable[[str, str, str], float]:
+def _largest(breakdown: Breakdown, globs: Sequence[str]) -> Callable[[str, str, str], float]:
     """What tells the largest of a statistic of a measure among the ranges of a glob; 0 where there are none."""
-    finder, spreads = RangeFinder(breakdown), with_whole_trace(call_samples(breakdown), breakdown).spreads()
+    finder = RangeFinder(breakdown)
+    spreads = _samples(breakdown, [row for glob in globs for row in finder.find(glob).tolist()]).spreads()
 
     def largest(glob: str, name: str, stat: str) -> float:
-        return float(spreads[name][stat][finder.find(glob)].max(initial=0))
+        return float(np.nan_to_num(spreads[name][stat][finder.find(glob)]).max(initial=0))
 
     return largest
+
+
+def _samples(breakdown: Breakdown, rows: Sequence[int]) -> CallSamples:
+    """What every call did, of some rows also as steps, and the whole trace."""
+    rows = [row for row in rows if row < len(breakdown.merged)]
+    return with_whole_trace(call_samples(breakdown, steps_of_calls(breakdown, rows)), breakdown)
 
 
 def _tables(
     breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, globs: list[str]
 ) -> Iterator[str]:
     """The ``[[range]]`` tables of globs in the first report, with counts and times that all of the reports keep to."""
-    breakdown, others = breakdowns[0], [_largest(other) for other in breakdowns[1:]]
+    breakdown, others = breakdowns[0], [_largest(other, globs) for other in breakdowns[1:]]
     rows_of = {glob: finder.find(glob) for glob in globs}
-    samples = with_whole_trace(call_samples(breakdown), breakdown)
-    spreads = samples.spreads()
     ranges = np.unique(np.concatenate(list(rows_of.values())))
+    samples = _samples(breakdown, ranges.tolist())
+    spreads = samples.spreads()
     seen = backends_seen(breakdown, ranges[ranges < finder.whole].tolist(), rules)
     families = breakdown.families
     with_copies = families["row"][families["family"] == "memcpy"]
@@ -187,7 +199,9 @@ def _tables(
             most = int(np.ceil(max(found)))
             if most or name in ("kernels", "launches"):
                 lines.append(f"max_{name} = {most}")
-        for name in ("span", "busy") if calls >= LEAST_SAMPLES else ():
+        steady = int(spreads[STEP]["n"][rows].min(initial=calls))
+        times = ("span" if steady < LEAST_STEPS else STEP, "busy") if calls >= LEAST_SAMPLES else ()
+        for name in times or (STEP,) * (steady >= LEAST_STEPS):
             medians = [
                 spreads[name]["median"][rows].max(),
                 *(largest(glob, name, "median") for largest in others),
@@ -213,7 +227,7 @@ def _tables(
 def _are_steps(breakdown: Breakdown, row: int) -> bool:
     """Whether a row of ``merged`` is named as steps, with so many calls that a share of slow ones has a meaning."""
     name, calls = (breakdown.merged[column].tolist()[row] for column in ("name", "instances"))
-    return name.endswith("*") and names_step(name) and calls >= _LEAST_STEPS
+    return name.endswith("*") and names_step(name) and calls >= _JUDGED_STEPS
 
 
 def _duration(ns: int) -> str:

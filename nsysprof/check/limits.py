@@ -21,6 +21,7 @@ from nsysprof.check.measure import (
     OF_GPU_WORK,
     OF_WINDOWS,
     SLOW_STEPS,
+    STEP,
     SYNCS,
     CallSamples,
     OpsInside,
@@ -28,6 +29,7 @@ from nsysprof.check.measure import (
     call_samples,
     ops_inside,
     slow_steps,
+    steps_of_calls,
     syncs_of_calls,
     waits_of_calls,
     with_whole_trace,
@@ -47,6 +49,7 @@ _UNITS = {
 }
 _MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
 _MAX_NAMES = 3
+_NO_STEPS = "its calls are no steps: fewer than three, or the GPU computes for others meanwhile"
 
 
 class Outcome(NamedTuple):
@@ -89,6 +92,8 @@ class Facts:
         waits = self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_WINDOWS))
         if waits:
             more |= waits_of_calls(self.breakdown, waits)
+        if steps := self._rows_where(lambda asked: STEP in {*asked.caps, *asked.growth}):
+            more |= steps_of_calls(self.breakdown, steps)
         syncs = self._rows_where(lambda asked: SYNCS in asked.caps)
         if syncs:
             more[SYNCS] = syncs_of_calls(self.breakdown)
@@ -232,9 +237,11 @@ class _LimitedRange:
             missing = {
                 "cpu": "never closed, so it has no end",
                 SYNCS: "no host call is recorded",
+                STEP: _NO_STEPS,
                 **dict.fromkeys(OF_WINDOWS, "no call has a GPU window"),
             }
             evidence = missing.get(measure, "no call has a span")
+            ok = None if measure == STEP else ok
         else:
             found = _plain(spread[stat], unit)
             ok = found <= allowed
@@ -242,7 +249,7 @@ class _LimitedRange:
             notes = [] if ok else [f"all {least}" if least == most else f"{least} to {most}"]
             if count < self.calls:
                 why = "without a GPU window" if measure in OF_WINDOWS else "without a span"
-                why = "never closed" if measure == "cpu" else why
+                why = {"cpu": "never closed", STEP: "are warm-up"}.get(measure, why)
                 notes.append(f"{self.calls - count:,} more {why}")
             if stat == "p95" and count < _MIN_CALLS_FOR_P95:
                 notes.append(f"too few calls for a 95th percentile: n = {count}")

@@ -23,13 +23,15 @@ from nsysprof.statistics.distributions import Floats
 from nsysprof.steps.steps import Chain, steps_of_ranges
 from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import GRAPH, PROCESS_OF_THREAD, START_END
+from nsysprof.waits.ranges import step_times
 from nsysprof.waits.windows import gpu_windows, whole_windows
 from nsysprof.why.why import Why, account_for
 
 COUNTS = ("kernels", "launches", "memops", "graph_launches")
 # What is nothing, and not short, where a range has no GPU work.
 OF_WINDOWS = ("launch_bound_share", "exposed_communication")
-OF_GPU_WORK = ("span", "busy", "idle", *OF_WINDOWS)
+STEP = "step"
+OF_GPU_WORK = (STEP, "span", "busy", "idle", *OF_WINDOWS)
 SYNCS = "syncs"
 SLOW_STEPS = "slow_step_share"
 
@@ -157,6 +159,7 @@ def with_whole_trace(
     gpus = sum(len(start) > 0 for start, _ in trace.gpu_busy.values())
     room = totals["span_ns"] * gpus
     whole: dict[str, float] = {
+        STEP: np.nan,
         **{name: totals[name] for name in ("kernels", "launches", "memops")},
         "graph_launches": len(np.unique(graphs[graphs >= 0])),
         "span": totals["span_ns"],
@@ -206,6 +209,22 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
     for name, column in columns.items():
         np.fmax.at(column, of, values[name])
     return columns
+
+
+def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
+    """The time of each range instance of some rows of ``breakdown.merged`` as a step, see `step_times`.
+
+    NaN of what is no step, and of warm-up, unless the budget says which instances count.
+    """
+    [(part, of_path)] = breakdown.parts
+    row = of_path[breakdown.merged_of].astype(np.int32)
+    asked = np.flatnonzero(np.isin(row, rows))
+    times = step_times(part.attribution, asked, row[asked], breakdown.kinds.communication)
+    chosen = any(breakdown.options.get(name) for name in ("skip", "instances"))
+    times = times if chosen else times.take(times.steady)
+    column = np.full(len(row), np.nan)
+    column[times.range] = times.length
+    return {STEP: column}
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:

@@ -15,7 +15,7 @@ from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, H
 from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
 from nsysprof.compare.comparison import Comparison, compared_reports
 from nsysprof.compare.findings import at, compared
-from nsysprof.compare.selection import Selection
+from nsysprof.compare.selection import SPAN, STEP, Selection
 from nsysprof.core.intervals import Ints, cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
@@ -68,7 +68,7 @@ class MedianCall:
 
 
 def median_call(side: Selection) -> MedianCall:
-    """The `MedianCall` of a side with GPU work: of the calls with a sample of the span, the lower median.
+    """The `MedianCall` of a side with GPU work: of the steps, or the calls with a sample of the span, the lower median.
 
     Where no call holds any of the work, each instance of the range is one.
     """
@@ -77,13 +77,19 @@ def median_call(side: Selection) -> MedianCall:
     if not len(start):
         of_op, start, end = np.searchsorted(work.windows, work.window), work.first_ns, work.last_ns
         sampled = np.arange(len(start))
+    gap_start, gap_end, gap_kind = gaps.start, gaps.end, gaps.kind
+    of_gap = of_op[gaps.behind - 1]
+    if side.steps is not None and side.edges is not None:  # a window is a step, and a piece
+        start, end, edges = side.steps.start, side.steps.end, side.edges
+        gap_start, gap_end = (np.append(gap_start, edges.pieces.start), np.append(gap_end, edges.pieces.end))
+        gap_kind, of_gap = np.append(gap_kind, edges.pieces.kind), np.append(of_gap, edges.step)
     by_span = sampled[np.argsort((end - start)[sampled], kind="stable")]
     number = int(by_span[(len(by_span) - 1) // 2])
     begin = int(start[number])
     rows = np.flatnonzero(of_op == number)
     ops = work.op[rows]
     family = np.array([FAMILIES.index(name) for name in side.loaded.kinds.family], np.uint8)
-    idle = np.flatnonzero(of_op[gaps.behind - 1] == number)
+    idle = np.flatnonzero(of_gap == number)
     launches = np.unique(trace.ops.launch[ops])
     launches = launches[launches >= 0]
     streams, stream = np.unique(trace.ops.stream[ops], return_inverse=True)
@@ -100,9 +106,9 @@ def median_call(side: Selection) -> MedianCall:
         causes=side.causes.texts,
         names=trace.op_names,
         streams=streams.tolist(),
-        gap_start=gaps.start[idle] - begin,
-        gap_end=gaps.end[idle] - begin,
-        gap_kind=gaps.kind[idle],
+        gap_start=gap_start[idle] - begin,
+        gap_end=gap_end[idle] - begin,
+        gap_kind=gap_kind[idle],
         launch_start=trace.launches.start[launches] - begin,
         launch_end=trace.launches.end[launches] - begin,
     )
@@ -126,6 +132,7 @@ def plan_calls(comparison: Comparison) -> Calls:
         for at, one in enumerate(names)
     ]
     label = f"time since the first GPU op{'' if difference.whole else ' of the call'}"
+    label = "time since the end of the step before" if difference.clock == STEP else label
     panels = [CallPanel(blocks, max(reach), label)]
     zoomed = None
     if closer:
@@ -303,9 +310,19 @@ def _title(pair: Mapping[str, Any], calls: Sequence[MedianCall]) -> str:
 def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     base, new = (call.of for call in calls)
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
-    chosen = f"the median by span of n = {of} calls" if max(base, new) > 1 else "the only call of each"
-    what = [chosen, "a call lasts until the first GPU op of the next one"]
-    if comparison.differences[comparison.largest].whole:
+    difference = comparison.differences[comparison.largest]
+    chosen = (
+        f"the median by {difference.clock} of n = {of} calls"
+        if max(base, new) > 1
+        else "the only call of each"
+    )
+    until = (
+        "the first GPU op of the next one"
+        if difference.clock == SPAN
+        else "its end, from that of the one before"
+    )
+    what = [chosen, f"a {difference.noun} lasts until {until}"]
+    if difference.whole:
         what = ["n = 1, from the first GPU op to the end of the last"]
     return " · ".join([*compared_reports(comparison), *what])
 

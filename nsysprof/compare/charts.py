@@ -19,6 +19,7 @@ from nsysprof.compare.findings import Difference, at, calls_text, compared
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.roofline import plan_roofline
+from nsysprof.compare.selection import STEP
 from nsysprof.core.text import join_first, join_words, plural, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
@@ -84,11 +85,11 @@ def _panel(difference: Difference, steps: Sequence[_Step], *, titled: bool) -> W
     row = difference.row
     base, new = ([int(step.of(difference, f"{side}_ns")) for step in steps] for side in SIDES)
     # causes without a change are in the totals only
-    same = [row["base_span_ns"] - sum(base), row["new_span_ns"] - sum(new)]
-    step, decimals, divisor, unit = _digits(row["base_span_ns"], row["new_span_ns"])
+    same = [row["base_mean_ns"] - sum(base), row["new_mean_ns"] - sum(new)]
+    step, decimals, divisor, unit = _digits(row["base_mean_ns"], row["new_mean_ns"])
     written = [apportion([*times, rest], step) for times, rest in zip((base, new), same, strict=True)]
     delta = np.array(new, np.int64) - np.array(base, np.int64)
-    after = row["base_span_ns"] + np.cumsum(delta)
+    after = row["base_mean_ns"] + np.cumsum(delta)
     texts, shares = [], []
     for was, now, change in zip(*written, [*delta.tolist(), 0], strict=True):
         digits = f"{(now - was) * step / divisor:+,.{decimals}f}".replace("-", "−")
@@ -101,8 +102,8 @@ def _panel(difference: Difference, steps: Sequence[_Step], *, titled: bool) -> W
         title=_panel_title(row, totals) if titled else "",
         label=unit if difference.whole else f"{unit} per call",
         totals=(
-            (busy[0] / divisor, (row["base_span_ns"] - busy[0]) / divisor),
-            (busy[1] / divisor, (row["new_span_ns"] - busy[1]) / divisor),
+            (busy[0] / divisor, (row["base_mean_ns"] - busy[0]) / divisor),
+            (busy[1] / divisor, (row["new_mean_ns"] - busy[1]) / divisor),
         ),
         total_texts=(totals[0], totals[1]),
         before=(after - delta) / divisor,
@@ -238,6 +239,8 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
         whole = all(difference.whole for difference in shown)
         calls = "n = 1, the whole trace of each" if whole else "n = 1, a single call of each"
     clock = "clock: span, first GPU op to last, divided by calls; title: the median call"
+    if all(difference.clock == STEP for difference in shown):
+        clock = "clock: time of a step, warm-up left out; title: the median step"
     return " · ".join([*compared_reports(comparison), calls, clock])
 
 

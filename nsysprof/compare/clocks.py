@@ -1,4 +1,4 @@
-"""The time of a call by four clocks: the host's, CUDA events, from first GPU op to last, and busy; with verdicts.
+"""The time of a call by five clocks: that of a step, the host's, CUDA events, from first GPU op to last, and busy.
 
 And the host calls and copies of whole traces, added up for either report.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.compare.gap_ledger import mean_text
-from nsysprof.compare.selection import LoadedReport
+from nsysprof.compare.selection import SPAN, STEP, LoadedReport
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
@@ -24,7 +24,8 @@ from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contras
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Asked
 
-CPU, EVENTS, SPAN, BUSY = CLOCKS = ("CPU", "CUDA events", "span", "busy")
+CPU, EVENTS, BUSY = "CPU", "CUDA events", "busy"
+CLOCKS = (STEP, CPU, EVENTS, SPAN, BUSY)
 Samples = Mapping[str, Ints]
 # Values to draw in all, so that hundreds of pairs, or hundreds of thousands of calls, take seconds; and the fewest
 # resamples that make an interval.
@@ -34,13 +35,14 @@ MAX_DRAWS, MIN_RESAMPLES = 200_000_000, 1_000
 def clock_rows(
     pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]], steps: Sequence[float] = ()
 ) -> tuple[pd.DataFrame, list[str]]:
-    """A row per pair and clock, and warnings about the samples of the span.
+    """A row per pair and clock, and warnings about the samples by which a pair is judged.
 
     A pair is its name, the names of its sides for warnings, and the samples of both; ``steps`` are of the GPU's clock,
     a `clock_step` for each. Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
     ``ratio`` of the medians, base/new, from ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p``
     and ``adjusted_p`` (by Holm over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock
-    without samples on a side, or with a median of 0, has NaN and empty texts there.
+    without samples on a side, or with a median of 0, has NaN and empty texts there; pairs that are no steps have no
+    row of `STEP`.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
     resamples = max(MIN_RESAMPLES, min(RESAMPLES, MAX_DRAWS // max(total, 1)))
@@ -49,6 +51,8 @@ def clock_rows(
     for clock in CLOCKS:
         contrasts, rules = {}, []
         for (pair, names, base, new), step in zip(pairs, steps, strict=True):
+            if clock not in base or clock not in new:
+                continue
             both = _contrast(names, base[clock], new[clock], resamples)
             if both is not None:
                 contrasts[pair, clock] = both
@@ -56,13 +60,12 @@ def clock_rows(
         verdicts |= zip(contrasts, judge([*contrasts.values()], rules), strict=True)
     rows = []
     for pair, _, base, new in pairs:
-        for clock in CLOCKS:
+        for clock in (each for each in CLOCKS if each in base and each in new):
             sides = _summary("base", base[clock]) | _summary("new", new[clock])
             rows.append({"pair": pair, "clock": clock, **sides, **_numbers(verdicts.get((pair, clock)))})
-    spans = [
-        each for (_, clock), each in verdicts.items() if clock == SPAN and each.verdict != TOO_FEW_SAMPLES
-    ]
-    return pd.DataFrame(rows), list(dict.fromkeys(text for each in spans for text in each.warnings))
+    judged = [verdicts.get((pair, STEP if STEP in base else SPAN)) for pair, _, base, _ in pairs]
+    texts = [each.warnings for each in judged if each and each.verdict != TOO_FEW_SAMPLES]
+    return pd.DataFrame(rows), list(dict.fromkeys(text for each in texts for text in each))
 
 
 def _contrast(names: tuple[str, str], base: Ints, new: Ints, resamples: int) -> Contrast | None:

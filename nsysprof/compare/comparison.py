@@ -31,7 +31,7 @@ from nsysprof.compare.attention_model import (
     shape_warnings,
     traffic_rows,
 )
-from nsysprof.compare.clocks import BUSY, SPAN, clock_rows, compare_totals
+from nsysprof.compare.clocks import BUSY, clock_rows, compare_totals
 from nsysprof.compare.findings import Difference, row_dicts
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
 from nsysprof.compare.pairs import (
@@ -62,10 +62,11 @@ from nsysprof.waits.causes import CAUSE_BEFORE
 class Comparison(Shown):
     """The answer of `compare`; all frames have a default index, times are int64 ns per call.
 
-    ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, ``base_span_ns,
-    new_span_ns, delta_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns`` of the
-    calls by span, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` on new by its span. ``gaps``: the
-    columns of ``gap.csv``; the ``delta_ns`` of a pair add up to that of ``pairs``. ``clocks``: the columns of
+    ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` by which it
+    is judged (`step`, or `span` of what is no step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock,
+    ``base_span_ns, new_span_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns``
+    by the clock, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` on new. ``gaps``: the columns of
+    ``gap.csv``; the ``delta_ns`` of a pair add up to that of ``pairs``. ``clocks``: the columns of
     `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
     ``models``: for each pair the expected work of a call of either side, where its shape is known; ``traffic``: ``pair,
     cause``, of each side its bytes by that model, and per second of its time. ``sides`` are the pairs as objects, with
@@ -286,18 +287,20 @@ def _report_warnings(reports: Sequence[LoadedReport], records: Sequence[Path | N
 
 
 def _pair_rows(pairs: Sequence[Pair], clocks: pd.DataFrame) -> pd.DataFrame:
-    """The frame ``pairs``; its medians are those of the calls by span and by busy time.
+    """The frame ``pairs``; its medians are those of the calls by the clock of the pair, and by busy time.
 
-    Where the span of no call is known by itself, the mean replaces its median.
+    Where the time of no call is known by itself, the mean replaces its median.
     """
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
-    by_span, by_busy = (clocks[clocks["clock"] == clock].set_index("pair") for clock in (SPAN, BUSY))
+    of = dict(zip(rows["pair"], rows["clock"], strict=True))
+    judged = clocks[clocks["clock"] == clocks["pair"].map(of)].set_index("pair")
+    by_busy = clocks[clocks["clock"] == BUSY].set_index("pair")
     for side in SIDES:
-        rows[f"{side}_n"] = rows["pair"].map(by_span[f"{side}_n"])
-        for name, by_clock, mean in (("median", by_span, "span"), ("busy_median", by_busy, "busy")):
+        rows[f"{side}_n"] = rows["pair"].map(judged[f"{side}_n"])
+        for name, by_clock, mean in (("median", judged, "mean"), ("busy_median", by_busy, "busy")):
             median = rows["pair"].map(by_clock[f"{side}_median_ns"])
             rows[f"{side}_{name}_ns"] = median.where(median > 0, rows[f"{side}_{mean}_ns"])
-    rows["verdict"] = rows["pair"].map(by_span["verdict"])
+    rows["verdict"] = rows["pair"].map(judged["verdict"])
     return rows
 
 
@@ -314,18 +317,29 @@ def _pair_row(pair: Pair) -> dict[str, Any]:
         "new_per": pair.new.per,
         "base_calls": base.calls,
         "new_calls": new.calls,
-        "base_span_ns": base.span_per_call,
-        "new_span_ns": new.span_per_call,
-        "delta_ns": new.span_per_call - base.span_per_call,
-        "base_busy_ns": round(base.busy_ns / base.calls),
-        "new_busy_ns": round(new.busy_ns / new.calls),
+        "clock": pair.clock,
+        "base_mean_ns": base.per_call_ns,
+        "new_mean_ns": new.per_call_ns,
+        "delta_ns": new.per_call_ns - base.per_call_ns,
+        "base_span_ns": pair.base.span_ns,
+        "new_span_ns": pair.new.span_ns,
+        "base_busy_ns": pair.base.busy_ns,
+        "new_busy_ns": pair.new.busy_ns,
+        **{
+            f"{side}_{name}_ns": ns
+            for side, of in zip(SIDES, pair.sides, strict=True)
+            for name, ns in of.parts_ns.items()
+        },
     }
 
 
 def _gaps(pair: Pair, measured: BothMeasured | None) -> pd.DataFrame:
     """The columns of ``gap.csv`` for one pair, with those of the counters where any were read."""
     frame = gap_rows(pair.base.ledger, pair.new.ledger)
-    texts = [evidence_texts(side.evidence, side.gaps, side.work, whole=side.is_whole) for side in pair.sides]
+    texts = [
+        evidence_texts(side.evidence, side.gaps, side.work, side.edges, whole=side.is_whole)
+        for side in pair.sides
+    ]
     lines = []
     for cause in frame["cause"].tolist():
         named = zip(pair.names, texts, strict=True)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.compare.attention_model import Expected, Models
-from nsysprof.compare.clocks import BUSY, EVENTS, SPAN
+from nsysprof.compare.clocks import BUSY, EVENTS
 from nsysprof.compare.gap_ledger import causes_cancel, mean_text, no_shares_reason
 from nsysprof.compare.pairs import SIDES, Pair
+from nsysprof.compare.selection import SPAN, STEP
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
@@ -52,7 +54,13 @@ _IN_WORDS = dict(
         strict=True,
     )
 )
-_LAUNCHING = [f"idle: host: {activity}" for activity in LAUNCHING_ACTIVITIES]
+# Where the time of a step lies that is beside the span of its GPU ops: the parts of `Selection.parts_ns`.
+_PLACES = {
+    "between": "between steps",
+    "before": "before the first GPU operation of a step",
+    "behind": "after the last one",
+}
+_LAUNCHING = [WAITING_FOR.index(f"idle: host: {activity}") for activity in LAUNCHING_ACTIVITIES]
 _UNITS = {"tensor core": "tensor cores", "FP32 FMA": "FP32 units (CUDA cores)"}
 
 
@@ -80,9 +88,19 @@ class Difference:
         return bool(self.row["place"] == WHOLE_TRACE)
 
     @property
+    def clock(self) -> str:
+        """The clock by which it is judged."""
+        return str(self.row["clock"])
+
+    @property
+    def noun(self) -> str:
+        """What its calls are: `step` or `call`."""
+        return "step" if self.clock == STEP else "call"
+
+    @property
     def each(self) -> str:
-        """What its figures are of: `per call`, or `in the whole trace`."""
-        return "in the whole trace" if self.whole else "per call"
+        """What its figures are of: `per step`, `per call`, or `in the whole trace`."""
+        return "in the whole trace" if self.whole else f"per {self.noun}"
 
     @cached_property
     def no_shares(self) -> str:
@@ -103,14 +121,15 @@ class Difference:
         clocks = {row["clock"]: row for row in row_dicts(self.clocks)}
         return (
             _headline(self),
-            *_verdict(self.row, clocks[SPAN]),
+            *_verdict(self.row, clocks[self.clock]),
+            *_elsewhere(self, clocks),
             *_causes(self),
             *_kernels(self),
-            *_bound(self, clocks[SPAN], clocks[BUSY]),
+            *_bound(self, clocks[self.clock], clocks[BUSY]),
             *_recorded(self),
             *_traffic(self),
             *_events(self.row, clocks[EVENTS]),
-            *_skewed(self.row, clocks[SPAN]),
+            *_skewed(self.row, clocks[self.clock]),
         )
 
 
@@ -138,6 +157,15 @@ def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock:
     return word_by_verdict(text, f"no clear change from {names[0]} to {names[1]}{where}", pair["verdict"])
 
 
+def changed(pair: Mapping[str, Any], clock: str) -> str:
+    """`after is 1.08x faster per step at iter*`: the new report as the subject, and no more than the verdict allows."""
+    name, where = pair["new_name"], clock + at(pair["place"])
+    how = speed(pair["new_median_ns"], pair["base_median_ns"]).removesuffix(" than")
+    how = how if "x" in how else f"{how} {pair['base_name']}"
+    text = f"{name} is {how}{where}"
+    return word_by_verdict(text, f"no clear change in {name}{where}", pair["verdict"])
+
+
 def at(place: str) -> str:
     """` at S=1024`, ` over the whole trace`, or nothing."""
     return f" over the {place}" if place == WHOLE_TRACE else f" at {place}" if place else ""
@@ -145,10 +173,14 @@ def at(place: str) -> str:
 
 def _headline(difference: Difference) -> str:
     pair = difference.row
-    text = compared(pair, (pair["base_name"], pair["new_name"]), pair["place"], " by span")
+    clock = " per step" if difference.clock == STEP else " by span"
     base, new = (format_ns(pair[f"{side}_median_ns"]) for side in SIDES)
     counts = counts_text(pair["base_n"], pair["new_n"])
-    return f"{text}: {base} against {new}{'' if difference.whole else ', median call'} ({counts})"
+    if difference.pair.one_report:
+        text = compared(pair, (pair["base_name"], pair["new_name"]), pair["place"], clock)
+        median = "" if difference.whole else f", median {difference.noun}"
+        return f"{text}: {base} against {new}{median} ({counts})"
+    return f"{changed(pair, clock)} ({new} against {base}, {counts})"
 
 
 def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
@@ -162,8 +194,37 @@ def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
     clear = span["verdict"] in (FASTER, SLOWER)
     verdict = f"{pair['new_name']} is {span['verdict']}" if clear else span["verdict"]
     interval = f"{100 * span['level']:.3g} % interval {low} to {high}"
-    median = f"the median call of {pair['base_name']} takes {ratio} as long ({interval})"
+    noun = "step" if pair["clock"] == STEP else "call"
+    median = f"the median {noun} of {pair['base_name']} takes {ratio} as long ({interval})"
     yield f"verdict: {verdict}; {median}; {span['reason']}"
+
+
+def _elsewhere(difference: Difference, clocks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Where the time of a step and the span of its GPU ops disagree: what lies beside the span, and why."""
+    pair, sides = difference.row, difference.pair.sides
+    if difference.clock != STEP or not all(clocks[name]["ratio"] > 0 for name in (STEP, SPAN)):
+        return
+    if not _apart(clocks[STEP]["ratio"], clocks[SPAN]["ratio"]):
+        return
+    change = {name: pair[f"new_{name}_ns"] - pair[f"base_{name}_ns"] for name in _PLACES}
+    total = sum(change.values())
+    parts = [name for name in _PLACES if change[name] * total > MIN_SHARE * total * total]
+    where = join_words([f"{_PLACES[name]} ({_signed(change[name])})" for name in parts])
+    waits = np.zeros(len(WAITING_FOR))
+    for sign, side in zip((-1, 1), sides, strict=True):
+        pieces = side.edges.pieces if side.edges else None
+        if pieces is not None:
+            np.add.at(waits, pieces.kind, sign * (pieces.end - pieces.start) / side.ledger.calls)
+    cause = _IN_WORDS[WAITING_FOR[int((waits * np.sign(total)).argmax())]]
+    base, new = (format_ns(clocks[SPAN][f"{side}_median_ns"]) for side in SIDES)
+    times = format_ratio(1 / clocks[SPAN]["ratio"])
+    if where:
+        text = f"the GPU work of a step takes {times} as long, first operation to last ({base} to {new})"
+        yield f"{text}; the rest is time {where}, mostly {cause}"
+
+
+def _signed(ns: float) -> str:
+    return f"{'+' if ns > 0 else '-'}{format_ns(abs(ns))}"
 
 
 def calls_text(pair: Mapping[str, Any]) -> str:
@@ -184,7 +245,7 @@ def _causes(difference: Difference) -> Iterator[str]:
             return
         changed = gaps[gaps["delta_ns"] != 0].head(MAX_CAUSES)
         named = [
-            f"{_IN_WORDS.get(cause, cause)} {'+' if change > 0 else '-'}{format_ns(abs(change))}"
+            f"{_IN_WORDS.get(cause, cause)} {_signed(change)}"
             for cause, change in zip(changed["cause"].tolist(), changed["delta_ns"].tolist(), strict=True)
         ]
         if len(named) > 1:
@@ -216,26 +277,30 @@ def _kernels(difference: Difference) -> Iterator[str]:
 
 def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, Any]) -> Iterator[str]:
     """Name the sides that idle, and the ratio of the busy times then."""
-    pair, gaps = difference.row, difference.gaps
+    pair = difference.row
     texts: list[str] = []
-    if not pair["base_span_ns"] or not pair["new_span_ns"]:
+    if not pair["base_mean_ns"] or not pair["new_mean_ns"]:
         return
+    time = "steps" if difference.clock == STEP else "span"
     for side in SIDES:
-        whole = pair[f"{side}_span_ns"]
+        whole = pair[f"{side}_mean_ns"]
         share = pair[f"{side}_busy_ns"] / whole
         if share >= MIN_BUSY_SHARE:
             continue
         name = pair[f"{side}_name"] + ("" if texts else at(pair["place"]))
-        waits = int(gaps.loc[gaps["cause"].isin(_LAUNCHING), f"{side}_ns"].sum()) / whole
+        of = difference.pair.sides[
+            SIDES.index(side)
+        ]  # between its GPU ops: who waits before them does not launch
+        waits = sum(of.gaps.total_ns(kind) for kind in _LAUNCHING) / max(of.ledger.calls, 1) / whole
         if waits >= MIN_WAITING_SHARE:
-            texts.append(f"{name} is launch-bound: busy is {format_share(share)} of span")
+            texts.append(f"{name} is launch-bound: busy is {format_share(share)} of {time}")
         else:
-            texts.append(f"{name} keeps the GPU busy for {format_share(share)} of its span only")
+            texts.append(f"{name} keeps the GPU busy for {format_share(share)} of its {time} only")
     if not texts:
         return
     by_span, by_busy = span["ratio"], busy["ratio"]
     if not math.isnan(by_span + by_busy) and _apart(by_span, by_busy):
-        texts[-1] += f", so {format_ratio(by_span)} by span is {format_ratio(by_busy)} by busy"
+        texts[-1] += f", so {format_ratio(by_span)} by {difference.clock} is {format_ratio(by_busy)} by busy"
     yield "; ".join(texts)
 
 
@@ -263,11 +328,12 @@ def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]
 def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
     """Warn where the mean, to which the ledger adds up, is far from the median call."""
     for side in SIDES:
-        median, mean = span[f"{side}_median_ns"], pair[f"{side}_span_ns"]
+        median, mean = span[f"{side}_median_ns"], pair[f"{side}_mean_ns"]
         if median > 0 and mean > MAX_RATIO_OF_EQUALS * median:
             yield (
-                f"a few slow calls of {pair[f'{side}_name']} make the mean, {format_ns(mean)}, to which the causes"
-                f" add up, {format_share(mean / median - 1)} longer than the median call, {format_ns(median)}"
+                f"a few slow {'steps' if pair['clock'] == STEP else 'calls'} of {pair[f'{side}_name']} make the mean,"
+                f" {format_ns(mean)}, to which the causes"
+                f" add up, {format_share(mean / median - 1)} longer than the median, {format_ns(median)}"
             )
 
 

@@ -1,8 +1,9 @@
 """The gap ledger: why one side takes longer than the other, in rows that add up to the difference, to the nanosecond.
 
-A side's span is the time of its GPU ops, less the time in which they overlap, plus the gaps between them. Every GPU op
-has a cause and every gap a reason, so the rows of a side add up to its span; divided by its calls they become whole
-nanoseconds again that add up to its span per call.
+A side's span is the time of its GPU ops, less the time in which they overlap, plus the gaps between them; the time of
+steps also holds the gaps before the first GPU op of each and behind its last. Every GPU op has a cause and every gap a
+reason, so the rows of a side add up to its time; divided by its calls they become whole nanoseconds again that add up
+to its time per call.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
 from nsysprof.trace.details import grid_text
 from nsysprof.trace.trace import KERNEL
-from nsysprof.waits.causes import WAITING_FOR, Gaps
+from nsysprof.waits.causes import WAITING_FOR, Gaps, IdlePieces, WaitFacts, idle_pieces
+from nsysprof.waits.ranges import StepTimes
 
 OVERLAP = "overlap"
 MAX_NAMES = 4
@@ -43,16 +45,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class SideLedger:
-    """All entries of a side by cause; their ``ns`` add up to ``span_ns``. ``calls`` is how many calls share it."""
+    """All entries of a side by cause; their ``ns`` add up to ``total_ns``. ``calls`` is how many calls share it."""
 
     entries: dict[str, Entry]
-    span_ns: int
+    total_ns: int
     calls: int
-
-    @property
-    def busy_ns(self) -> int:
-        """The span without the gaps."""
-        return sum(entry.ns for cause, entry in self.entries.items() if cause not in WAITING_FOR)
 
     def per_call(self, causes: Sequence[str]) -> list[int]:
         """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for a cause that it lacks.
@@ -60,17 +57,59 @@ class SideLedger:
         ``causes`` must name all of its causes.
         """
         totals = [self.entries[cause].ns if cause in self.entries else 0 for cause in causes]
-        if sum(totals) != self.span_ns:
-            raise AssertionError("the ledger does not add up to the span")
+        if sum(totals) != self.total_ns:
+            raise AssertionError("the ledger does not add up to the time of the side")
         return apportion(totals, self.calls)
 
     @property
-    def span_per_call(self) -> int:
-        """The span divided by the calls, to the nearest ns."""
-        return nearest(self.span_ns, self.calls)
+    def per_call_ns(self) -> int:
+        """The time of a call, to the nearest ns."""
+        return nearest(self.total_ns, self.calls)
 
 
-def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -> SideLedger:
+@dataclass(frozen=True)
+class Edges:
+    """What the times of steps hold beside the spans of their GPU ops: ``total_ns`` may be negative.
+
+    ``pieces`` are the gaps before the first GPU op of a step and behind its last one, each with the number of its
+    ``step``; ``ahead_ns`` is what its GPU ops
+    ran while the step before was not over, or after its own end.
+    """
+
+    pieces: IdlePieces
+    step: NDArray[np.intp]
+    ahead_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """The times of the steps less the spans of their GPU ops."""
+        return int((self.pieces.end - self.pieces.start).sum()) - self.ahead_ns
+
+
+def step_edges(index: WorkIndex, work: RangeWork, steps: StepTimes, facts: WaitFacts) -> Edges:
+    """The `Edges` of steps, whose ``work`` has one window for each in their order."""
+    trace = index.attribution.trace
+    first = np.flatnonzero(np.diff(work.window, prepend=-1))
+    head, tail = work.first_ns - steps.start, steps.end - work.last_ns
+    before, behind = np.flatnonzero(head > 0), np.flatnonzero(tail > 0)
+    pieces = idle_pieces(
+        index.attribution,
+        facts,
+        np.append(steps.start[before], work.last_ns[behind]),
+        np.append(work.first_ns[before], steps.end[behind]),
+        np.append(work.op[first[before]], np.full(len(behind), -1)),
+        trace.ranges.thread[np.append(steps.range[before], steps.range[behind])],
+    )
+    return Edges(
+        pieces,
+        np.append(before, behind)[pieces.gap],
+        -int(np.minimum(head, 0).sum() + np.minimum(tail, 0).sum()),
+    )
+
+
+def side_ledger(
+    index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps, edges: Edges | None = None
+) -> SideLedger:
     """The `SideLedger` of a range's work; `SideLedger.per_call` asserts that it adds up."""
     ops = index.attribution.trace.ops
     count = len(causes.texts)
@@ -84,14 +123,17 @@ def side_ledger(index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps) -
     # a cause whose GPU ops all found a finer one by their order has none left
     entries = {text: Entry(calls, int(many), ns) for text, some, calls, many, ns in rows if some}
     idle = int(gaps.length_ns.sum())
-    overlap = work.span_ns - idle - int(length.sum())
+    overlap = work.span_ns - idle - int(length.sum()) - (edges.ahead_ns if edges else 0)
     if overlap:
         entries[OVERLAP] = Entry(0, 0, overlap)
     for kind, text in enumerate(WAITING_FOR):
         ns = gaps.total_ns(kind)
+        if edges:
+            pieces = edges.pieces
+            ns += int((pieces.end - pieces.start)[pieces.kind == kind].sum())
         if ns:
             entries[text] = Entry(0, 0, ns)
-    return SideLedger(entries, work.span_ns, work.calls)
+    return SideLedger(entries, work.span_ns + (edges.total_ns if edges else 0), work.calls)
 
 
 def _distinct(code: NDArray[np.int32], launch: NDArray[np.int32], count: int) -> NDArray[np.int64]:
@@ -122,8 +164,8 @@ def nearest(total: int, parts: int) -> int:
 def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     """``cause, base_launches, base_kernels, base_ns, new_launches, new_kernels, new_ns, delta_ns, share``, per call.
 
-    Largest difference first. ``delta_ns`` is new less base and adds up to the difference of span; ``share`` is of that
-    difference, NaN where there is none. Counts are whole numbers where every call had the same.
+    Largest difference first. ``delta_ns`` is new less base and adds up to the difference of the times per call;
+    ``share`` is of that difference, NaN where there is none. Counts are whole numbers where every call had the same.
     """
     causes = list(dict.fromkeys((*base.entries, *new.entries)))
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
@@ -134,9 +176,9 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
         columns[f"{name}_ns"] = np.array(side.per_call(causes), np.int64)
     frame = pd.DataFrame(columns)
     frame["delta_ns"] = frame["new_ns"] - frame["base_ns"]
-    difference = new.span_per_call - base.span_per_call
+    difference = new.per_call_ns - base.per_call_ns
     if int(frame["delta_ns"].sum()) != difference:
-        raise AssertionError("the rows do not add up to the difference of span")
+        raise AssertionError("the rows do not add up to the difference of the times")
     frame["share"] = frame["delta_ns"] / difference if difference else np.nan
     size = np.maximum(frame["base_ns"].abs(), frame["new_ns"].abs())
     order = np.lexsort((ranks(causes), frame["delta_ns"], -size, -frame["delta_ns"].abs()))
@@ -157,7 +199,7 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "no clear change, so there are no shares of it"
-    means = pair["new_span_ns"] - pair["base_span_ns"]
+    means = pair["delta_ns"]
     medians = pair["new_median_ns"] - pair["base_median_ns"]
     if np.sign(medians) != np.sign(means):
         return "the means differ otherwise than the medians, so there are no shares"
@@ -202,7 +244,9 @@ def evidence_rows(
     return frame.iloc[order].reset_index(drop=True), place[group]
 
 
-def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork, *, whole: bool = False) -> dict[str, str]:
+def evidence_texts(
+    rows: pd.DataFrame, gaps: Gaps, work: RangeWork, edges: Edges | None = None, *, whole: bool = False
+) -> dict[str, str]:
     """One line for each cause of a side: its kernels with count per call, math unit and grid, or its gaps.
 
     ``whole``: the side is a whole trace, without calls.
@@ -217,22 +261,28 @@ def evidence_texts(rows: pd.DataFrame, gaps: Gaps, work: RangeWork, *, whole: bo
             named.append(f"{_short(row['kernel'])} x {per_call_text(row['count'], work.calls)}{known}")
         more = len(of_cause) - MAX_NAMES
         out[str(cause)] = ", ".join([*named, *([f"and {more:,} more"] if more > 0 else [])])
-    return {**out, **dict(_gap_texts(gaps, work.calls, whole=whole))}
+    return {**out, **dict(_gap_texts(gaps, work.calls, edges, whole=whole))}
 
 
 _short = lru_cache(maxsize=10_000)(short_name)
 
 
-def _gap_texts(gaps: Gaps, calls: int, *, whole: bool) -> Iterator[tuple[str, str]]:
+def _gap_texts(gaps: Gaps, calls: int, edges: Edges | None, *, whole: bool) -> Iterator[tuple[str, str]]:
+    places = [
+        (
+            "" if whole else " within a call",
+            gaps.kind[~gaps.between_calls],
+            gaps.length_ns[~gaps.between_calls],
+        ),
+        (" between calls", gaps.kind[gaps.between_calls], gaps.length_ns[gaps.between_calls]),
+    ]
+    if edges:
+        places.append((" at its ends", edges.pieces.kind, edges.pieces.end - edges.pieces.start))
     for kind, text in enumerate(WAITING_FOR):
-        length, of_kind = gaps.length_ns, gaps.kind == kind
         parts = [
-            f"{per_call_text(int(some.sum()), calls)}{where}, median {format_ns(float(np.median(length[some])))}"
-            for where, some in (
-                ("" if whole else " within a call", of_kind & ~gaps.between_calls),
-                (" between calls", of_kind & gaps.between_calls),
-            )
-            if some.any()
+            f"{per_call_text(len(some), calls)}{where}, median {format_ns(float(np.median(some)))}"
+            for where, kinds, length in places
+            if len(some := length[kinds == kind])
         ]
         if parts:
             yield text, f"gaps{'' if whole else ' per call'}: {'; '.join(parts)}"

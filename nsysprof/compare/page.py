@@ -98,7 +98,7 @@ def _sides(difference: Difference) -> list[tuple[str, ...]]:
         ("a call is", [] if whole else of_each("_per", visible)),
         ("calls", [] if whole else of_each("_calls", format_count)),
         (f"span{'' if whole else ' per call, mean'}", of_each("_span_ns", format_ns)),
-        ("span of the median call", [] if whole else of_each("_median_ns", format_ns)),
+        (f"{difference.clock} of the median call", [] if whole else of_each("_median_ns", format_ns)),
         (f"busy{'' if whole else ' per call, mean'}", of_each("_busy_ns", format_ns)),
         (f"kernels{each}", summed("kernels")),
         (f"launches{each}", summed("launches")),

@@ -11,12 +11,15 @@ from nsysprof.attribution.globs import Match, find_matches, listed, near_names, 
 from nsysprof.attribution.paths import WHOLE_TRACE, Instances, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
 from nsysprof.compare.selection import (
+    SPAN,
+    STEP,
     WHOLE,
     LoadedReport,
     Selection,
     select_calls,
     select_ranges,
     selection_warnings,
+    steps_of_calls,
 )
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
@@ -56,6 +59,11 @@ class Pair:
     def one_report(self) -> bool:
         """Whether both sides are of one report."""
         return self.base.loaded is self.new.loaded
+
+    @property
+    def clock(self) -> str:
+        """The clock by which it is judged: the time of steps, or the span of what is no step."""
+        return STEP if self.base.steps is not None else SPAN
 
     @property
     def titles(self) -> tuple[str, str]:
@@ -216,19 +224,34 @@ def select_pairs(
     requests = list(zip((reports[0], reports[-1]), instances, strict=True))
     if len(reports) == 1 and instances[0] == instances[1]:
         del requests[1]  # one selection serves both sides
-    codes: list[set[int]] = [set() for _ in requests]
-    for one, another in matched:
-        codes[0].add(one.code)
-        codes[-1].add(another.code)
-    selections = [
-        select_ranges(loaded, [select_calls(loaded, code, per, wanted) for code in sorted(chosen)])
-        for (loaded, wanted), chosen in zip(requests, codes, strict=True)
+    codes: list[set[int]] = [{pair[at].code for pair in matched} for at in range(-len(requests), 0)]
+    if len(requests) == 1:
+        codes = [{each.code for pair in matched for each in pair}]
+    steps = [
+        steps_of_calls(loaded, [select_calls(loaded, code, per) for code in sorted(chosen)])
+        for (loaded, _), chosen in zip(requests, codes, strict=True)
     ]
+    # both sides of a pair are timed as steps, or neither
+    stepping = [
+        (one, another) for one, another in matched if one.code in steps[0] and another.code in steps[-1]
+    ]
+    selections: dict[bool, list[dict[int, Selection]]] = {}
+    for as_steps in (True, False):
+        asked = [pair for pair in matched if (pair in stepping) == as_steps]
+        selections[as_steps] = []
+        for at, (loaded, wanted) in enumerate(requests):
+            known = steps[at] if as_steps else {}
+            of_side = {
+                each.code for pair in asked for each in (pair if len(requests) == 1 else pair[at : at + 1])
+            }
+            calls = [select_calls(loaded, code, per, wanted, known.get(code)) for code in sorted(of_side)]
+            selections[as_steps].append(select_ranges(loaded, calls, known))
     pairs, empty = [], {}
     for one, another in matched:
-        base, new = selections[0][one.code], selections[-1][another.code]
+        sides = selections[(one, another) in stepping]
+        base, new = sides[0][one.code], sides[-1][another.code]
         for side, wanted in zip((base, new), instances, strict=True):
-            if side.ledger.span_ns <= 0:
+            if side.ledger.total_ns <= 0:
                 lacks = "launched no GPU work"
                 if wanted and not len(side.windows):
                     lacks = f"has no {instances_text(wanted)}, counted from 0"

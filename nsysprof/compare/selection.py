@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,7 @@ from nsysprof.attribution.range_work import (
     whole_work,
 )
 from nsysprof.attribution.sources import annotated
-from nsysprof.compare.gap_ledger import SideLedger, evidence_rows, side_ledger
+from nsysprof.compare.gap_ledger import Edges, SideLedger, evidence_rows, nearest, side_ledger, step_edges
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
@@ -48,11 +49,13 @@ from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
 from nsysprof.trace.report import Gpu, Report
 from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Trace
-from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, wait_facts
+from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, gap_bounds, wait_facts
+from nsysprof.waits.ranges import StepTimes, step_times
 
 # From this share of the span on, a part without a known cause gets a warning.
 MIN_UNKNOWN_SHARE = 0.01
 MAX_NAMES, _MAX_NAME = 3, 120
+STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, or what is no step
 WHOLE = -1  # stands for the code of a merged path where the whole trace is meant
 
 
@@ -161,12 +164,16 @@ class SelectedCalls:
 
 
 def select_calls(
-    loaded: LoadedReport, code: int, per: str | None, instances: Instances | None = None
+    loaded: LoadedReport,
+    code: int,
+    per: str | None,
+    instances: Instances | None = None,
+    steps: StepTimes | None = None,
 ) -> SelectedCalls:
     """The `SelectedCalls` of a merged path; ``per`` is a glob of names, None stands for numbered ``iter*``, ``step*``.
 
-    ``instances``: only these of the merged path, which may be none. Raises `NsysprofError` where nothing inside matches
-    ``per``.
+    ``instances``: only these of the merged path, which may be none; the slowest by ``steps``, if given. Raises
+    `NsysprofError` where nothing inside matches ``per``.
     """
     if code == WHOLE:
         nothing = np.empty(0, np.intp)
@@ -192,10 +199,13 @@ def select_calls(
         )
     names = list(dict.fromkeys(merged.names[merged.name[each]] for each in codes)) or [name]
     calls = loaded.instances(codes) if codes else windows
-    return _counted(loaded, SelectedCalls(code, windows, calls, ", ".join(names[:MAX_NAMES])), instances)
+    selected = SelectedCalls(code, windows, calls, ", ".join(names[:MAX_NAMES]))
+    return _counted(loaded, selected, instances, steps)
 
 
-def _counted(loaded: LoadedReport, selected: SelectedCalls, instances: Instances | None) -> SelectedCalls:
+def _counted(
+    loaded: LoadedReport, selected: SelectedCalls, instances: Instances | None, steps: StepTimes | None
+) -> SelectedCalls:
     """Leave out warm-up, and all but the wanted instances.
 
     A window whose first calls are warm-up counts from its first other call on.
@@ -210,7 +220,10 @@ def _counted(loaded: LoadedReport, selected: SelectedCalls, instances: Instances
     if loaded.left_out is not None:
         windows = windows[~loaded.left_out[windows]]
     if instances is not None and not named:
-        windows = windows[pick_instances(loaded.attribution.inclusive.span_ns[windows], instances)]
+        length = loaded.attribution.inclusive.span_ns.copy()
+        if steps is not None:
+            length[steps.range] = steps.length
+        windows = windows[pick_instances(length[windows], instances)]
     windows = np.sort(windows)
     every = selected.calls[np.argsort(ranges.start[selected.calls], kind="stable")]
     chosen = np.zeros(len(ranges), bool)
@@ -235,8 +248,10 @@ class Selection(SelectedCalls):
     """Selected calls with all that ran in them, one side of a pair.
 
     ``work`` are the GPU ops inside, ``causes`` the cause of each, ``gaps`` where none of them ran, ``pieces`` its span
-    cut into calls, ``ledger`` what adds up to the span. ``evidence`` are the rows of `evidence_rows`, ``evidence_of``
-    the row of each GPU op.
+    cut into calls, ``ledger`` what adds up to the time of its calls. ``evidence`` are the rows of `evidence_rows`,
+    ``evidence_of`` the row of each GPU op. ``steps``, where the calls are timed as steps, are the steady ones: of those
+    are all but ``samples``, ``span_ns`` and ``busy_ns`` (means per call), and ``edges`` is what their ledger has beside
+    the spans.
     """
 
     loaded: LoadedReport = field(kw_only=True)
@@ -247,6 +262,11 @@ class Selection(SelectedCalls):
     ledger: SideLedger = field(kw_only=True)
     evidence: pd.DataFrame = field(kw_only=True)
     evidence_of: NDArray[np.intp] = field(kw_only=True)
+    samples: dict[str, Ints] = field(kw_only=True)
+    span_ns: int = field(kw_only=True)
+    busy_ns: int = field(kw_only=True)
+    steps: StepTimes | None = field(kw_only=True)
+    edges: Edges | None = field(kw_only=True)
 
     @property
     def text(self) -> str:
@@ -272,33 +292,23 @@ class Selection(SelectedCalls):
 
     @cached_property
     def complete(self) -> NDArray[np.bool_]:
-        """Which `pieces` are samples of the span of a call.
-
-        The last of several calls has no next one: its piece ends with the range, too soon for a sample.
-        """
-        window = self.pieces.window
-        last = np.append(window[1:] != window[:-1], True)[: len(window)]
-        alone: NDArray[np.bool_] = last & np.append(True, last[:-1])[: len(window)]
-        return ~last | alone
+        """Which `pieces` are samples of the span of a call, see `complete_pieces`."""
+        return complete_pieces(self.pieces)
 
     @cached_property
-    def samples(self) -> dict[str, Ints]:
-        """How long each call took, in ns: by the host's clock (``CPU``), by ``CUDA events`` where they were recorded,
-        from its first op to that of the next call (``span``), and of that without the gaps (``busy``).
+    def parts_ns(self) -> dict[str, int]:
+        """Of the mean time of a step what lies beside the span of its GPU ops; empty where there are no steps.
+
+        ``between`` is the pause before its first line, ``before`` the rest of the time until its first GPU op,
+        ``behind`` that after its last one.
         """
-        ranges = self.loaded.trace.ranges
-        span = self.pieces.end - self.pieces.start
-        idle = np.zeros(len(span) + 1, np.int64)  # the last one takes what is in no call
-        np.add.at(idle, self.pieces.of_op[self.gaps.behind - 1], self.gaps.length_ns)
-        run = self.loaded.runs.get(self.name)
-        events = np.array(run.latency_ns if run else (), np.int64)
-        if self.counted is not None:
-            events = events[self.counted] if len(events) == len(self.counted) else events[:0]
-        cpu = (ranges.end - ranges.start)[self.calls]
-        replay = self.loaded.attribution.replay
-        if replay is not None and (replay[self.work.op] >= 0).any():  # the host's time is that of the capture
-            cpu = cpu[:0]
-        return {"CPU": cpu, "CUDA events": events, "span": span[self.complete], "busy": span - idle[:-1]}
+        if self.steps is None or not len(self.steps):
+            return {}
+        head = np.maximum(self.work.first_ns - self.steps.start, 0)
+        between = np.minimum(self.steps.begin - self.steps.start, head)
+        tail = np.maximum(self.steps.end - self.work.last_ns, 0)
+        parts = {"between": between, "before": head - between, "behind": tail}
+        return {name: nearest(int(ns.sum()), len(self.steps)) for name, ns in parts.items()}
 
     @property
     def gpus(self) -> list[int]:
@@ -320,19 +330,69 @@ class Selection(SelectedCalls):
         return gpus[0] if len(gpus) == 1 else None
 
 
-def select_ranges(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, Selection]:
-    """The `Selection` of each, by its merged path; those without GPU work have an empty ``work``."""
+def complete_pieces(pieces: Pieces) -> NDArray[np.bool_]:
+    """Which pieces are samples of the span of a call.
+
+    The last of several calls has no next one: its piece ends with the range, too soon for a sample.
+    """
+    window = pieces.window
+    last = np.append(window[1:] != window[:-1], True)[: len(window)]
+    alone: NDArray[np.bool_] = last & np.append(True, last[:-1])[: len(window)]
+    return ~last | alone
+
+
+def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, StepTimes]:
+    """The times of the calls of each merged path that are steps, of all its instances; nothing of others."""
+    replay = loaded.attribution.replay
+    if replay is not None and (replay >= 0).any():  # what a capture replays has no place on the host
+        return {}
+    asked = [each for each in wanted if each.code != WHOLE]
+    rows = [np.sort(loaded.instances(np.unique(loaded.code_of[each.calls]).tolist())) for each in asked]
+    several = np.unique(np.concatenate([np.empty(0, np.intp), *rows]))
+    times = step_times(loaded.attribution, several, loaded.code_of[several], loaded.kinds.communication)
+    out = {}
+    for each, mine in zip(asked, rows, strict=True):
+        found = times.take(np.isin(times.range, mine))
+        if len(np.setdiff1d(np.unique(loaded.code_of[mine]), found.path)) == 0 and len(found):
+            out[each.code] = found
+    return out
+
+
+def select_ranges(
+    loaded: LoadedReport,
+    wanted: Sequence[SelectedCalls],
+    steps: Mapping[int, StepTimes] = MappingProxyType({}),
+) -> dict[int, Selection]:
+    """The `Selection` of each, by its merged path; those without GPU work have an empty ``work``.
+
+    ``steps``: what times the calls of some of them.
+    """
     rows = [each for calls in wanted for each in (calls.windows, calls.calls)]
     index = index_work(loaded.attribution, np.unique(np.concatenate(rows)) if rows else np.empty(0, np.intp))
-    return {calls.code: _selection(loaded, index, calls) for calls in wanted}
+    return {calls.code: _selection(loaded, index, calls, steps.get(calls.code)) for calls in wanted}
 
 
-def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) -> Selection:
+def _selection(
+    loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls, steps: StepTimes | None
+) -> Selection:
     if selected.code == WHOLE:
         work = whole_work(loaded.trace)
     else:
         calls = None if selected.calls is selected.windows else selected.calls
         work = range_work(index, selected.windows, calls, loaded.left_out, selected.since)
+    pieces, edges = cut(work), None
+    samples, busy = _samples(loaded, selected, work, pieces)
+    span = nearest(work.span_ns, max(work.calls, 1))
+    if steps is not None:
+        mine = steps.take(np.isin(steps.range, selected.calls))
+        mine = mine if selected.counted is not None else mine.take(mine.steady)
+        mine = mine.take(np.argsort(mine.range))
+        samples = {STEP: mine.length[np.argsort(mine.start, kind="stable")], **samples}
+        rows = mine.range.astype(np.intp)
+        selected = replace(selected, windows=rows, calls=rows, since=None, counted=None)
+        work = range_work(index, rows, None, loaded.left_out)
+        pieces, steps = cut(work), mine.take(work.windows)
+        edges = step_edges(index, work, steps, loaded.wait_facts)
     gaps = find_gaps(index, work, loaded.wait_facts)
     causes = _causes(loaded, work, by_name=selected.code == WHOLE or not loaded.annotated)
     evidence, evidence_of = evidence_rows(index, work, causes, loaded.kinds, loaded.grids)
@@ -342,11 +402,45 @@ def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls) 
         work=work,
         causes=causes,
         gaps=gaps,
-        pieces=cut(work),
-        ledger=side_ledger(index, work, causes, gaps),
+        pieces=pieces,
+        ledger=side_ledger(index, work, causes, gaps, edges),
         evidence=evidence,
         evidence_of=evidence_of,
+        samples=samples,
+        span_ns=span,
+        busy_ns=busy,
+        steps=steps,
+        edges=edges,
     )
+
+
+def _samples(
+    loaded: LoadedReport, selected: SelectedCalls, work: RangeWork, pieces: Pieces
+) -> tuple[dict[str, Ints], int]:
+    """How long each call took, in ns: by the host's clock (``CPU``), by ``CUDA events`` where they were recorded, from
+    its first op to that of the next call (``span``), and of that without the gaps (``busy``); and the mean of that.
+    """
+    ranges = loaded.trace.ranges
+    span = pieces.end - pieces.start
+    idle = np.zeros(len(span) + 1, np.int64)  # the last one takes what is in no call
+    start, behind = gap_bounds(work)
+    np.add.at(idle, pieces.of_op[behind - 1], work.start[behind] - start)
+    name = "" if selected.code == WHOLE else loaded.merged.names[loaded.merged.name[selected.code]]
+    run = loaded.runs.get(name)
+    events = np.array(run.latency_ns if run else (), np.int64)
+    if selected.counted is not None:
+        events = events[selected.counted] if len(events) == len(selected.counted) else events[:0]
+    cpu = (ranges.end - ranges.start)[selected.calls]
+    replay = loaded.attribution.replay
+    if replay is not None and (replay[work.op] >= 0).any():  # the host's time is that of the capture
+        cpu = cpu[:0]
+    samples = {
+        "CPU": cpu,
+        "CUDA events": events,
+        SPAN: span[complete_pieces(pieces)],
+        "busy": span - idle[:-1],
+    }
+    return samples, round((work.span_ns - int(idle.sum())) / max(work.calls, 1))
 
 
 def _causes(loaded: LoadedReport, work: RangeWork, *, by_name: bool) -> Causes:
@@ -411,7 +505,7 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
 
 def _unknown(selection: Selection) -> Iterator[str]:
     """Name work whose kernels are hidden in whole graphs, or whose names no rule knows."""
-    trace, span = selection.loaded.trace, selection.ledger.span_ns
+    trace, span = selection.loaded.trace, selection.ledger.total_ns
     whole = trace.ops.kind[selection.work.op] == GRAPH
     share = int((selection.work.end - selection.work.start)[whole].sum()) / span if span else 0.0
     if share >= MIN_UNKNOWN_SHARE:

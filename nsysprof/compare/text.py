@@ -12,6 +12,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.findings import Difference, calls_text, row_dicts
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
+from nsysprof.compare.selection import STEP
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
@@ -99,8 +100,9 @@ def pair_table(comparison: Comparison) -> TextTable:
         rows.append([one_line(label, _NAME_WIDTH), *medians, *ratios, row["verdict"], largest])
     heads = shorten_both(*names[0], _SIDE_WIDTH, one_line) if alike else SIDES
     label = "at" if alike else "pair"
-    head = [label, *heads, "by span", "by busy", f"{heads[1]} is", "most of the difference"]
-    return TextTable(head, rows, "lrrrrll", f"median call by span, and {heads[0]}/{heads[1]}")
+    clock = " or ".join(f"by {each}" for each in dict.fromkeys(pair.clock for pair in comparison.sides))
+    head = [label, *heads, clock, "by busy", f"{heads[1]} is", "most of the difference"]
+    return TextTable(head, rows, "lrrrrll", f"median call {clock}, and {heads[0]}/{heads[1]}")
 
 
 def _difference(difference: Difference, top: int, markdown: bool) -> Iterator[list[str]]:
@@ -121,7 +123,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     """
     row, gaps, pair = difference.row, difference.gaps, difference.pair
     shown, rest = gaps.head(top), gaps.iloc[top:]
-    longer = max(row["base_span_ns"], row["new_span_ns"])
+    longer = max(row["base_mean_ns"], row["new_mean_ns"])
     _, step, decimals, unit, unit_ns = next(each for each in _UNITS if longer >= each[0])
     base, new = (
         apportion([*shown[f"{side}_ns"].tolist(), int(rest[f"{side}_ns"].sum())], step) for side in SIDES
@@ -146,7 +148,10 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     names = shorten_both(*pair.names, _SIDE_WIDTH, one_line)
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = " and ".join(dict.fromkeys((pair.base.per, pair.new.per)))
-    note = f"mean {unit} per call ({calls_text(row)} of {per}), adding up to the span of the whole range"
+    note = f"mean {unit} {difference.each} ({calls_text(row)} of {per}), adding up to "
+    note += (
+        "the time of a step, warm-up left out" if difference.clock == STEP else "the span of the whole range"
+    )
     if difference.whole:
         note = (
             f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
@@ -166,11 +171,12 @@ def clock_table(difference: Difference) -> TextTable:
         rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     few = "; (a–b): of fewer than 10 the shortest and the longest" if "–" in str(rows) else ""
+    step = "; step: from the end of the step before, without warm-up" if difference.clock == STEP else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        f"median call ± half the IQR{few}; span: from its first GPU op to that of the next call",
+        f"median {difference.noun} ± half the IQR{few}{step}; span: from its first GPU op to that of the next call",
         spare=["95 % interval"],
     )
 

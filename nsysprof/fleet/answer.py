@@ -19,7 +19,7 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.findings import fleet_findings
-from nsysprof.fleet.identity import Identity, Ranked, identify_ranks
+from nsysprof.fleet.identity import FILE_NAME, ORDER, Identity, Ranked, identify_ranks
 from nsysprof.fleet.rank_part import FAR_LONGER
 from nsysprof.fleet.stragglers import (
     NOT_PROVEN,
@@ -52,6 +52,7 @@ from nsysprof.formats.rank_answer import (
     ReportAnswer,
 )
 from nsysprof.results.table import TextTable
+from nsysprof.statistics.judge import count_warm_up
 
 # Ranks whose clocks put their iterations further apart than this many times their length have no common time.
 _MAX_APART = 4
@@ -141,16 +142,20 @@ def fleet_answer(
         raise NsysprofError(f"{first.reason}{more}", first.hint)
     identity = identify_ranks(answers, rank_from)
     path = _iteration_path(identity.ranks, (options or {}).get("per"))
+    if (options or {}).get("per") is None and identity.source in (ORDER, FILE_NAME):
+        _refuse_strangers(identity.ranks, path)
     rows = rank_rows(identity.ranks)
     iterations = iteration_frame(rows)
     paths = path_frame(rows, iterations)
     own = own_matrix(rows, path)
     waiting = find_waiting(identity.ranks, path)
     whole = paths[paths["path"] == WHOLE].set_index("rank")
+    own = own.drop(columns=_warm_up(identity.ranks, path))
     slow = straggler_rows(own if own.shape[1] else whole[["own_ns"]].astype(float))
     ranks = _rank_frame(identity, whole, paths[paths["path"] == path].set_index("rank"), waiting, slow)
     own_iterations = iterations[iterations["path"] == path]
     far = own_iterations["span_max_ns"] > FAR_LONGER * own_iterations["span_max_ns"].median()
+    far |= own_iterations["iteration"].isin(_warm_up(identity.ranks, path))
     left_out = tuple(own_iterations["iteration"][far].tolist())
     usual, usual_waiting = ranks, waiting
     if left_out:
@@ -196,6 +201,41 @@ def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
             f"nsysprof analyze {quote(ranks[0].answer.report)}   (lists the ranges)",
         )
     return max(votes, key=lambda path: (votes[path], path != WHOLE))
+
+
+def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
+    """Raise `NsysprofError` where reports that nothing names as ranks are no ranks of one job.
+
+    Those have the same steps, and the same collectives, if there are any.
+    """
+    if len({each.answer.report for each in ranks}) < 2:
+        return
+    names = [frozenset(each.part.collective_names) for each in ranks]
+    have = [each for each, kept in zip(ranks, names, strict=True) if kept]
+    other = next((each for each in ranks if each.part.iteration_path != path), None)
+    if 2 * sum(each.part.iteration_path == path for each in ranks) <= len(ranks) and other is not None:
+        why = f"the steps of {other.answer.report} are {other.part.iteration_path!r}, of others {path!r}"
+    elif len(have) > 1 and not frozenset.intersection(*(each for each in names if each)):
+        why = f"{have[0].answer.report} and {have[1].answer.report} have no collective in common"
+    else:
+        return
+    first, last = quote(ranks[0].answer.report), quote(ranks[-1].answer.report)
+    raise NsysprofError(
+        f"these reports are no ranks of one job: {why}",
+        f"nsysprof compare {first} {last}; if they are ranks, name their steps: --per GLOB",
+    )
+
+
+def _warm_up(ranks: Sequence[Ranked], path: str) -> list[str]:
+    """The first iterations that are warm-up on some rank: they are not judged."""
+    labels: dict[str, None] = {}
+    for each in ranks:
+        rows = iteration_rows(each.part, path)
+        rows = rows[each.part.label[rows] > 0]
+        rows = rows[np.argsort(each.part.first_ns[rows], kind="stable")]
+        first = rows[: count_warm_up(each.part.columns["span"][rows])]
+        labels |= dict.fromkeys(each.part.labels[at] for at in each.part.label[first].tolist())
+    return list(labels)
 
 
 def _rank_frame(

@@ -18,6 +18,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.levels import choose_level
 from nsysprof.core.arena import default_limit
 from nsysprof.core.files import PART, read_small, unusable_warning
 from nsysprof.core.text import plural
@@ -108,6 +109,11 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
     rules = load_rules(Path(task.rules) if task.rules else None)
     limit = task.memory_limit or default_limit()
     attribution = attribute(report, task.threads, None, limit, task.graphs, task.ranges)
+    if (
+        task.choice.per is None
+    ):  # iterations that are found beside annotated ranges are among those of its level
+        chosen = choose_level(attribution, None, task.choice.merge).attribution
+        attribution = attribution if chosen is attribution.launched else chosen
     trace, reader = attribution.launched.trace, report.reader
     processes = np.unique(trace.stream_process[trace.stream_gpu >= 0]).tolist() if trace.streams else []
     if not processes:

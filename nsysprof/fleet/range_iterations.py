@@ -10,18 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, names_step, range_paths
+from nsysprof.attribution.levels import choose_level
+from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import innermost_marked
-from nsysprof.core.units import format_share
 from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, WHOLE
 from nsysprof.trace.trace import START_END
 
 # What is kept of one rank: beyond that paths are left out, or keep their totals alone, and a warning says so.
 MAX_PATHS, MAX_ROWS = 2_000, 10_000
-_COVERED = 0.5  # of the GPUs' busy time, that iterations have to hold unless their name has a number
-_MIN_REPEATS = 3
-_MAX_CANDIDATES = 3
 
 
 @dataclass(frozen=True)
@@ -63,13 +60,9 @@ def range_iterations(
     attribution: Attribution,
     rows: NDArray[np.intp],
     columns: Mapping[str, Ints],
-    busy_ns: int,
     choice: Choice,
 ) -> Iterations:
-    """Find the `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each.
-
-    ``busy_ns`` is the busy time of all GPUs of the process.
-    """
+    """Find the `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each."""
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
     code = merged.of[paths.of[rows]]
@@ -85,7 +78,7 @@ def range_iterations(
     )
     path, label = group // len(labels), group % len(labels)
     texts = _path_texts(merged)
-    main, instead = _iteration_path(merged, texts, path, each, busy_ns, choice)
+    main = _iteration_path(attribution, rows, merged, texts, path, each, choice)
     kept = _after(path, begin, choice.skip)
     path, label, begin, first, last = path[kept], label[kept], begin[kept], first[kept], last[kept]
     each = {name: values[kept] for name, values in each.items()}
@@ -108,7 +101,7 @@ def range_iterations(
         path_first_ns=path_first[order],
         path_last_ns=path_last[order],
         main=-1 if main is None else int(place[main]),
-        warnings=(*instead, *too_many, *without),
+        warnings=(*too_many, *without),
     )
 
 
@@ -151,51 +144,32 @@ def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArr
 
 
 def _iteration_path(
+    attribution: Attribution,
+    rows: NDArray[np.intp],
     merged: Paths,
     texts: Sequence[str],
     path: NDArray[np.int64],
     each: Mapping[str, Ints],
-    busy_ns: int,
     choice: Choice,
-) -> tuple[int | None, list[str]]:
-    """Choose the path of the iterations: what ``per`` names; else a numbered one, or one that repeats, whose
-    rows hold half of the busy time; else a numbered one.
+) -> int | None:
+    """Choose the path of the iterations: what ``per`` names, or else the steps of the program, see `choose_level`.
 
-    Unless it was asked for it has GPU work in most of its rows. Of several the outermost ones, and of these the one
-    that holds most. None where nothing is so; then, in words, what ``--per`` might name.
+    Of several the outermost ones, and of these the one that keeps its GPUs busy for longest; None if there is none.
     """
-    count = np.bincount(path, minlength=len(merged))
-    worked = np.bincount(path[each["span"] > 0], minlength=len(merged))
-    held = _added(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged)) / max(busy_ns, 1)
-    wanted = np.flatnonzero(worked).tolist()
-    if choice.per is not None:
+    held = _added(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged))
+    wanted: list[int] = np.flatnonzero(np.bincount(path[each["span"] > 0], minlength=len(merged))).tolist()
+    if choice.per is None:
+        level = choose_level(attribution, None, choice.merge)
+        mine = np.isin(level.rows, rows) & (attribution.inclusive.span_ns[level.rows] > 0)
+        wanted = np.unique(level.of[mine]).tolist()
+    else:
         names = [(at, merged.names[int(merged.name[at])]) for at in wanted]
         wanted = [
             at
             for at, name in names
             if fnmatchcase(texts[at], choice.per) or fnmatchcase(name, choice.per) or texts[at] == choice.per
         ]
-        return _outermost(merged, wanted, held), []
-    wanted = [at for at in wanted if 2 * worked[at] >= count[at] > 1]
-    called = {at: merged.names[int(merged.name[at])] for at in wanted}
-    numbered = [
-        at for at, name in called.items() if name in choice.merge or (name.endswith("*") and names_step(name))
-    ]
-    repeated = [at for at in wanted if worked[at] >= _MIN_REPEATS]
-    best = ([at for at in among if held[at] >= _COVERED] for among in (numbered, repeated))
-    main = next((_outermost(merged, among, held) for among in (*best, numbered) if among), None)
-    if main is not None or not repeated:
-        return main, []
-    most = sorted(repeated, key=lambda at: (-held[at], merged.depth[at]))[:_MAX_CANDIDATES]
-    candidates = ", ".join(f"{texts[at]!r} ({count[at]:,} times, {format_share(held[at])})" for at in most)
-    return None, [
-        f"no range repeats and holds half of the GPU's busy time; --per can name one that is an iteration: {candidates}"
-    ]
-
-
-def _outermost(merged: Paths, wanted: Sequence[int], held: NDArray[np.float64]) -> int | None:
-    """Choose the path with the most of the time among the outermost of those wanted."""
-    return min(wanted, key=lambda at: (int(merged.depth[at]), -float(held[at])), default=None)
+    return min(wanted, key=lambda at: (int(merged.depth[at]), -int(held[at])), default=None)
 
 
 def _chosen_paths(

@@ -53,10 +53,9 @@ def rank_part(
     """
     trace = attribution.launched.trace  # what the GPU waited for depends on the real launches
     activity = _gpu_activity(attribution, communication, process, facts, known=not lacks)
-    busy = sum(each.busy_ns for each in activity.values())
     rows = np.flatnonzero(trace.thread_process[trace.ranges.thread] == process)
     rows = rows[np.argsort(trace.ranges.start[rows], kind="stable")]
-    iterations = range_iterations(attribution, rows, _measures(attribution, rows, activity), busy, choice)
+    iterations = range_iterations(attribution, rows, _measures(attribution, rows, activity), choice)
     first, last, whole = _whole(trace, process, activity)
     used, short = np.unique(iterations.label, return_inverse=True)
     main = iterations.path == iterations.main

@@ -79,13 +79,19 @@ class Gaps:
 
 def find_gaps(index: WorkIndex, work: RangeWork, facts: WaitFacts) -> Gaps:
     """Find the `Gaps` in the windows of ``work``."""
-    reach = reach_so_far(work)
-    same = work.window[1:] == work.window[:-1]
-    behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
-    pieces = idle_pieces(index.attribution, facts, reach[behind - 1], work.start[behind], work.op[behind])
+    start, behind = gap_bounds(work)
+    pieces = idle_pieces(index.attribution, facts, start, work.start[behind], work.op[behind])
     behind = behind[pieces.gap]
     between = work.call[behind] != work.call[behind - 1]
     return Gaps(pieces.start, pieces.end, behind, pieces.kind, between)
+
+
+def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:
+    """Where the gaps in the windows of ``work`` begin, and the position of the GPU op behind each, where it ends."""
+    reach = reach_so_far(work)
+    same = work.window[1:] == work.window[:-1]
+    behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
+    return reach[behind - 1], behind
 
 
 @dataclass(frozen=True)
@@ -99,18 +105,25 @@ class IdlePieces:
 
 
 def idle_pieces(
-    attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: NDArray[np.integer]
+    attribution: Attribution,
+    facts: WaitFacts,
+    start: Ints,
+    end: Ints,
+    op: NDArray[np.integer],
+    thread: NDArray[np.integer] | None = None,
 ) -> IdlePieces:
     """Cut gaps from each ``start`` to each ``end``, where ``op`` starts, by what the GPU waited for.
 
-    What CUDA graphs replay was launched where they were, however it is attributed.
+    Where ``op`` is -1, the GPU waited for nothing but the host ``thread``, a code of `Trace.threads`. What CUDA graphs
+    replay was launched where they were, however it is attributed.
     """
     attribution = attribution.launched
     ops = attribution.trace.ops
     pieces = walk(attribution.trace, facts.reasons, start, end, op)
     late = np.flatnonzero(pieces.kind == walked.HOST)
-    launch, nobody = ops.launch[pieces.op[late]].astype(np.int64), np.zeros(len(late), np.int64)
-    blamed = threads_to_blame(attribution, launch, pieces.start[late], pieces.end[late], nobody)
+    launch = np.append(ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
+    whose = np.zeros(len(late), np.int64) if thread is None else thread[pieces.gap[late]]
+    blamed = threads_to_blame(attribution, launch, pieces.start[late], pieces.end[late], whose)
     host = host_time(attribution, facts.activity, *blamed)
     rest = np.flatnonzero(pieces.kind != walked.HOST)
     kind, name = ops.kind[pieces.op[rest]], ops.name[pieces.op[rest]]

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.levels import WHOLE, Level, choose_level
+from nsysprof.attribution.levels import MIN_REPEATS, WHOLE, Level, choose_level
 from nsysprof.attribution.paths import SLOWEST, Instances, instances_text, merged_names, pick_instances
+from nsysprof.attribution.range_work import index_work
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints
+from nsysprof.core.intervals import Ints, covered
 from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
+from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import pid_of
-from nsysprof.waits.windows import Windows, steady, step_windows, whole_windows
+from nsysprof.waits.windows import (
+    Windows,
+    compute_ops,
+    gpu_lines,
+    steady,
+    step_windows,
+    whole_windows,
+)
+
+_FOREIGN = 0.1  # of the time of ranges: where the GPU computes for others for longer, they are parts of steps
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,98 @@ def choose_windows(
         return Chosen(level, whole_windows(level.attribution.trace), [WHOLE])
     windows, path = step_windows(level.attribution, level.rows, level.of, communication)
     return Chosen(level, windows, [level.texts[code] for code in path.tolist()])
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The time of each step on all of its GPUs together, in the order of path and time; steps do not overlap.
+
+    ``range`` row of `Trace.ranges`; ``path`` int32 as given; ``start``, ``begin``, ``end`` int64 ns: from the end of
+    the step before, or where no pause belongs to it, to its own end; the instance begins at ``begin``. ``steady`` bool:
+    no warm-up.
+    """
+
+    range: NDArray[np.int64]
+    path: NDArray[np.int32]
+    start: Ints
+    begin: Ints
+    end: Ints
+    steady: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.range)
+
+    @property
+    def length(self) -> Ints:
+        """The time of each step."""
+        length: Ints = self.end - self.start
+        return length
+
+    def take(self, rows: NDArray[Any]) -> StepTimes:
+        """Some of the steps."""
+        return StepTimes(**{field.name: getattr(self, field.name)[rows] for field in fields(StepTimes)})
+
+
+def step_times(
+    attribution: Attribution,
+    rows: NDArray[np.intp],
+    path: NDArray[np.int32],
+    communication: NDArray[np.bool_],
+) -> StepTimes:
+    """The `StepTimes` of range instances, each with its ``path``; see `step_windows`.
+
+    Left out are paths that are no steps: with fewer than `MIN_REPEATS` instances that have GPU work, or during which
+    the GPU computes for others for more than a tenth of the time, as in the parts of a step.
+    """
+    attribution = attribution.launched
+    windows, of_line = step_windows(attribution, rows, path, communication)
+    windows = windows.take(np.lexsort((windows.start, windows.range, windows.path)))
+    at = np.flatnonzero(np.diff(windows.range, prepend=-1))
+    start, begin = (
+        np.minimum.reduceat(each, at) if len(at) else each for each in (windows.start, windows.begin)
+    )
+    end = np.maximum.reduceat(windows.end, at) if len(at) else windows.end
+    times = StepTimes(windows.range[at], windows.path[at], start, begin, end, np.ones(len(at), bool))
+    times = times.take(np.lexsort((times.begin, times.path)))
+    others = _for_others(attribution, windows, communication)
+    total, foreign = (np.bincount(windows.path, each) for each in (windows.length, others))
+    good = np.ones(len(times), bool)
+    for mine in _lines(times):
+        times.start[mine[1:]] = np.maximum(times.start[mine[1:]], np.maximum.accumulate(times.end[mine])[:-1])
+        path_of = int(times.path[mine[0]])
+        good[mine] = len(mine) >= MIN_REPEATS and foreign[path_of] <= _FOREIGN * total[path_of]
+    times = times.take(good & (times.start < times.end))
+    for mine in _lines(times):
+        times.steady[mine[: count_warm_up(times.length[mine])]] = False
+    return replace(times, path=of_line[times.path], begin=np.maximum(times.begin, times.start))
+
+
+def _lines(times: StepTimes) -> list[NDArray[np.intp]]:
+    """The rows of each path, which are next to each other; none of no steps."""
+    rows = np.arange(len(times))
+    return np.split(rows, np.flatnonzero(np.diff(times.path)) + 1) if len(rows) else []
+
+
+def _for_others(attribution: Attribution, windows: Windows, communication: NDArray[np.bool_]) -> Ints:
+    """For how long the GPU computes in each window what the range instance did not launch."""
+    trace, each = attribution.trace, np.unique(windows.range)
+    op, place = index_work(attribution, each).ops_of(each)
+    own = compute_ops(trace, communication)[op]
+    op, place = op[own], place[own]
+    out = np.zeros(len(windows), np.int64)
+    for gpu in np.unique(windows.gpu).tolist():
+        mine = np.flatnonzero(windows.gpu == gpu)
+        window = np.full(len(each), -1)
+        window[np.searchsorted(each, windows.range[mine])] = mine
+        some = (trace.op_gpu[op] == gpu) & (window[place] >= 0)
+        row, at = op[some], window[place[some]]
+        inside = np.minimum(trace.ops.end[row], windows.end[at]) - np.maximum(
+            trace.ops.start[row], windows.start[at]
+        )
+        np.add.at(out, at, -np.maximum(inside, 0))
+        lines = gpu_lines(trace, communication, gpu)
+        out[mine] += covered(lines.compute, windows.start[mine], windows.end[mine])
+    return np.maximum(out, 0)
 
 
 def pick_windows(

@@ -1052,7 +1052,7 @@ max_memops = 1
 path = "RUN::flash::S8/iter*"
 max_kernels = 1
 max_launches = 1
-max_span = "122 ns" # 101 ns found
+max_step = "1.21 us" # 1.00 µs found
 max_busy = "122 ns" # 101 ns found
 backend = "flash"
 forbid = ["memcpy"]
@@ -1113,3 +1113,47 @@ def test_a_long_draft_is_cut(trace: MakeTrace) -> None:
     assert text.count("\n[[range]]") == 200
     assert "# Left out: 30 ranges with less busy time than these." in text
     assert "range29x" not in text
+
+
+# ---- the time of steps
+
+
+def late_steps(python: int, name: str, count: int = 8, only: bool = False) -> list[Items]:
+    """Steps in which the host needs so long before it launches; ``only`` one of them is there."""
+    items: list[Items] = []
+    begin = 0
+    for number in range(1 if only else count):
+        launched = begin + python
+        items += [
+            Range(f"{name}{number}", begin, launched + 20),
+            launch_kernel(
+                "gemm", (launched + 2, launched + 4), (launched + 10, launched + 110), id=number + 1
+            ),
+        ]
+        begin = launched + 120
+    return items
+
+
+def test_the_time_of_steps_has_a_limit(trace: MakeTrace) -> None:
+    """What the host does before a step's first kernel is in it, and in no span; a single range is not tested."""
+    fast = trace(*late_steps(100, "step"), name="fast.sqlite")
+    slow = trace(*late_steps(400, "step"), name="slow.sqlite")
+    single = trace(*late_steps(100, "step", only=True), name="single.sqlite")
+    text = draft(fast)
+    assert 'max_step = "265 ns" # 220 ns found' in text
+    assert "max_span" not in text[text.index("[[range]]") :]
+    broken = checked(slow, text).broken
+    assert broken["rule"].tolist() == ["max_step"]
+    assert checked(fast, text).ok
+    assert results(checked(single, 'max_step = "1 us"'))[-1] == ("max_step", None, None)
+    assert results(checked(slow, 'max_span = "1 us"'))[-1] == ("max_span", 100, True)
+
+
+@pytest.mark.parametrize(("python", "ok"), [(100, True), (118, None), (400, False)])
+def test_steps_may_grow(python: int, ok: bool | None, trace: MakeTrace) -> None:
+    """By more than runs differ by, one baseline is enough; what the host sets and grows by less is not tested."""
+    base = trace(*late_steps(100, "step", 16), name="base.sqlite")
+    new = trace(*late_steps(python, "step", 16), name="new.sqlite")
+    found = results(checked(new, 'max_growth = { step = "5 %" }', baseline=base))[-1]
+    assert found[0] == "max_growth step"
+    assert found[2] is ok

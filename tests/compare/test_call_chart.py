@@ -107,7 +107,7 @@ def test_both_calls_are_on_one_axis(shipped: dict[str, Comparison]) -> None:
     drawn = boxes_of(far, "GPU 0 · stream 7")
     assert base.kernels == 20
     assert drawn[:20, 0].tolist() == base.start.tolist()
-    assert drawn[20:].tolist() == [[0, int(new.end[0])]]
+    assert drawn[20:].tolist() == [[int(new.start[0]), int(new.end[0])]]
     assert boxes_of(far, "call")[:, 1].tolist() == [base.length_ns, new.length_ns]
 
 
@@ -151,9 +151,9 @@ def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> No
         " over all calls math is 24.0x slower than flash"
     )
     found = texts(figure)
-    assert "math: 20 kernels, idle for 1.3 %; launched 38.5 ms ahead" in found
-    assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  643 µs"} <= set(found)
-    assert "time since the first GPU op of the call (ms)" in found
+    assert "math: 20 kernels, idle for 1.3 %; launched 25.5 ms ahead" in found
+    assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  642 µs"} <= set(found)
+    assert "time since the end of the step before (ms)" in found
     assert any(text.startswith("Of 3 pairs the one with") for text in texts(CALLS.figure(shipped["all"])))
 
 
@@ -173,7 +173,7 @@ def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Compar
 def test_host_calls_are_shown_where_the_gpu_waits_for_them(shipped: dict[str, Comparison]) -> None:
     """A launch-bound call has a lane for them and says what its gaps wait for; one queued long before has none."""
     bound, queued = CALLS.figure(shipped["step"]), CALLS.figure(shipped["S4096"])
-    launched = 47 - 1, 19 - 1  # those of the first ops came before the axis begins
+    launched = 47, 19  # a step begins before its first launch
     assert len(boxes_of(bound.axes[0], "host calls")) == sum(launched)
     assert "idle: host: code" in texts(bound)
     assert not len(boxes_of(queued.axes[0], "host calls"))

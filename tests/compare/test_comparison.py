@@ -419,9 +419,9 @@ def test_warm_up_is_left_out(trace: MakeTrace) -> None:
     found = answer(trace(*items, duration=END), base="a", new="b", skip=2)
     assert ledger(found) == {
         "gemm": (300, 200, -100),
-        "idle: host: code": (407, 473, 66),
-        "idle: latency": (59, 59, 0),
-        "idle: host: launch calls": (1, 1, 0),
+        "idle: host: code": (610, 710, 100),
+        "idle: latency": (88, 88, 0),
+        "idle: host: launch calls": (2, 2, 0),
     }
     assert found.pairs[["base_calls", "new_calls", "base_median_ns"]].iloc[0].tolist() == [3, 3, 1000]
     assert found.sides[0].base.samples["CPU"].tolist() == [998] * 3
@@ -441,14 +441,15 @@ def test_events_of_warm_up_are_left_out_too(trace: MakeTrace) -> None:
 
 
 def test_a_range_is_compared_with_itself_by_its_instances(trace: MakeTrace) -> None:
-    """The first ten calls with the others: an A/A comparison of one report."""
+    """The first ten calls with the others: at a steady pace longer kernels make no longer steps."""
     path = trace(*steps("a", 0, [300] * 10 + [500] * 10), duration=END)
     found = answer(path, base="a/iter*", new="a/iter*", instances=["0-9", "10-19"])
     row = found.pairs.iloc[0]
     assert (row["base_name"], row["new_name"]) == ("instances 0-9", "instances 10-19")
     assert row["place"] == "a/iter*"
     assert row[["base_calls", "new_calls", "base_span_ns", "new_span_ns"]].tolist() == [10, 10, 300, 500]
-    assert row["verdict"] == "slower"
+    assert row[["clock", "base_mean_ns", "new_mean_ns"]].tolist() == ["step", 1000, 1000]
+    assert row[["base_median_ns", "new_median_ns", "verdict"]].tolist() == [1000, 1000, "no clear change"]
     single = answer(path, base="a/iter*", new="a/iter*", instances=["3", "12"]).pairs.iloc[0]
     assert single[["base_calls", "base_span_ns", "new_span_ns", "base_name"]].tolist() == [
         1,
@@ -504,8 +505,8 @@ def test_pairs_rank_by_verdict_and_then_by_time(trace: MakeTrace) -> None:
         for side, (kind, each) in enumerate(zip(("old", "new"), both, strict=True)):
             at = 200_000 * side + 20_000 * number
             for call, length in enumerate(each):
-                begin = at + 1000 * call
-                items += [Range(f"{kind}::{name}", begin, begin + 999)]
+                begin = at + sum(each[:call]) + 20 * call
+                items += [Range(f"{kind}::{name}", begin, begin + 8)]
                 items += [
                     launch_kernel(GEMM, (begin + 1, begin + 2), (begin + 9, begin + 9 + length), id=begin + 1)
                 ]
@@ -597,3 +598,94 @@ def test_markdown_shows_names_as_they_are(trace: MakeTrace) -> None:
 def glob_of(name: str) -> str:
     """A glob for one name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+
+
+# ---- the clock of steps
+
+
+def loop(
+    name: str, at: int, *, load: int = 0, python: int = 0, kernel: int = 300, copy: int = 0
+) -> list[Items]:
+    """Twelve steps under one range: ``load`` ns between them, ``python`` before the launch, ``copy`` behind it."""
+    items: list[Items] = []
+    begin = at
+    for step in range(12):
+        start = begin + load
+        launched = start + 20 + python
+        done = launched + 20 + kernel
+        items += [
+            Range(f"step{step}", start, done + copy + 30),
+            launch_kernel(GEMM, (launched, launched + 10), (launched + 20, done), id=at + 2 * step + 1),
+        ]
+        begin = done + copy + 40
+    return [Range(name, at, begin + 10), *items]
+
+
+@pytest.mark.parametrize(
+    ("slow", "ratio", "place"),
+    [
+        ({"load": 3000}, (380 + 3000) / 380, "between steps (+2.75 µs)"),
+        ({"python": 3000}, (380 + 3000) / 380, "before the first GPU operation of a step (+3.00 µs)"),
+        ({"copy": 3000}, (380 + 3000) / 380, "after the last one (+3.00 µs)"),
+        ({"kernel": 3300}, (380 + 3000) / 380, ""),
+        ({}, 1.0, ""),
+    ],
+)
+def test_steps_are_timed_from_end_to_end(
+    slow: dict[str, int], ratio: float, place: str, trace: MakeTrace
+) -> None:
+    """Wherever the time of a step goes, it counts; a sentence says where it lies beside the work of the GPU."""
+    path = trace(*loop("a", 0), *loop("b", 50_000, **slow), duration=200_000)
+    found = answer(path, base="a/step*", new="b/step*")
+    row = found.pairs.iloc[0]
+    assert (row["clock"], row["base_n"], row["new_n"]) == ("step", 12, 12)
+    assert row["new_median_ns"] / row["base_median_ns"] == pytest.approx(ratio, rel=0.06)
+    assert int(found.gaps["delta_ns"].sum()) == row["delta_ns"] == row["new_mean_ns"] - row["base_mean_ns"]
+    assert found.clocks["clock"].tolist()[0] == "step"
+    said = [text for text in found.findings[row["pair"]] if "the GPU work of a step takes" in text]
+    assert [place in text for text in said] == [True] * bool(place)
+    spans = found.clocks.set_index("clock").loc["span", ["base_median_ns", "new_median_ns"]].tolist()
+    assert spans == [300, slow.get("kernel", 300)]
+
+
+def test_parts_of_steps_are_no_steps(trace: MakeTrace) -> None:
+    """While the GPU computes for others in their time, as in forward and backward, ranges keep their span."""
+    items: list[Items] = []
+    for step in range(6):
+        at = 1000 * step
+        for part, (name, start) in enumerate((("forward", at + 100), ("backward", at + 500))):
+            begin = at + 10 * part
+            items += [
+                Range(name, begin, begin + 9),
+                launch_kernel(GEMM, (begin + 1, begin + 2), (start, start + 350), id=2 * step + part + 1),
+            ]
+    found = answer(trace(*items, duration=END), base="forward", new="backward")
+    assert found.pairs["clock"].tolist() == ["span"]
+
+
+def test_warm_up_is_in_no_step(trace: MakeTrace) -> None:
+    """A first step that takes far longer is in neither the time of steps nor the ledger, but in the other clocks."""
+    path = trace(*loop("a", 0), *paced_steps("b", 60_000, [9000, *[300] * 11]), duration=END)
+    found = answer(path, base="a/step*", new="b/step*")
+    row = found.pairs.iloc[0]
+    assert (row["new_n"], row["new_calls"]) == (11, 11)
+    assert found.clocks.set_index("clock")["new_n"].to_dict() == {
+        "step": 11,
+        "CPU": 12,
+        "CUDA events": 0,
+        "span": 12,
+        "busy": 12,
+    }
+
+
+def paced_steps(name: str, at: int, lengths: list[int]) -> list[Items]:
+    """Steps of one kernel each under one range, one as soon as the other is over."""
+    items: list[Items] = []
+    begin = at
+    for step, length in enumerate(lengths):
+        items += [
+            Range(f"step{step}", begin, begin + 40),
+            launch_kernel(GEMM, (begin + 10, begin + 20), (begin + 30, begin + 30 + length), id=at + step),
+        ]
+        begin += 50 + length
+    return [Range(name, at, begin), *items]

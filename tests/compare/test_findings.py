@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from nsysprof.waits.causes import LATENCY, WAITING_FOR
 
 PAIR: dict[str, Any] = {
     "base_name": "math", "new_name": "flash", "place": "S=1024", "base_calls": 20, "new_calls": 20,
-    "base_span_ns": 400_000, "new_span_ns": 50_000, "base_busy_ns": 390_000, "new_busy_ns": 49_000,
+    "clock": "span", "base_mean_ns": 400_000, "new_mean_ns": 50_000, "delta_ns": -350_000,
+    "base_busy_ns": 390_000, "new_busy_ns": 49_000,
     "base_n": 20, "new_n": 20, "base_median_ns": 400_000, "new_median_ns": 50_000, "verdict": FASTER,
 }  # fmt: skip
 GAPS = pd.DataFrame(
@@ -55,7 +57,7 @@ def clocks(**span: Any) -> pd.DataFrame:
         "CUDA events": none,
         "span": {**known, **span},
     }
-    return pd.DataFrame([{"clock": clock, **row} for clock, row in rows.items()])
+    return pd.DataFrame([{"clock": clock, **row} for clock, row in rows.items() if clock != "step"])
 
 
 def sentences(
@@ -67,9 +69,17 @@ def sentences(
 ) -> list[str]:
     """The sentences of the pair with some things changed."""
     gaps = gaps.assign(delta_ns=gaps["new_ns"] - gaps["base_ns"])
-    no_pair: Any = None
+    waits = [dict(zip(gaps["cause"], gaps[f"{side}_ns"], strict=True)) for side in ("base", "new")]
+    sides = [
+        SimpleNamespace(
+            gaps=SimpleNamespace(total_ns=lambda kind, of=of: of.get(WAITING_FOR[kind], 0)),
+            ledger=SimpleNamespace(calls=1),
+        )
+        for of in waits
+    ]
+    stand_in: Any = SimpleNamespace(one_report=True, sides=sides)
     frames = (gaps, clocks() if frame is None else frame, evidence, pd.DataFrame())
-    return [*Difference(no_pair, {**PAIR, **pair}, *frames, models=models).findings]
+    return [*Difference(stand_in, {**PAIR, **pair}, *frames, models=models).findings]
 
 
 def test_what_a_clear_difference_amounts_to() -> None:
@@ -162,8 +172,8 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
 def test_a_mean_that_is_no_typical_call_is_reported() -> None:
     """The ledger adds up to the mean; a few slow calls move that away from the median."""
     assert sentences(frame=clocks(base_median_ns=300_000))[-1] == (
-        "a few slow calls of math make the mean, 400 µs, to which the causes add up, 33 % longer than the median"
-        " call, 300 µs"
+        "a few slow calls of math make the mean, 400 µs, to which the causes add up, 33 % longer than the median,"
+        " 300 µs"
     )
 
 
@@ -189,11 +199,12 @@ def test_headline_and_causes_are_about_one_difference() -> None:
 )
 def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], why: str) -> None:
     """Only of a difference that the verdict does not deny, and that medians and means agree on."""
-    assert no_shares_reason({**PAIR, **changed}, GAPS) == why
+    pair = {**PAIR, **changed}
+    assert no_shares_reason(pair, GAPS) == why
     much = GAPS.assign(
         delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000]
     )  # 1,048 for a difference of 350
-    assert no_shares_reason({**PAIR, **changed}, much) == (
+    assert no_shares_reason(pair, much) == (
         why or "what the causes gain and lose cancels for the most part, so there are no shares"
     )
 

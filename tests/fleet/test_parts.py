@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -209,11 +210,7 @@ def test_what_repeats_and_holds_the_time_is_the_iteration(trace: MakeTrace) -> N
     assert not part.warnings
     rest = launch_kernel("gemm_kernel", (1, 2), (10, 900), id=1)
     [part] = examined(trace(rest, *small, *repeated("load", 3, 90, begin=1000))).parts
-    assert part.iteration_path == WHOLE
-    assert part.warnings == (
-        "no range repeats and holds half of the GPU's busy time; --per can name one that is an iteration:"
-        " 'load' (3 times, 23 %), 'aten::to' (6 times, 2.5 %)",
-    )
+    assert (part.iteration_path, part.warnings) == (WHOLE, ())
 
 
 def test_ranges_that_mostly_do_nothing_are_no_iterations(trace: MakeTrace) -> None:
@@ -224,9 +221,10 @@ def test_ranges_that_mostly_do_nothing_are_no_iterations(trace: MakeTrace) -> No
 
 
 def test_numbered_iterations_that_hold_little_are_warned_of(trace: MakeTrace) -> None:
-    """They are what their name says, but most of the time is elsewhere."""
+    """They are iterations only if somebody names them, as most of the time is elsewhere."""
     most = launch_kernel("gemm_kernel", (4001, 4002), (5000, 9000), id=9001)
-    found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(3), most))) for at in range(2)])
+    chosen = [ranked(f"{at}", at, examined(trace(*steps(3), most), Choice(per="step*"))) for at in range(2)]
+    found = fleet_answer(chosen, options={"per": "step*"})
     assert found.iteration_path == "step*"
     assert (
         "iterations of 'step*' hold 17 % of the GPUs' busy time: the findings do not cover the rest"
@@ -288,7 +286,7 @@ def test_ranges_of_two_kinds_may_share_a_name(trace: MakeTrace) -> None:
     answer = examined(trace(*steps(3), *windows))
     assert {"step*", "step* (start/end)"} < set(answer.parts[0].paths)
     found = fleet_answer([ranked(f"{at}", at, answer) for at in range(2)])
-    assert found.iteration_path == "step*"
+    assert found.iteration_path == "step* (start/end)"
 
 
 def test_a_step_without_ops_keeps_its_place(trace: MakeTrace) -> None:
@@ -620,3 +618,14 @@ def test_workers_share_what_a_control_group_allows(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cluster, "group_limits", lambda: iter([1 << 50, 1_000_000]))
     choice = cluster.complete_choice(cluster.ClusterChoice(2), 5)
     assert (choice.workers, choice.memory_bytes) == (2, 400_000)
+
+
+def test_reports_of_other_jobs_are_no_ranks(trace: MakeTrace) -> None:
+    """With other steps, or no collective in common, recordings in one folder are refused unless ``--per`` asks."""
+    other = trace(*repeated("batch", 6, 400), name="other.sqlite")
+    parts = [examined(trace(*steps(4), name=f"{at}.sqlite")) for at in range(2)]
+    unlike = [*(replace(each, report=f"{at}") for at, each in enumerate(parts)), examined(other)]
+    assert fleet_answer(unlike[:2]).iteration_path == "step*"
+    with pytest.raises(NsysprofError, match="no ranks of one job") as stop:
+        fleet_answer(unlike[1:])
+    assert "nsysprof compare" in str(stop.value.hint)
