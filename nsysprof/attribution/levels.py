@@ -278,6 +278,8 @@ class _Busy:
         return int((ops.end - ops.start)[inside[ops.launch] & (trace.op_gpu >= 0)].sum())
 
     def _of(self, rows: NDArray[np.intp]) -> int:
+        if not len(rows):
+            return 0
         if self._one_by_one:
             return int(self.attribution.inclusive.sum_ns[rows].sum())
         ops, _ = index_work(self.attribution, np.unique(rows)).ops_of(np.unique(rows))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,9 @@ class Case:
     facts: Facts
     rows: Rows
     merge_names: Sequence[str] | None
+    _made: dict[Callable[[Case], NDArray[Any]], NDArray[Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def windows(self) -> Windows:
@@ -137,6 +141,12 @@ class Case:
     def dialect(self) -> str:
         """What the program is written in: the first word of one of `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
+
+    def once_for_all(self, make: Callable[[Case], NDArray[Any]]) -> NDArray[Any]:
+        """What ``make`` makes of the case, made once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
 
     def waited(self, place: Place, rows: Rows) -> Ints:
         """For how long the GPU waited in each step of a place for some pieces."""

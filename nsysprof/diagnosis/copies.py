@@ -45,6 +45,10 @@ _BATCH = {
 
 def _op(case: Case) -> NDArray[np.int64]:
     """The copy or memset that each piece is about, -1 for none."""
+    return case.once_for_all(_made_op)
+
+
+def _made_op(case: Case) -> NDArray[np.int64]:
     own = np.where(case.pieces["cause"] == COPIES, case.pieces["op"], -1)
     return np.where(own >= 0, own, copied_op(case))
 

@@ -230,8 +230,8 @@ def _set_up(case: Case) -> Iterator[tuple[str, int]]:
 # ---- what the GPU waits for
 
 
-def groups(case: Case) -> Iterator[tuple[Kind, Group]]:
-    """Pieces of waits by kind, place and cause, of those for which the GPU waits longest first in each kind."""
+def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
+    """Pieces of waits by kind, place and cause, for which the GPU waits for the part ``least`` of the steps or more."""
     pieces, place_of = case.pieces, case.place_of
     for kind in KINDS:
         rows = np.flatnonzero(kind.claims(case))
@@ -242,6 +242,8 @@ def groups(case: Case) -> Iterator[tuple[Kind, Group]]:
         for key in np.unique(keys).tolist():
             mine = rows[keys == key]
             place = case.places[int(place_of[mine[0]])]
+            if int(pieces["ns"][mine].sum()) < least * place.total_ns:
+                continue
             longest = int(mine[np.argmax(pieces["ns"][mine])])
             yield kind, Group(place, kind.words(case, longest), mine, case.waited(place, mine))
 
@@ -257,11 +259,7 @@ def removal_of(case: Case, glob: str) -> Cause | None:
 
 
 def _of_waits(case: Case) -> Iterator[Finding]:
-    some = [
-        (kind, group)
-        for kind, group in groups(case)
-        if group.waited_ns >= MIN_SHARE * group.place.total_ns and _enough(case, kind, group)
-    ]
+    some = [(kind, group) for kind, group in groups(case, MIN_SHARE) if _enough(case, kind, group)]
     some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
     paced = {
         id(group.place): group

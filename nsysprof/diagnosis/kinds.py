@@ -123,6 +123,16 @@ def in_calls(case: Case, *purposes: int) -> Mask:
 
 
 def copied_op(case: Case) -> NDArray[np.int64]:
+    """The result of `_copied_op`, made once."""
+    return case.once_for_all(_copied_op)
+
+
+def launching(case: Case) -> Mask:
+    """The result of `_launching`, made once."""
+    return case.once_for_all(_launching)
+
+
+def _copied_op(case: Case) -> NDArray[np.int64]:
     """For each piece the copy of more than a few bytes that the host made or waited for, or that exposed the wait by a
     call that returned only then; -1 for none.
     """
@@ -138,7 +148,7 @@ def copied_op(case: Case) -> NDArray[np.int64]:
     return np.where((op >= 0) & large & (kind == MEMCPY), op, -1)
 
 
-def launching(case: Case) -> Mask:
+def _launching(case: Case) -> Mask:
     """Pieces in which the host launched, made other calls that wait for nothing, or ran little code between them.
 
     Short waits for a lock are among these: autograd hands work from thread to thread by one.
