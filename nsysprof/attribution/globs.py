@@ -32,7 +32,7 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """The merged paths that a glob matches, or, where it matches none, those whose own name it matches.
+    """The merged paths that a glob matches, or that are it letter by letter, else those whose own name it matches.
 
     Of ranges inside one another that match, the outermost counts. Raises `NsysprofError` with near names for none.
     """
@@ -41,7 +41,7 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
         code: Match(code, text, match.groups())
         for code, text in enumerate(texts)
         if (match := match_all(text))
-    }
+    } or {code: Match(code, text, ()) for code, text in enumerate(texts) if text == glob}
     matches = _outermost(merged, found or dict(_by_name(merged, texts, glob)))
     if not matches:
         raise no_match(texts, glob, file)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
+from nsysprof.attribution.levels import WHOLE
+
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = (
@@ -48,7 +50,7 @@ class Finding:
     @property
     def id(self) -> str:
         """The same for the same thing in every answer: kind, cause and path."""
-        return f"{self.kind}:{self.cause}:{self.path}"
+        return f"{self.kind}:{self.cause}:{'' if self.path == WHOLE else self.path}"
 
     @property
     def fix(self) -> str:
@@ -62,7 +64,8 @@ class Finding:
             *("change", "gain_ns", "gain_low_ns", "gain_high_ns", "basis", "fix"),
         )
         values = {name: getattr(self, name) for name in names}
-        return {**values, "change": list(self.change), "command": command}
+        path = "" if self.path == WHOLE else self.path
+        return {**values, "path": path, "change": list(self.change), "command": command}
 
     def forecast_command(self, report: str, whole: str) -> str:
         """The command that replays the change, or shows the steps where there is none."""
