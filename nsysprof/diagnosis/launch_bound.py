@@ -29,6 +29,7 @@ from nsysprof.trace.details import CUDA, OS
 from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
+from nsysprof.waits.facts import QUEUED
 from nsysprof.waits.purposes import LOCK
 from nsysprof.waits.whole import Cause
 
@@ -41,6 +42,9 @@ _OPTIMIZER = re.compile(
 # What an optimizer launches that goes through parameters one by one, or list by list.
 _UPDATES = re.compile(r"addcdiv|addcmul|lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
 _MIN_UPDATES, _MIN_SHARE = 8, 0.3
+# Of the steps: with so much of launching and the latency of launches, and some of it launching, both are one cause:
+# without one of them the GPU waits for the other.
+_MUCH, _SOME = 0.25, 0.05
 _GRAPH = {
     "pytorch": "launch less: capture the step in a CUDA graph (torch.cuda.graph), or compile it with"
     " torch.compile(mode='reduce-overhead')",
@@ -52,7 +56,19 @@ _FUSED = "construct the optimizer with fused=True, so that a few kernels update 
 
 
 def _claims(case: Case) -> Mask:
-    return launching(case)
+    """Launching, and the latency of launches where both together are much of the steps of a place."""
+    return case.once_for_all(_with_latency)
+
+
+def _with_latency(case: Case) -> Mask:
+    pieces, claimed = case.pieces, launching(case)
+    both: Mask = claimed | (pieces["cause"] == QUEUED)
+    for number, place in enumerate(case.places):
+        mine = case.place_of == number
+        launch_ns, ns = (int(pieces["ns"][some & mine].sum()) for some in (claimed, both))
+        if ns < _MUCH * place.total_ns or launch_ns < _SOME * place.total_ns:
+            both[mine] = claimed[mine]
+    return both
 
 
 def _one(_: Case, rows: Rows) -> NDArray[np.int64]:
@@ -131,7 +147,8 @@ def launching_time(case: Case, place: Place, ops: Mask | None = None) -> Cause:
 
 
 def _whole(case: Case, group: Group) -> Cause:
-    return launching_time(case, group.place)
+    queued = group.rows[case.pieces["cause"][group.rows] == QUEUED]
+    return launching_time(case, group.place) | Cause(queued=np.unique(case.pieces["op"][queued]))
 
 
 def _whole_optimizer(case: Case, group: Group) -> Cause:
