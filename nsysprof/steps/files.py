@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof import __version__
+from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.results.files import plain, records, write_csv, write_document
 from nsysprof.statistics.judge import CLASSES, TYPICAL
 from nsysprof.steps.findings import findings
@@ -43,6 +44,9 @@ def steps_document(answer: Steps) -> dict[str, Any]:
         "left_out": answer.left_out,
         "paths": [_path(chain) for chain in answer.chains],
         "findings": [asdict(each) for each in findings(answer)],
+        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "steps")
+        if answer.diagnosis is not None
+        else [],
         "steps": records(answer.steps.loc[answer.steps["class"] != CLASSES[TYPICAL], STEPS.names]),
     }
 

@@ -18,6 +18,7 @@ from nsysprof.charts.notebook import Overview, Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.text import quote_path
+from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.results.table import TextTable
@@ -27,6 +28,7 @@ from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_f
 from nsysprof.steps.tables import LEDGER, STEPS
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.facts import Facts, read_facts
+from nsysprof.waits.ranges import windows_of
 from nsysprof.waits.windows import Windows, gpu_lines, step_windows
 
 NO_GPU = -1  # the GPU of steps of a report without GPU work
@@ -97,6 +99,14 @@ class Steps(Shown):
             yield from filter(None, (paths_table(self), slow_table(self, 16)))
 
         return Overview(title_of(self), CHARTS, details)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """What costs the steps time, and what to do about it; None of steps of the host alone."""
+        if self.level is None or not len(self.attribution.trace.ops):
+            return None
+        chosen = windows_of(self.level, self.facts.communication)
+        return diagnose(chosen.attribution, None, self.facts.kinds, None, chosen=chosen)
 
     @property
     def warnings(self) -> tuple[str, ...]:

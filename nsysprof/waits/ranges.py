@@ -60,7 +60,11 @@ def choose_windows(
 
     ``communication`` says of each op name whether it is a collective. Where no range repeats, the whole recording.
     """
-    level = choose_level(attribution, select, merge_names)
+    return windows_of(choose_level(attribution, select, merge_names), communication)
+
+
+def windows_of(level: Level, communication: NDArray[np.bool_]) -> Chosen:
+    """The same of a level that is chosen already."""
     if not len(level.rows):
         return Chosen(level, whole_windows(level.attribution.trace), [WHOLE])
     windows, path = step_windows(level.attribution, level.rows, level.of, communication)
