@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -82,6 +82,7 @@ class Steps(Shown):
     ledger: pd.DataFrame
     level: Level | None
     left_out: int
+    merge_names: Sequence[str] | None = field(default=DEFAULT_MERGE, repr=False)
 
     @property
     def chosen(self) -> str:
@@ -106,7 +107,9 @@ class Steps(Shown):
         if self.level is None or not len(self.attribution.trace.ops):
             return None
         chosen = windows_of(self.level, self.facts.communication)
-        return diagnose(chosen.attribution, None, self.facts.kinds, None, chosen=chosen)
+        return diagnose(
+            chosen.attribution, None, self.facts.kinds, self.merge_names, chosen=chosen, facts=self.facts
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -167,7 +170,8 @@ def steps_of_ranges(
         texts = [texts[code] for code in lines.tolist()]
     else:
         windows = host_windows(facts.attribution, rows, path)
-    return _answer(facts, windows, texts, level, len(rows) - len(np.unique(windows.range)))
+    answer = _answer(facts, windows, texts, level, len(rows) - len(np.unique(windows.range)))
+    return replace(answer, merge_names=merge_names)
 
 
 def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray[np.int32], list[str]]:
