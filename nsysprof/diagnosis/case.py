@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.levels import preparation
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints
 from nsysprof.errors import NsysprofError
@@ -107,6 +108,19 @@ class Case:
             name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE
         }
         return {**out, "ns": out["end_ns"] - out["start_ns"]}
+
+    @cached_property
+    def prepares(self) -> NDArray[np.bool_]:
+        """Which pieces are of ranges of warm-up, and of checks before a measurement; none where steps were chosen."""
+        attribution = self.facts.attribution
+        out = np.zeros(len(self.pieces["op"]), bool)
+        if len(self.chosen.level.rows) or not len(attribution.trace.ranges):
+            return out
+        names = [name.text for name in attribution.trace.range_names]
+        of = attribution.trace.ranges.name.tolist()
+        early = preparation(attribution.parent, [names[code] for code in of])
+        early = np.append(early, False)
+        return np.append(early[attribution.op_owner], False)[self.pieces["op"]]
 
     @cached_property
     def place_of(self) -> NDArray[np.int64]:

@@ -28,6 +28,7 @@ from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import stretch_of
 from nsysprof.waits.whole import Cause
 
+MIN_NS = 20_000  # in all steps: nobody would notice less
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
 MAX_OPS = (
@@ -68,7 +69,7 @@ class Diagnosis:
     ``chosen`` are the steps, of which ``steps`` are steady; ``once``: what the host did once, in words with its ns,
     longest first; ``doubt``: why nothing was replayed, empty where it was; ``idle_share``: the part of the steady steps
     in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
-    ``left_out`` steps are warm-up.
+    ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges.
     """
 
     chosen: Chosen
@@ -80,6 +81,7 @@ class Diagnosis:
     busy_ns: int
     times: tuple[StepTimes, ...]
     left_out: int
+    early_share: float = 0.0
 
     @property
     def repeats(self) -> bool:
@@ -200,6 +202,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         idle_share=1 - compute / total if total else 0.0,
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
         times=times,
+        early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
 
@@ -234,7 +237,7 @@ def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
     """Pieces of waits by kind, place and cause, for which the GPU waits for the part ``least`` of the steps or more."""
     pieces, place_of = case.pieces, case.place_of
     for kind in KINDS:
-        rows = np.flatnonzero(kind.claims(case))
+        rows = np.flatnonzero(kind.claims(case) & ~case.prepares)
         if not len(rows):
             continue
         codes = kind.codes(case, rows)
@@ -295,7 +298,7 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     often = _often(group, kind, place)
     lost = case.without(place, kind.whole(case, group)) if replays else None
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
-    if lost is not None and lost_ns < kind.least_share * place.total_ns:
+    if lost_ns < max(kind.least_share * place.total_ns, MIN_NS):
         return
     finding = Finding(
         kind=kind.name,

@@ -20,7 +20,9 @@ from nsysprof.waits.windows import compute_ops
 
 MIN_SHARE = 0.05  # of the steps
 _MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
-WARP = 32  # threads that run together: a block of fewer leaves lanes empty
+# Threads of a block with which as many blocks as a multiprocessor holds (32) fill it (2,048); with fewer it stays part
+# empty.
+FULL = 64
 _MANY = {
     "cuda": "launch at least as many blocks as the GPU has multiprocessors ({sms}): give each block less work",
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
@@ -67,10 +69,11 @@ def geometry_findings(case: Case, place: Place) -> Iterator[Finding]:
     found = _kernels(case, place) if sms else None
     if found is None or not len(found.op):
         return
-    trace, empty = case.facts.attribution.trace, np.maximum(1 - found.blocks / sms, 0.0)
+    trace, filled = case.facts.attribution.trace, np.minimum(found.threads / FULL, 1.0)
+    few = found.blocks <= (1 - _MIN_EMPTY) * sms
     for kind, share, texts in (
-        ("small-grid", np.where(empty >= _MIN_EMPTY, empty, 0.0), _MANY),
-        ("tiny-blocks", np.where(found.blocks >= sms, np.maximum(1 - found.threads / WARP, 0.0), 0.0), _WIDE),
+        ("small-grid", np.where(few, 1 - found.blocks / sms * filled, 0.0), _MANY),
+        ("tiny-blocks", np.where(few, 0.0, 1 - filled), _WIDE),
     ):
         lost = np.rint(found.ns * share).astype(np.int64)
         names = trace.ops.name[found.op]
@@ -87,7 +90,12 @@ def geometry_findings(case: Case, place: Place) -> Iterator[Finding]:
         per = "" if place.path == WHOLE else " of each step"
         amount = f"{format_ns(ns / place.steps)}{per}, {format_share(ns / place.total_ns)}"
         shape = f"{blocks:,} block{'s' * (blocks != 1)} of {threads:,} threads on {sms:,} multiprocessors"
-        remedy = texts.get(case.dialect, texts["cuda"]).format(sms=sms, threads=threads)
+        narrow = (
+            f", in blocks of 128 to 256 threads, not {threads:,}"
+            if kind == "small-grid" and threads < FULL
+            else ""
+        )
+        remedy = texts.get(case.dialect, texts["cuda"]).format(sms=sms, threads=threads) + narrow
         gain = int(total[name])
         yield Finding(
             kind=kind,

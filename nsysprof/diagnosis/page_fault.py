@@ -28,8 +28,8 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
     if found is None:
         return
     for cause, waited, moved, verb, texts in (
-        ("page faults of kernels", found.kernel_ns, found.to_gpu_bytes, "kernels run beside", _PREFETCH),
-        ("page faults of the host", found.host_ns, found.to_host_bytes, "the GPU idles for", _HOST),
+        ("page faults on the GPU", found.kernel_ns, found.to_gpu_bytes, "kernels run during", _PREFETCH),
+        ("page faults on the CPU", found.host_ns, found.to_host_bytes, "the GPU idles during", _HOST),
     ):
         lost = int(waited.sum())
         if lost < MIN_SHARE * place.total_ns:

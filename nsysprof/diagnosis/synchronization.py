@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.kinds import (
@@ -66,6 +67,8 @@ def _calls(case: Case, group: Group) -> Cause:
 
 
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
+    if group.place.path == WHOLE:
+        return
     texts = _READ if ".item()" in group.cause else _MASK if "nonzero()" in group.cause else _WAIT
     yield removal(dialect_text(case, texts), group)
 

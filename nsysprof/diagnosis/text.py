@@ -14,6 +14,7 @@ from nsysprof.diagnosis.finding import BOUND, UNTRIED, Finding
 from nsysprof.results.table import wrap
 
 _PATH = 60
+_MOSTLY = 0.5
 _MIN_ONCE_NS = 1_000_000  # less is not worth a line
 
 
@@ -36,6 +37,9 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
         return f"Nothing to fix stands out: the GPU computes for {share} of the {of}."
+    if diagnosis.early_share >= _MOSTLY:
+        share = format_share(diagnosis.early_share)
+        return f"Warm-up takes {share} of the {of}, waiting alone: record some steps behind it."
     return f"The GPU idles for {format_share(diagnosis.idle_share)} of the {of}, and no single cause takes 2 % of it."
 
 

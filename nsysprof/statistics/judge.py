@@ -36,6 +36,7 @@ _PARTS = 8  # whose medians show the slope of a drift
 _ROUNDS = 2
 _CLEARLY = 1.2  # times as long: the first of few steps that is so much longer than all others is warm-up
 _FAR_LONGER = 3.0  # times as long as the median: warm-up, however much steps differ
+_MOST_WARM_UP = 100  # steps: what is slower for longer is the program's own course
 _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 
 
@@ -143,7 +144,7 @@ def count_warm_up(span: NDArray[np.int64], fitted: Floats | None = None) -> int:
     rest = x[len(x) // 4 :]
     middle = float(np.median(rest))
     settled = x - middle <= min(_limit(rest - middle), math.log(_FAR_LONGER))
-    for first in range(len(x) // 4 + 1):
+    for first in range(min(len(x) // 4, _MOST_WARM_UP) + 1):
         if settled[first : first + _SETTLED].all():
             return first
     return 0
