@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.levels import preparation
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints
+from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.dialect import dialect
 from nsysprof.waits import edits
@@ -28,6 +29,9 @@ from nsysprof.waits.spans import MAX_RESIDUAL
 from nsysprof.waits.whole import Cause
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines
 
+MAX_LOST = (
+    0.2  # of the durations of GPU ops: what would they do without a cause, if their launches are not known?
+)
 LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
 _TIMES_USUAL = 10  # the same, of what code between two calls usually takes
 Rows = NDArray[np.intp]
@@ -104,8 +108,9 @@ class Case:
         """The pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
+        names = (*PIECE, "communication_ns", "copies_ns")
         out = {
-            name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in PIECE
+            name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in names
         }
         return {**out, "ns": out["end_ns"] - out["start_ns"]}
 
@@ -178,6 +183,11 @@ class Case:
     @cached_property
     def doubt(self) -> str:
         """Why nothing can be replayed; empty where it can."""
+        ops = self.facts.attribution.trace.ops
+        length = ops.end - ops.start
+        lost = int(length[ops.launch < 0].sum()) / max(int(length.sum()), 1)
+        if lost > MAX_LOST:
+            return f"no launch is recorded of {format_share(lost)} of the GPU work"
         return self.program.doubt[0] if self.program.doubt else ""
 
     @cached_property

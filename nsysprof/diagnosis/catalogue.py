@@ -22,12 +22,12 @@ from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.geometry import geometry_findings
 from nsysprof.diagnosis.gpu_waits import (
-    EXPOSED_COMMUNICATION,
     LATE_RANK,
     LATENCY,
     NOT_RECORDED,
     PROFILER,
     STREAMS,
+    exposed_communication,
 )
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
@@ -40,11 +40,12 @@ KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
     *(ALLOCATION, PINNING, SLEEPING, WAITING_FOR_INPUT, LOCKED, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
-    *(LATE_RANK, EXPOSED_COMMUNICATION, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
+    *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
 )
 # What is no wait: each is asked for the findings about the steps of a path on a GPU.
 OF_STEPS: tuple[Callable[[Case, Place], Iterator[Finding]], ...] = (
+    exposed_communication,
     geometry_findings,
     page_findings,
     tensor_core_findings,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.intervals import covered
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case
@@ -117,7 +118,10 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
     texts = _KEEP if "to the host" in group.cause else _AHEAD
-    yield Remedy(dialect_text(case, texts), Changes(remove=[group.cause]), basis=BOUND)
+    windows = case.windows.take(group.place.windows)
+    compute = covered(case.lines[group.place.gpu].compute, windows.start, windows.end)
+    changes = Changes(remove=[group.cause])
+    yield Remedy(dialect_text(case, texts), changes, BOUND, int(compute.sum()))
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:

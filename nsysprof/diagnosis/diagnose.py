@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import Ints, covered, union
+from nsysprof.core.intervals import Ints, covered, merge, union
+from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked, scaled
-from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
+from nsysprof.diagnosis.kinds import MIN_SHARE, NAME, Group, Kind, Remedy
 from nsysprof.kernels.classify import Kinds
+from nsysprof.kernels.names import short_name
+from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS, Facts, read_facts
 from nsysprof.waits.paced import pacing
@@ -69,7 +72,8 @@ class Diagnosis:
     ``chosen`` are the steps, of which ``steps`` are steady; ``once``: what the host did once, in words with its ns,
     longest first; ``doubt``: why nothing was replayed, empty where it was; ``idle_share``: the part of the steady steps
     in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
-    ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges.
+    ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges;
+    ``busiest``: the kernels that compute for longest, with their shares.
     """
 
     chosen: Chosen
@@ -82,6 +86,7 @@ class Diagnosis:
     times: tuple[StepTimes, ...]
     left_out: int
     early_share: float = 0.0
+    busiest: str = ""
 
     @property
     def repeats(self) -> bool:
@@ -203,8 +208,26 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
+        busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
+
+
+def _busiest(case: Case) -> str:
+    """The two kernels that take most of the GPU's time in the steady steps."""
+    trace = case.facts.attribution.trace
+    total = np.zeros(len(trace.op_names), np.int64)
+    for gpu in np.unique(case.windows.gpu).tolist():
+        rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.ops.kind == KERNEL))
+        windows = case.windows.take(np.flatnonzero(case.windows.gpu == gpu))
+        start, end = merge(windows.start, windows.end)
+        at = np.searchsorted(start, trace.ops.start[rows], side="right") - 1
+        rows = rows[(at >= 0) & (trace.ops.start[rows] < end[at])]
+        np.add.at(total, trace.ops.name[rows], trace.ops.end[rows] - trace.ops.start[rows])
+    most = [code for code in np.argsort(-total, kind="stable")[:2].tolist() if total[code]]
+    shares = (format_share(total[code] / total.sum()) for code in most)
+    names = (one_line(short_name(trace.op_names[code]), NAME) for code in most)
+    return join_words([f"{name} ({share})" for name, share in zip(names, shares, strict=True)])
 
 
 def _times(case: Case, place: Place) -> StepTimes:
@@ -336,7 +359,7 @@ def _tried(case: Case, finding: Finding, group: Group, remedy: Remedy, lost: Int
     gains = lost if removes else case.changed(place, remedy.changes)
     if gains is None:
         return finding
-    gain = int(gains.sum())
+    gain = int(gains.sum()) if remedy.most_ns is None else min(int(gains.sum()), remedy.most_ns)
     off = float(np.median(case.residual[place.windows])) * place.total_ns
     if gain < max(MIN_SHARE * place.total_ns, off):
         return finding

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import OFTEN_SO, Group, Kind, Mask, Remedy, Rows, by_text, text_of
+from nsysprof.core.intervals import covered, union
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
+from nsysprof.diagnosis.kinds import NAME, OFTEN_SO, Group, Kind, Mask, Remedy, Rows, by_text, text_of
+from nsysprof.kernels.names import short_name
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
 from nsysprof.waits.whole import Cause
+
+_MIN_EXPOSED = 0.05  # of the steps
+_EARLIER = "start the collectives earlier, so that compute hides them: smaller buckets, or asynchronous calls"
 
 
 def _late(case: Case) -> Mask:
@@ -39,11 +46,6 @@ def _balance(_: Case, __: Group) -> Iterable[Remedy]:
     yield Remedy("give that rank less work, or find what delays it there", Changes(no_late_peer=True))
 
 
-def _hide(_: Case, group: Group) -> Iterable[Remedy]:
-    text = "start the collective earlier, so that compute hides it: smaller buckets, or an asynchronous call"
-    yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
-
-
 def _peer(case: Case, row: int) -> str:
     return text_of("culprit")(case, row).split(", ")[0]
 
@@ -54,6 +56,37 @@ def _peers(case: Case, rows: Rows) -> NDArray[np.int64]:
     return np.array([known[text] for text in texts], np.int64)
 
 
+def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
+    """Communication that no compute hides, whatever the GPU waited for; at most it is hidden behind all compute."""
+    windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
+    both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
+    compute = covered(lines.compute, windows.start, windows.end)
+    lost, most = int((both - compute).sum()), int(compute.sum())
+    if lost < _MIN_EXPOSED * place.total_ns:
+        return
+    trace = case.facts.attribution.trace
+    talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
+    ns = np.bincount(trace.ops.name[talks], trace.ops.end[talks] - trace.ops.start[talks])
+    cause = one_line(short_name(trace.op_names[int(ns.argmax())]), NAME)
+    share, gain = format_share(lost / place.total_ns), min(lost, most)
+    yield Finding(
+        kind="communication-exposed",
+        path=place.path,
+        gpu=place.gpu,
+        often=EVERY,
+        steps=place.steps,
+        text=f"no compute runs beside communication, most of it {cause}: {format_ns(lost / place.steps)} ({share})",
+        cause="exposed communication",
+        claim="counted",
+        lost_ns=lost,
+        remedy=_EARLIER,
+        gain_ns=gain,
+        gain_high_ns=gain,
+        basis=BOUND,
+        total_ns=place.total_ns,
+    )
+
+
 LATE_RANK = Kind(
     "communication-late-rank",
     lambda case: _caused(case, COMMUNICATION) & _late(case),
@@ -62,14 +95,6 @@ LATE_RANK = Kind(
     "the GPU waits in collectives for {cause}: {amount}",
     _balance,
     _nobody_late,
-)
-EXPOSED_COMMUNICATION = Kind(
-    "communication-exposed",
-    lambda case: _caused(case, COMMUNICATION) & ~_late(case),
-    by_text("culprit"),
-    text_of("culprit"),
-    "no compute hides {cause}: {amount}",
-    _hide,
 )
 STREAMS = Kind(
     "stream-dependency",
@@ -86,13 +111,30 @@ LATENCY = Kind(
     "{cause}: {amount}",
     least_share=OFTEN_SO,
 )
+
+
+def _not_recorded(case: Case) -> Mask:
+    """Time without a reason in which nothing at all ran, mostly."""
+    pieces = case.pieces
+    mask: Mask = (pieces["cause"] == NOBODY) & (
+        2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"]
+    )
+    return mask
+
+
+def _in_which_call(case: Case, row: int) -> str:
+    """The call in which the host spent most of a piece, if one took half of it; else the reason that is not there."""
+    pieces, calls = case.pieces, case.facts.activity.calls
+    start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
+    inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
+    if len(inside) and 2 * int(inside.max()) >= end - start:
+        name = calls.names[int(calls.name[int(inside.argmax())])]
+        return f"the CPU waits in {name} for GPU work that is not recorded"
+    return f"the recording does not say why, {text_of('culprit')(case, row)}"
+
+
 NOT_RECORDED = Kind(
-    "unknown",
-    lambda case: _caused(case, NOBODY),
-    _one,
-    text_of("culprit"),
-    "the GPU idles, and the recording does not say why ({cause}): {amount}",
-    tried=False,
+    "unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}", tried=False
 )
 PROFILER = Kind(
     "profiler-overhead",

@@ -47,12 +47,13 @@ class Group:
 class Remedy:
     """A change of the program: ``text`` an imperative, ``changes`` what of it is replayed; ``basis`` of the gain.
 
-    `Changes.remove` of the cause itself is what `Kind.whole` takes out.
+    `Changes.remove` of the cause itself is what `Kind.whole` takes out. ``most_ns``: no more is gained in all steps.
     """
 
     text: str
     changes: Changes
     basis: str = REPLAYED
+    most_ns: int | None = None
 
 
 def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:

@@ -36,7 +36,8 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         return "No GPU work to diagnose: record a run that launches kernels."
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
-        return f"Nothing to fix stands out: the GPU computes for {share} of the {of}."
+        kernels = f", most in {diagnosis.busiest}" if diagnosis.busiest else ""
+        return f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
         return f"Warm-up takes {share} of the {of}, waiting alone: record some steps behind it."
