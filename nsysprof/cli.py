@@ -30,7 +30,7 @@ from nsysprof.commands.why import why
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
-_ABOUT = "Read recordings of GPU programs, and say where the time went, why, and what to mend first."
+_ABOUT = "Read recordings of GPU programs, and say where the time went, why, and what to fix first."
 
 
 class _Workflow(TyperGroup):
@@ -71,7 +71,7 @@ def _options(
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Read recordings of GPU programs, and say where the time went, why, and what to mend first."""
+    """Read recordings of GPU programs, and say where the time went, why, and what to fix first."""
 
 
 def _examples(*lines: str) -> str:
@@ -102,12 +102,12 @@ _command(
 )  # fmt: skip
 _command(RECORD, doctor, "Can this machine record, and what is to be fixed?", "doctor", "doctor --json")
 _command(
-    READ, analyze, "Where did the time go, and what is to be mended first?",
+    READ, analyze, "Where did the time go, and what to fix first?",
     "analyze run.sqlite", "analyze run.sqlite --range 'RUN::*' --html",
     "analyze run.sqlite --from step3 --to step5 --sort time --depth 2", "analyze run.sqlite --json",
 )  # fmt: skip
 _command(
-    READ, why, "Why does the GPU wait, and who is to blame?",
+    READ, why, "Why does the GPU wait, and which code causes it?",
     "why run.sqlite", "why run.sqlite --range 'step*' --md", "why run.sqlite --json",
 )  # fmt: skip
 _command(

@@ -1,1 +1,1 @@
-"""Where did the time go, and what is to be mended first?"""
+"""Where did the time go, and what to fix first?"""

@@ -62,7 +62,7 @@ def analyze(
 
 
 def overview(breakdown: Breakdown) -> Overview:
-    """What is to be seen of an answer: how much work there is, where the time of a step goes, and what to mend."""
+    """What is to be seen of an answer: how much work there is, where the time of a step goes, and what to fix."""
     from nsysprof.analyze.charts import analysis_charts  # noqa: PLC0415 (for those who want to see something)
     from nsysprof.analyze.findings import MOST, steps_table  # noqa: PLC0415
     from nsysprof.analyze.text import ledger_table, work_line  # noqa: PLC0415

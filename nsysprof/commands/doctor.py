@@ -1,4 +1,4 @@
-"""``nsysprof doctor``: whether this machine can capture, and how to mend what is missing."""
+"""``nsysprof doctor``: whether this machine can capture, and how to fix what is missing."""
 
 from __future__ import annotations
 

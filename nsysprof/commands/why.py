@@ -1,4 +1,4 @@
-"""``nsysprof why``: what the GPU waited for, and who is to blame."""
+"""``nsysprof why``: what the GPU waited for, and which code causes it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _PLACE = {
 _NAMED = {
     "cause": "what most of the excess is, as in why.csv",
     "activity": "what the host did, or the family of the kernel, as in why.csv",
-    "culprit": "who is to blame, as in why.csv",
+    "culprit": "the cause, as in why.csv",
 }
 
 STEPS = table(

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.columns import distinct
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -188,13 +188,13 @@ def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
     first, stop = [program.inside[at[used]]], [program.stop[at[used]]]
     helped = trace.launches.thread[launch] != trace.ranges.thread[rows[place]]
     if helped.any():
-        frame = pd.DataFrame({
-            "place": place[helped], "thread": trace.launches.thread[launch[helped]],
-            "first": network.launch_moment[0][launch[helped]], "stop": network.launch_moment[1][launch[helped]],
-        })  # fmt: skip
-        each = frame.groupby(["place", "thread"]).agg({"first": "min", "stop": "max"})
-        first.append(each["first"].to_numpy())
-        stop.append(each["stop"].to_numpy())
+        work = launch[helped]
+        lead, end = network.launch_moment[:, work]
+        one, group = distinct(place[helped], trace.launches.thread[work])
+        np.minimum.at(starts := lead[one], group, lead)
+        np.maximum.at(ends := end[one], group, end)
+        first.append(starts)
+        stop.append(ends)
     lows, highs = np.concatenate(first), np.concatenate(stop)
     waits = np.append(0, np.cumsum((network.node >= 0) & network.waits[network.node]))
     blocked = np.flatnonzero(waits[highs + 1] > waits[lows])

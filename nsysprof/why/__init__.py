@@ -1,1 +1,1 @@
-"""Why the GPU waits: what each nanosecond without compute waited for, and who is to blame for it."""
+"""Why the GPU waits: what each nanosecond without compute waited for, and which code causes it."""

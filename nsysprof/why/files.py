@@ -22,9 +22,9 @@ WHY = table(
         "cause": "compute, or what the GPU waited for: communication, copy, kernel, host, latency, profiler, unknown",
         "activity": "what the host did: launch calls, synchronizing calls, other CUDA calls, OS calls, code; of compute"
         " the family of the kernel; of a collective whose other ranks are recorded: late peer, transfer",
-        "culprit": "who is to blame: a call or code of a range, a copy, a collective, a kernel",
+        "culprit": "the cause: a call or code of a range, a copy, a collective, a kernel",
         "range": "innermost range in which that was called or launched",
-        "exposed_by": "the call that had let the GPU run dry",
+        "exposed_by": "the call that had drained the GPU queue",
         "meanwhile": "what ran on the GPU: nothing, copies, communication, compute",
         "claim": "dependency: an edge in the trace says so; order: inferred from times; abstain: nobody knows",
         "waits": "stretches of time; of compute how many kernels",

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
-from nsysprof.forecast.swap import times_by_name
+from nsysprof.waits.swap import times_by_name
 
 from nsysprof import cli
 from nsysprof.analyze import files as analysis_files

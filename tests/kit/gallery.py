@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ from tests.kit.trace import CudaDevice, Gpu, Item, Kernel, Launch, Range, write
 FOLDER = Path(__file__).parents[2] / "docs" / "gallery"
 STEPS = 24
 RANKS, LATE = 4, 3
+BLOCKS = (1056, 1, 1)  # of each kernel: enough for any GPU
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -81,6 +83,7 @@ def main() -> int:
     made |= {f"late-rank/rank_{rank}.sqlite": items for rank, items in enumerate(ranks())}
     for name, items in made.items():
         (FOLDER / name).unlink(missing_ok=True)
+        items = [replace(item, grid=BLOCKS) if isinstance(item, Kernel) else item for item in items]
         write(FOLDER / name, [*items, Gpu(0, "made-up GPU"), CudaDevice(0, 0)])
         sys.stdout.write(f"{FOLDER / name}\n")
     return 0
