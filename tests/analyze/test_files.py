@@ -65,6 +65,7 @@ DOCUMENT = [
     "cuda_graphs",
     "chosen_steps",
     "findings",
+    "diagnosis",
     "summaries",
     "ledger",
     "warnings",

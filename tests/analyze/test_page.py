@@ -161,10 +161,9 @@ def test_the_ledgers_of_a_comparison_are_those_of_its_document(trace: MakeTrace)
 def test_findings_and_warnings_are_all_there(run_sqlite: Breakdown, page: Element) -> None:
     """The page says what the text says: headline, where a step's time goes, and every warning."""
     assert "the GPU is busy for" in page.one("p", class_="headline").text
-    assert run_sqlite.waits is not None
     _, *rows = page.one("section", id="summary").all("tr")
     shown = [row.one("th").text for row in rows]
-    assert shown == [row["path"] for row in run_sqlite.waits.steps[:3]]
+    assert shown == [each.path for each in run_sqlite.diagnosis.times[:3]]
     told = [each.text for each in page.one("section", id="warnings").all("li")]
     for warning in run_sqlite.warnings:
         assert any(warning[:40] in line for line in told)

@@ -488,6 +488,17 @@ class Walk:
             out.setdefault(launch, []).append(op)
         return out
 
+    def launched_within(self, rows: list[int]) -> int:
+        """The durations of the GPU ops that a process launched, in whatever thread, while one of the ranges was open."""
+        mine = [self.attribution.ranges[row] for row in rows]
+        total = 0
+        for op, launch in zip(self.ops, self.launch, strict=True):
+            call = self.launches[launch] if launch >= 0 and not op.migrates else None
+            total += call is not None and any(
+                row.process == call.process and row.start <= call.start < row.end for row in mine
+            ) and op.end - op.start
+        return total
+
     def repeated(self) -> list[int]:
         """The ranges that are taken for the steps of the program; none where no level covers half of the busy time."""
         rows: dict[tuple[tuple[str, str], ...], list[int]] = {}
@@ -509,9 +520,13 @@ class Walk:
             work = sum(self.ops[op].end - self.ops[op].start for op in self.inside(levels[level]))
             return 2 if name.startswith("epoch") else 0 if step else 1, level[1], -work, level
 
-        covering = [
-            key for key, mine in levels.items() if whole > 0 and 2 * self.busy(self.inside(mine)) >= whole
-        ]
+        def covers(level: tuple[str, int, str], mine: list[int]) -> bool:
+            most = self.busy(self.inside(mine))
+            if 2 * most < whole and not rank(level)[0]:
+                most = self.launched_within(mine)
+            return 2 * most >= whole > 0
+
+        covering = [key for key, mine in levels.items() if covers(key, mine)]
         return sorted(levels[min(covering, key=rank)]) if covering else []
 
     # ---- windows

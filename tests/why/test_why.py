@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from nsysprof.why.findings import WHOLE
 
 from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core import arena
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report, read_tables
