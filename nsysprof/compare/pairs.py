@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
@@ -155,8 +155,14 @@ def match_reports(
     main = [(_match(first, one), _match(last, other)) for one, other in agreement.codes]
     try:
         matched, unmatched = _match_equal_paths(first, last, None)
-    except NsysprofError:
-        return main or [_WHOLE_PAIR], [], agreement
+    except NsysprofError as error:
+        if main or not (first.texts and last.texts):
+            return main or [_WHOLE_PAIR], [], agreement
+        return (
+            [_WHOLE_PAIR],
+            [],
+            replace(agreement, notes=(f"whole recordings are compared: {error.message}",)),
+        )
     others = [pair for pair in matched if pair[0].code != WHOLE and not _found(first, pair[0])]
     whole = _WHOLE_PAIR in matched or bool(agreement.notes and not main) or not (main or others)
     pairs = [*main, *(pair for pair in others if pair not in main), *([_WHOLE_PAIR] if whole else [])]

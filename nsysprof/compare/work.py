@@ -166,7 +166,8 @@ def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Itera
         if saved > 0 and fewer > 0 and grown > max(MIN_MOVED * saved, fewer / 2):
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
-        yield f"moved out of the steps of {names[1]}: {join_first(moved, _MAX_NAMES)}; which no longer counts them"
+        kinds = join_first(moved, _MAX_NAMES)
+        yield f"moved out of the steps of {names[1]}, which no longer count it: {kinds}"
 
 
 def _by_kind(side: Selection) -> tuple[dict[str, int], dict[str, int]]:
