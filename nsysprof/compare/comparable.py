@@ -88,7 +88,8 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
 
 
 def _code(level: Level, path: str) -> int:
-    return next(int(code) for code in np.unique(level.of) if level.texts[code] == path)
+    code: int = next(code for code in np.unique(level.of).tolist() if level.texts[code] == path)
+    return code
 
 
 def _kernels(loaded: LoadedReport, level: Level | None) -> dict[str, tuple[int, int]]:
