@@ -108,7 +108,7 @@ class RangeBudget:
 
     ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches, syncs``,
     of ``step, span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1; of
-    ``slow_step_share`` over all calls.
+    ``slow_step_share`` over all calls, and of ``registers`` and ``local_memory`` (bytes) of a thread of any kernel.
     ``growth``: by what part of the baseline's median a time may grow. None and nothing: no such limit.
     """
 
@@ -176,6 +176,8 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     max_exposed_communication: Nanoseconds = Nanoseconds()
     max_exposed_communication_ns: _Whole = 0
     max_syncs: _Whole = 0
+    max_registers: _Whole = 0
+    max_local_memory: _Whole = 0
     max_slow_step_share: Share = Share()
     forbid: Annotated[list[Family], msgspec.Meta(min_length=1)] = []
     forbid_causes: Annotated[list[Text], msgspec.Meta(min_length=1)] = []

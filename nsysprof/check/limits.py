@@ -19,6 +19,7 @@ from nsysprof.check.budget import Forbidden, RangeBudget, UnitShare
 from nsysprof.check.measure import (
     COUNTS,
     OF_GPU_WORK,
+    OF_KERNELS,
     OF_WINDOWS,
     SLOW_STEPS,
     STEP,
@@ -27,6 +28,7 @@ from nsysprof.check.measure import (
     OpsInside,
     backends_seen,
     call_samples,
+    largest_of_kernels,
     ops_inside,
     slow_steps,
     steps_of_calls,
@@ -36,6 +38,7 @@ from nsysprof.check.measure import (
 )
 from nsysprof.core.text import join_first
 from nsysprof.core.units import format_count, format_ns, format_share
+from nsysprof.kernels.backends import UNKNOWN
 from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
 from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.judge import LEAST_STEPS, SLOW_ONES
@@ -110,6 +113,13 @@ class Facts:
         return slow_steps(self.breakdown, rows)
 
     @cached_property
+    def largest_of_kernels(self) -> dict[int, dict[str, tuple[int, str]]]:
+        """What the kernels of the rows need of which a limit asks for it."""
+        return largest_of_kernels(
+            self.breakdown, self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_KERNELS))
+        )
+
+    @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
         """How each measure is spread over the calls of each row."""
         return self.samples.spreads()
@@ -181,7 +191,11 @@ def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
             rule = "must exist" if asked.min_instances is None else "min_instances"
             yield limited.outcome(rule, MIN, least, limited.calls, UNIT_COUNT, limited.calls >= least)
         for measure, allowed in asked.caps.items():
-            yield limited.slow_steps(allowed) if measure == SLOW_STEPS else limited.cap(measure, allowed)
+            judge = {SLOW_STEPS: limited.slow_steps}.get(measure)
+            if judge is None and measure in OF_KERNELS:
+                yield limited.of_kernels(measure, allowed)
+            else:
+                yield judge(allowed) if judge else limited.cap(measure, allowed)
         for forbidden in asked.forbidden:
             yield limited.forbidden(forbidden)
         if asked.backend:
@@ -241,7 +255,7 @@ class _LimitedRange:
                 **dict.fromkeys(OF_WINDOWS, "no call has a GPU window"),
             }
             evidence = missing.get(measure, "no call has a span")
-            ok = None if measure == STEP else ok
+            ok = None if measure in (STEP, SYNCS) else ok
         else:
             found = _plain(spread[stat], unit)
             ok = found <= allowed
@@ -257,6 +271,23 @@ class _LimitedRange:
         calls = count or self.calls
         rule = f"max_{measure}"
         return self.outcome(rule, MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls)
+
+    def of_kernels(self, measure: str, allowed: float) -> Outcome:
+        """At most so much of a thread of any kernel; not tested where that is not recorded."""
+        known = self.facts.largest_of_kernels[self.row].get(measure)
+        if known is None:
+            return self.outcome(f"max_{measure}", MAX, allowed, None, UNIT_COUNT, None, "not recorded")
+        found, name = known
+        return self.outcome(
+            f"max_{measure}",
+            MAX,
+            allowed,
+            found,
+            UNIT_COUNT,
+            found <= allowed,
+            short_name(name, 120),
+            stat="max",
+        )
 
     def slow_steps(self, allowed: float) -> Outcome:
         """At most so many of the calls are slow steps; of several GPUs and processes the one with most."""
@@ -300,6 +331,8 @@ class _LimitedRange:
         others = [each for each in seen if _parts(each[0]) != _parts(wanted)]
         found = ", ".join(dict.fromkeys(observed for observed, _, _ in others or seen))
         ok = None if self.asked.optional and not self.facts.works[self.row] else not others
+        if others and all(observed == UNKNOWN for observed, _, _ in others):
+            ok = None  # kernels that the report does not name, as of a CUDA graph traced whole
         evidence = "; ".join(
             (f"{observed} in {count:,}: " if len(seen) > 1 else "") + (names or "no kernels")
             for observed, count, names in others

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
+from nsysprof.attribution.range_work import index_work
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.distributions import Floats
 from nsysprof.steps.steps import Chain, steps_of_ranges
 from nsysprof.trace.details import SYNCHRONIZING
-from nsysprof.trace.trace import GRAPH, PROCESS_OF_THREAD, START_END
+from nsysprof.trace.trace import GRAPH, KERNEL, PROCESS_OF_THREAD, START_END
 from nsysprof.waits.ranges import step_times
 from nsysprof.waits.windows import gpu_windows, whole_windows
 from nsysprof.why.why import Why, account_for
@@ -33,6 +34,7 @@ OF_WINDOWS = ("launch_bound_share", "exposed_communication")
 STEP = "step"
 OF_GPU_WORK = (STEP, "span", "busy", "idle", *OF_WINDOWS)
 SYNCS = "syncs"
+OF_KERNELS = ("registers", "local_memory")
 SLOW_STEPS = "slow_step_share"
 
 
@@ -305,6 +307,26 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
     columns = OpsInside(*(sums[name].to_numpy(np.int64) for name in ("name", "count", "sum_ns")))
     number = sums["number"].to_numpy()
     return {row: columns.take(slice(*np.searchsorted(number, [row, row + 1]).tolist())) for row in rows}
+
+
+def largest_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, tuple[int, str]]]:
+    """The most of each of `OF_KERNELS` of a thread in any kernel of some rows, and its name; none if not recorded."""
+    trace = breakdown.attribution.trace
+    details = trace.report.reader.op_details(trace)
+    out: dict[int, dict[str, tuple[int, str]]] = {}
+    for row in rows:
+        ops = np.arange(len(trace.ops))
+        if row < len(breakdown.merged):
+            instances, _ = _instances(breakdown, [row])
+            ops = np.unique(index_work(breakdown.attribution, instances).ops_of(instances)[0])
+        ops = ops[trace.ops.kind[ops] == KERNEL]
+        out[row] = {}
+        for name in OF_KERNELS:
+            values = getattr(details, name)[ops]
+            if len(values) and (values >= 0).all():
+                most = int(values.argmax())
+                out[row][name] = int(values[most]), trace.op_names[trace.ops.name[ops[most]]]
+    return out
 
 
 def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd.DataFrame:

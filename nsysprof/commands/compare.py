@@ -55,9 +55,9 @@ def compare(
     slowest: SlowestOption = False,
     no_merge: NoMergeOption = False,
     output: Annotated[Path | None, folder_option("REPORT.compare in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 20,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 8,
     every: Annotated[
-        bool, typer.Option("--all", help="Print the ledger of every pair, not of one only.")
+        bool, typer.Option("--all", help="Print all of every pair: evidence, traffic, warnings.")
     ] = False,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     record: Annotated[
@@ -78,6 +78,21 @@ def compare(
         typer.Option(
             metavar="CSV",
             help="Hardware counters of REPORT, and again of OTHER [default: the .counters.csv beside each].",
+        ),
+    ] = None,
+    also_base: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="REPORT", help="Another recording of REPORT's program; the verdict is over runs then."
+        ),
+    ] = None,
+    also_new: Annotated[
+        list[Path] | None, typer.Option(metavar="REPORT", help="Another recording of OTHER's program.")
+    ] = None,
+    noise: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="REPORT", help="A recording of unchanged code: what recordings differ by anyway."
         ),
     ] = None,
     *,
@@ -132,6 +147,13 @@ def compare(
         )
         with progress_bar() as progress:
             attributions = [reading.attribute(each, progress, len(files)) for each in opened]
+            also = [
+                [
+                    reading.attribute(stack.enter_context(open_report(file, nsys=reading.nsys)), progress, 1)
+                    for file in given or ()
+                ]
+                for given in (also_base, also_new, noise)
+            ]
             progress("comparing", 0)
             comparison = compare_ranges(
                 *attributions,
@@ -147,6 +169,9 @@ def compare(
                 records=record or (),
                 shape=shape,
                 counters=counters or (),
+                also_base=also[0],
+                also_new=also[1],
+                noise=also[2],
             )
             drawn = comparison_charts(comparison)
             if writing.charts:
@@ -155,3 +180,5 @@ def compare(
         writing.show(lambda: comparison_text(comparison, top=top, every=every, markdown=markdown))
         asked = output is not None
         writing.write(results, partial(write_gaps, comparison), drawn, painter, page, asked=asked)
+    if not comparison.comparable:
+        raise typer.Exit(3)

@@ -297,9 +297,12 @@ def _kernels(call: MedianCall) -> str:
 def _title(pair: Mapping[str, Any], calls: Sequence[MedianCall]) -> str:
     """The finding: the time of one call of either side, and the comparison over all calls, by the verdict."""
     names = shorten_both(pair["base_name"], pair["new_name"], _TITLED)
+    times = [call.length_ns for call in calls]
+    if pair["clock"] == STEP:  # the one drawn is the nearest to the median
+        times = [pair["base_median_ns"], pair["new_median_ns"]]
     parts = [
-        f"{name} {takes}{format_ns(call.length_ns)} for {_kernels(call)}"
-        for name, takes, call in zip(names, ("takes ", ""), calls, strict=True)
+        f"{name} {takes}{format_ns(ns)} for {_kernels(call)}"
+        for name, takes, call, ns in zip(names, ("takes ", ""), calls, times, strict=True)
     ]
     if pair["place"] == WHOLE_TRACE:
         return f"The whole traces: {parts[0]}, {parts[1]}"

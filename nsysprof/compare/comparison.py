@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from nsysprof.compare.attention_model import (
     traffic_rows,
 )
 from nsysprof.compare.clocks import BUSY, clock_rows, compare_totals
+from nsysprof.compare.comparable import Agreement
 from nsysprof.compare.findings import Difference, row_dicts
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
 from nsysprof.compare.pairs import (
@@ -41,12 +42,15 @@ from nsysprof.compare.pairs import (
     check_request,
     largest_pairs,
     match_ranges,
+    match_reports,
     pair_warnings,
     select_pairs,
     without_whole,
 )
 from nsysprof.compare.selection import LoadedReport, Selection, load_report
+from nsysprof.compare.several import OverRecordings, Recordings, over_recordings
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
+from nsysprof.compare.work import work_rows
 from nsysprof.core.files import unusable_warning
 from nsysprof.core.text import plural, printable, shorten
 from nsysprof.errors import NsysprofError
@@ -69,7 +73,8 @@ class Comparison(Shown):
     ``gap.csv``; the ``delta_ns`` of a pair add up to that of ``pairs``. ``clocks``: the columns of
     `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
     ``models``: for each pair the expected work of a call of either side, where its shape is known; ``traffic``: ``pair,
-    cause``, of each side its bytes by that model, and per second of its time. ``sides`` are the pairs as objects, with
+    cause``, of each side its bytes by that model, and per second of its time. ``work``: ``pair`` and the columns of
+    `work_rows`. ``sides`` are the pairs as objects, with
     all GPU ops. ``options``: the arguments of `compare`. ``measured``: for each pair the measurement of either side by
     hardware counters, empty without counters; ``gaps`` then has, for either side, the columns `traffic.COLUMNS`.
     ``records``: the run record of each report, None where there is none. ``totals``: of whole traces `compare_totals`.
@@ -83,10 +88,13 @@ class Comparison(Shown):
     options: dict[str, Any]
     models: dict[str, Models]
     traffic: pd.DataFrame
+    work: pd.DataFrame
     sides: tuple[Pair, ...] = field(repr=False)
     measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
     records: tuple[Path | None, ...] = ()
+    agreement: Agreement = field(default_factory=Agreement)
     totals: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    runs: dict[str, OverRecordings] = field(default_factory=dict)
 
     def overview(self) -> Overview:
         """What is to be seen of the answer in Python: all pairs, and the ledger of the largest difference."""
@@ -116,7 +124,7 @@ class Comparison(Shown):
 
     @cached_property
     def ranked(self) -> list[str]:
-        """The pairs: clear differences first and no change last, each by the time that the difference amounts to.
+        """The pairs: steps of the program first, clear differences next and no change last, by the time it amounts to.
 
         That is the difference of the medians over as many calls as both sides have.
         """
@@ -124,7 +132,17 @@ class Comparison(Shown):
         certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
         calls = pairs[["base_calls", "new_calls"]].min(axis=1)
         time = (pairs["new_median_ns"] - pairs["base_median_ns"]).abs() * calls
-        return [str(name) for name in pairs["pair"].iloc[np.lexsort((-time, certainty))]]
+        steps = np.array(
+            [(pair.base.code, pair.new.code) in self.agreement.codes for pair in self.sides], bool
+        )
+        if not steps.any():
+            steps = np.array([pair.base.is_whole for pair in self.sides], bool)
+        return [str(name) for name in pairs["pair"].iloc[np.lexsort((-time, certainty, ~steps))]]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the reports run the same work, as far as can be known."""
+        return not self.agreement.reasons
 
     @property
     def largest(self) -> str:
@@ -137,10 +155,20 @@ class Comparison(Shown):
         rows = {row["pair"]: row for row in row_dicts(self.pairs)}
         pairs, out = {pair.name: pair for pair in self.sides}, {}
         for name in self.ranked:
-            every = (self.gaps, self.clocks, self.evidence, self.traffic)
-            gaps, clocks, evidence, traffic = (frame[frame["pair"] == name] for frame in every)
+            every = (self.gaps, self.clocks, self.evidence, self.traffic, self.work)
+            gaps, clocks, evidence, traffic, work = (frame[frame["pair"] == name] for frame in every)
             rest = self.models[name], self.measured.get(name, (None, None))
-            out[name] = Difference(pairs[name], rows[name], gaps, clocks, evidence, traffic, *rest)
+            out[name] = Difference(
+                pairs[name],
+                rows[name],
+                gaps,
+                clocks,
+                evidence,
+                traffic,
+                *rest,
+                work=work,
+                runs=self.runs.get(name),
+            )
         return out
 
     @property
@@ -165,6 +193,9 @@ def compare(
     records: Sequence[Path | None] = (),
     shape: str | None = None,
     counters: Sequence[Path | None] = (),
+    also_base: Sequence[str | os.PathLike[str] | Attribution] = (),
+    also_new: Sequence[str | os.PathLike[str] | Attribution] = (),
+    noise: Sequence[str | os.PathLike[str] | Attribution] = (),
 ) -> Comparison:
     """Compare ranges of one report, or of two, attributed or as files: ``report`` before, ``other`` after.
 
@@ -178,6 +209,8 @@ def compare(
     reports; one that lies beside a report is found.
     ``shape`` is that of attention where no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware
     counters of the reports, as `nsysprof counters` writes them; those that lie beside a report are found.
+    ``also_base`` and ``also_new`` are more recordings of either side, with which the verdict on the largest difference
+    is over runs; ``noise`` are recordings of unchanged code, whose differences are what a change has to exceed.
 
     Raises `NsysprofError` where a glob matches nothing or nothing can be compared.
     """
@@ -200,11 +233,15 @@ def compare(
     if other is None and base is None:
         base = new = select
         wanted = wanted if len(chosen) > 1 else (TYPICAL, chosen[0])
-    matched, unmatched = match_ranges(reports, base, new, select, apart=wanted[0] != wanted[1])
+    agreement = Agreement()
+    if (base, new, select, per) == (None,) * 4 and not (skip or slowest or instances):
+        matched, unmatched, agreement = match_reports(reports[0], reports[-1], merge)
+    else:
+        matched, unmatched = match_ranges(reports, base, new, select, apart=wanted[0] != wanted[1])
     if per or skip or slowest or instances:
         matched = without_whole(matched)
     matched, beyond = largest_pairs(matched, reports)
-    pairs, without_work = select_pairs(reports, matched, per, wanted)
+    pairs, without_work = select_pairs(reports, matched, per, wanted, agreement.codes)
     if not pairs:
         raise _nothing(reports, without_work)
     models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}
@@ -228,12 +265,14 @@ def compare(
     asked = {"skip": skip, "instances": list(instances), "slowest": slowest}
     options |= {name: value for name, value in asked.items() if value}
     options |= {"merge": list(merge) if merge is not None else None} if merge != DEFAULT_MERGE else {}
-    return Comparison(
+    more = Recordings(*(tuple(map(attribute, each)) for each in (also_base, also_new, noise)))
+    answer = Comparison(
         pairs=_pair_rows(pairs, clocks),
         gaps=gaps,
         clocks=clocks,
         evidence=_evidence(pairs),
         warnings=(
+            *agreement.notes,
             *_report_warnings(reports, records),
             *unmatched,
             *beyond,
@@ -248,11 +287,21 @@ def compare(
         options=options,
         models=models,
         traffic=pd.concat(traffic, ignore_index=True),
+        work=pd.concat([work_rows(*pair.sides).assign(pair=pair.name) for pair in pairs], ignore_index=True),
         sides=tuple(pairs),
         measured=measured,
         records=tuple(records),
+        agreement=agreement,
         totals=compare_totals(reports[0], reports[-1]) if any(pair.base.is_whole for pair in pairs) else {},
     )
+    if not more:
+        return answer
+    name = answer.largest
+    found = over_recordings(next(pair for pair in pairs if pair.name == name), more, rules, merge)
+    rows = answer.pairs.assign(
+        verdict=answer.pairs["verdict"].where(answer.pairs["pair"] != name, found.verdict)
+    )
+    return replace(answer, pairs=rows, runs={name: found})
 
 
 def _nothing(reports: Sequence[LoadedReport], without_work: Sequence[str]) -> NsysprofError:

@@ -67,11 +67,13 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
 def gap_document(comparison: Comparison) -> dict[str, Any]:
     """The whole comparison as JSON can hold it: reports, options, warnings, and the pairs with their parts."""
     about = [describe_report(loaded.report) for loaded in comparison.reports]
-    frames = ("clocks", "gaps", "evidence", "traffic")
+    frames = ("clocks", "gaps", "evidence", "traffic", "work")
     pairs = []
     for row in records(comparison.pairs):
         difference = comparison.differences[str(row["pair"])]
         row |= {"findings": list(difference.findings)}
+        if difference.runs:
+            row["run_medians_ns"] = dict(zip(SIDES, map(list, difference.runs.times), strict=True))
         row |= {f"{side}_model": _model(of) for side, of in zip(SIDES, difference.models, strict=True)}
         row |= {name: records(getattr(difference, name).drop(columns="pair")) for name in frames}
         pairs.append(row | (_counters(difference.measured) if comparison.measured else {}))
@@ -82,6 +84,8 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         "other": None if comparison.one_report else about[1],
         "nsysprof": __version__,
         "options": comparison.options,
+        "comparable": comparison.comparable,
+        "reasons": list(comparison.agreement.reasons),
         "warnings": list(comparison.warnings),
         **({"totals": totals} if totals else {}),
         "pairs": pairs,

@@ -17,7 +17,9 @@ from nsysprof.compare.clocks import BUSY, EVENTS
 from nsysprof.compare.gap_ledger import causes_cancel, mean_text, no_shares_reason
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import SPAN, STEP
+from nsysprof.compare.several import OverRecordings, small_sample
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
+from nsysprof.compare.work import moved_sentences, work_sentences
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
@@ -76,6 +78,8 @@ class Difference:
     traffic: pd.DataFrame
     models: Models = (None, None)
     measured: BothMeasured = (None, None)
+    work: pd.DataFrame | None = None
+    runs: OverRecordings | None = None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -116,14 +120,30 @@ class Difference:
         return str(largest["cause"]), float(largest["share"])
 
     @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """Where the new side may do other work than the base, as sentences."""
+        if self.work is None:
+            return ()
+        sentences = work_sentences(self.work, self.names, self.noun)
+        return (*sentences, *moved_sentences(self.pair.sides, self.names))
+
+    @property
+    def _to_record(self) -> tuple[str, ...]:
+        """What to record for a verdict, where two reports have too few samples for one."""
+        few = self.row["verdict"] == TOO_FEW_SAMPLES and not (self.runs or self.pair.one_report)
+        return (small_sample(self.pair),) if few else ()
+
+    @cached_property
     def findings(self) -> tuple[str, ...]:
         """The findings as sentences, the headline first."""
         clocks = {row["clock"]: row for row in row_dicts(self.clocks)}
         return (
             _headline(self),
-            *_verdict(self.row, clocks[self.clock]),
+            *([self.runs.text] if self.runs else _verdict(self.row, clocks[self.clock])),
+            *self._to_record,
+            *self.doubts,
             *_elsewhere(self, clocks),
-            *_causes(self),
+            *(_causes(self) if self.pair.one_report else ()),
             *_kernels(self),
             *_bound(self, clocks[self.clock], clocks[BUSY]),
             *_recorded(self),
@@ -180,7 +200,8 @@ def _headline(difference: Difference) -> str:
         text = compared(pair, (pair["base_name"], pair["new_name"]), pair["place"], clock)
         median = "" if difference.whole else f", median {difference.noun}"
         return f"{text}: {base} against {new}{median} ({counts})"
-    return f"{changed(pair, clock)} ({new} against {base}, {counts})"
+    causes = next(_causes(difference), "")
+    return f"{changed(pair, clock)} ({new} against {base}, {counts})" + (f": {causes}" if causes else "")
 
 
 def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
 from nsysprof.attribution.paths import WHOLE_TRACE, Instances, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
+from nsysprof.compare.comparable import Agreement, agree
 from nsysprof.compare.selection import (
     SPAN,
     STEP,
@@ -146,6 +147,36 @@ def _match_equal_paths(
     return [*pairs, _WHOLE_PAIR] if whole else pairs, [*_annotated_once(first, last), *alone]
 
 
+def match_reports(
+    first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None
+) -> tuple[Matched, list[str], Agreement]:
+    """The pairs of two reports of which nobody names ranges: what they agree on comes first, see `agree`."""
+    agreement = agree(first, last, merge)
+    main = [(_match(first, one), _match(last, other)) for one, other in agreement.codes]
+    try:
+        matched, unmatched = _match_equal_paths(first, last, None)
+    except NsysprofError as error:
+        if main or not (first.texts and last.texts):
+            return main or [_WHOLE_PAIR], [], agreement
+        return (
+            [_WHOLE_PAIR],
+            [],
+            replace(agreement, notes=(f"whole recordings are compared: {error.message}",)),
+        )
+    others = [pair for pair in matched if pair[0].code != WHOLE and not _found(first, pair[0])]
+    whole = _WHOLE_PAIR in matched or bool(agreement.notes and not main) or not (main or others)
+    pairs = [*main, *(pair for pair in others if pair not in main), *([_WHOLE_PAIR] if whole else [])]
+    return pairs, unmatched, agreement
+
+
+def _match(loaded: LoadedReport, code: int) -> Match:
+    return Match(code, loaded.texts[code], (loaded.texts[code],))
+
+
+def _found(loaded: LoadedReport, match: Match) -> bool:
+    return bool(loaded.merged.kind[match.code] == FOUND)
+
+
 def without_whole(matched: Matched) -> Matched:
     """The pairs of ranges, whose calls can be chosen. Raises `NsysprofError` where there are none."""
     pairs = [pair for pair in matched if pair[0].code != WHOLE]
@@ -215,11 +246,16 @@ def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Ma
 
 
 def select_pairs(
-    reports: Sequence[LoadedReport], matched: Matched, per: str | None, instances: Wanted = (None, None)
+    reports: Sequence[LoadedReport],
+    matched: Matched,
+    per: str | None,
+    instances: Wanted = (None, None),
+    as_steps: Sequence[tuple[int, int]] = (),
 ) -> tuple[list[Pair], list[str]]:
     """The pairs whose sides both have GPU work, and a warning for each side that has none.
 
-    ``instances``: of either side only these.
+    ``instances``: of either side only these. ``as_steps`` are pairs of merged paths of which each instance is a call,
+    whatever repeats inside.
     """
     requests = list(zip((reports[0], reports[-1]), instances, strict=True))
     if len(reports) == 1 and instances[0] == instances[1]:
@@ -227,25 +263,32 @@ def select_pairs(
     codes: list[set[int]] = [{pair[at].code for pair in matched} for at in range(-len(requests), 0)]
     if len(requests) == 1:
         codes = [{each.code for pair in matched for each in pair}]
+    whole = [{pair[at] for pair in as_steps} for at in (0, 1)]
     steps = [
-        steps_of_calls(loaded, [select_calls(loaded, code, per) for code in sorted(chosen)])
-        for (loaded, _), chosen in zip(requests, codes, strict=True)
+        steps_of_calls(
+            loaded,
+            [select_calls(loaded, code, per, inner=code not in of) for code in sorted(chosen)],
+        )
+        for (loaded, _), chosen, of in zip(requests, codes, whole, strict=False)
     ]
     # both sides of a pair are timed as steps, or neither
     stepping = [
         (one, another) for one, another in matched if one.code in steps[0] and another.code in steps[-1]
     ]
     selections: dict[bool, list[dict[int, Selection]]] = {}
-    for as_steps in (True, False):
-        asked = [pair for pair in matched if (pair in stepping) == as_steps]
-        selections[as_steps] = []
+    for timed in (True, False):
+        asked = [pair for pair in matched if (pair in stepping) == timed]
+        selections[timed] = []
         for at, (loaded, wanted) in enumerate(requests):
-            known = steps[at] if as_steps else {}
+            known = steps[at] if timed else {}
             of_side = {
                 each.code for pair in asked for each in (pair if len(requests) == 1 else pair[at : at + 1])
             }
-            calls = [select_calls(loaded, code, per, wanted, known.get(code)) for code in sorted(of_side)]
-            selections[as_steps].append(select_ranges(loaded, calls, known))
+            calls = [
+                select_calls(loaded, code, per, wanted, known.get(code), inner=code not in whole[at])
+                for code in sorted(of_side)
+            ]
+            selections[timed].append(select_ranges(loaded, calls, known))
     pairs, empty = [], {}
     for one, another in matched:
         sides = selections[(one, another) in stepping]

@@ -47,6 +47,7 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
+from nsysprof.trace.details import OpDetails
 from nsysprof.trace.report import Gpu, Report
 from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Trace
 from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, gap_bounds, wait_facts
@@ -100,6 +101,11 @@ class LoadedReport:
         grids = self.report.reader.grids()
         # kernels are the first ops, in the order of their table
         return grids if len(grids) == int((self.trace.ops.kind == KERNEL).sum()) else grids[:0]
+
+    @cached_property
+    def op_details(self) -> OpDetails:
+        """What each GPU op was launched with."""
+        return self.report.reader.op_details(self.trace)
 
     @cached_property
     def _by_code(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -169,11 +175,13 @@ def select_calls(
     per: str | None,
     instances: Instances | None = None,
     steps: StepTimes | None = None,
+    *,
+    inner: bool = True,
 ) -> SelectedCalls:
     """The `SelectedCalls` of a merged path; ``per`` is a glob of names, None stands for numbered ``iter*``, ``step*``.
 
-    ``instances``: only these of the merged path, which may be none; the slowest by ``steps``, if given. Raises
-    `NsysprofError` where nothing inside matches ``per``.
+    ``inner``: whether what repeats inside may be the calls. ``instances``: only these of the merged path, which may be
+    none; the slowest by ``steps``, if given. Raises `NsysprofError` where nothing inside matches ``per``.
     """
     if code == WHOLE:
         nothing = np.empty(0, np.intp)
@@ -187,7 +195,8 @@ def select_calls(
         hits = [name.endswith("*") and names_step(name) for name in merged_names(merged.names)]
     else:
         hits = [fnmatchcase(name, per) for name in merged.names]
-    codes = np.flatnonzero(outermost(merged.parent, inside & np.array(hits, bool)[merged.name])).tolist()
+    hit = inside & np.array(hits, bool)[merged.name] & inner
+    codes = np.flatnonzero(outermost(merged.parent, hit)).tolist()
     windows = loaded.instances([code])
     name = merged.names[merged.name[code]]
     if not codes and per is not None and not fnmatchcase(name, per):

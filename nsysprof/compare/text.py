@@ -14,7 +14,7 @@ from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.selection import STEP
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
-from nsysprof.core.text import drop_repeats, one_line, shorten_both, visible
+from nsysprof.core.text import drop_repeats, one_line, plural, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.results.table import (
     TextTable,
@@ -38,38 +38,47 @@ _UNITS = (
     (10_000, 100, 1, "µs", 10**3),
     (0, 1, 0, "ns", 1),
 )
+_MAX_FINDINGS, _MAX_PAIRS = 8, 5  # of the short answer
 _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 
 def comparison_text(
     comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False
 ) -> str:
-    """The whole answer: reports, warnings, a table of all pairs where there are many, and the ledger of the pair with
-    the largest difference, or of ``every`` pair; ``top`` causes each, the rest in one row, so that it adds up.
+    """The answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if there
+    are several; with ``every`` all of every pair, with evidence, traffic, totals and warnings.
 
-    Characters of names that a terminal would obey are written out; the text ends with a newline.
+    ``top`` causes each, the rest in one row, so that it adds up. Characters of names that a terminal would obey are
+    written out; the text ends with a newline.
     """
-    blocks = [*_head(comparison, escape_markdown if markdown else str)]
+    shown = escape_markdown if markdown else str
+    blocks: list[list[str]] = []
+    if not comparison.comparable:
+        first, *others = comparison.agreement.reasons
+        blocks.append([wrap(shown(f"cannot be compared: {first}; nearest: {'; '.join(others)}"), "", "  ")])
+    blocks += [[wrap(shown(note), "", "  ")] for note in comparison.agreement.notes]
     differences = [*comparison.differences.values()]
+    for difference in differences if every else differences[:1]:
+        blocks += _difference(difference, top, markdown, every=every)
     if len(differences) > 1:
-        blocks.append(pair_table(comparison).lines(markdown))
-        if not every:
-            blocks.append([f"The largest difference, of {len(differences):,} (--all shows the others):"])
-            differences = differences[:1]
-    for difference in differences:
-        blocks += _difference(difference, top, markdown)
-    blocks += [table.lines(markdown) for table in totals_tables(comparison, top)]
+        blocks.append(pair_table(comparison, None if every else _MAX_PAIRS).lines(markdown))
+    if every:
+        blocks += [table.lines(markdown) for table in totals_tables(comparison, top)]
+    blocks += _head(comparison, shown, every=every)
     lines = [line for block in blocks if block for line in ("", *block)][1:]
     # Markdown is escaped already, and visible but for the mark that breaks mentions
     shown = str if markdown else visible
     return "".join(f"{shown(line)}\n" for text in lines for line in text.split("\n"))
 
 
-def _head(comparison: Comparison, shown: Callable[[str], str]) -> Iterator[list[str]]:
-    """The reports and the warnings, made fit for their place by ``shown``."""
+def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -> Iterator[list[str]]:
+    """The reports and the warnings, made fit for their place by ``shown``; warnings as a count without ``every``."""
     reports = [shown(_report(loaded.report)) for loaded in comparison.reports]
     yield reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
-    warnings = drop_repeats(comparison.warnings)
+    warnings = drop_repeats([each for each in comparison.warnings if each not in comparison.agreement.notes])
+    if warnings and not every:
+        yield [f"{plural(len(warnings), 'note')} on what was read and compared: --all"]
+        return
     lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:MAX_WARNINGS]]
     more = len(warnings) - MAX_WARNINGS
     yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
@@ -82,12 +91,12 @@ def _report(report: Report) -> str:
     return f"{report.path}: {', '.join(filter(None, facts))}".removesuffix(": ")
 
 
-def pair_table(comparison: Comparison) -> TextTable:
-    """A row per pair, in the order of `Comparison.ranked`; names that all pairs share stand in the head alone."""
+def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
+    """A row per pair, the first ``most`` in the order of `Comparison.ranked`; names that all share are in the head."""
     names = list(dict.fromkeys(pair.names for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
     rows = []
-    for difference in comparison.differences.values():
+    for difference in [*comparison.differences.values()][:most]:
         row = difference.row
         label = row["place"] if alike else f"{row['base_name']} → {row['new_name']} {row['place']}".strip()
         largest = ""
@@ -102,18 +111,24 @@ def pair_table(comparison: Comparison) -> TextTable:
     label = "at" if alike else "pair"
     clock = " or ".join(f"by {each}" for each in dict.fromkeys(pair.clock for pair in comparison.sides))
     head = [label, *heads, clock, "by busy", f"{heads[1]} is", "most of the difference"]
-    return TextTable(head, rows, "lrrrrll", f"median call {clock}, and {heads[0]}/{heads[1]}")
+    more = len(comparison.differences) - len(rows)
+    note = f"median call {clock}, and {heads[0]}/{heads[1]}" + (
+        f"; {more:,} more pairs: --all" if more else ""
+    )
+    return TextTable(head, rows, "lrrrrll", note)
 
 
-def _difference(difference: Difference, top: int, markdown: bool) -> Iterator[list[str]]:
-    headline, *more = difference.findings
+def _difference(difference: Difference, top: int, markdown: bool, *, every: bool) -> Iterator[list[str]]:
+    headline, *more = difference.findings if every else difference.findings[:_MAX_FINDINGS]
     if markdown:
         yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
-    for table in (gap_table(difference, top), clock_table(difference), *traffic_tables(difference)):
+    traffic = traffic_tables(difference) if every else ()
+    for table in (gap_table(difference, top), clock_table(difference), *traffic):
         yield table.lines(markdown)
-    yield _evidence(difference, top, markdown)
+    if every:
+        yield _evidence(difference, top, markdown)
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:

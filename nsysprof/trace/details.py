@@ -19,7 +19,7 @@ class OpDetails:
 
     ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
     `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
-    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block.
+    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``local_memory`` bytes per thread.
     """
 
     correlation: NDArray[np.int64]
@@ -28,6 +28,7 @@ class OpDetails:
     registers: NDArray[np.int64]
     static_shared: NDArray[np.int64]
     dynamic_shared: NDArray[np.int64]
+    local_memory: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ class Job:
 def no_op_details(count: int) -> OpDetails:
     """The details of that many GPU ops of which nothing is known."""
     known = {name: np.zeros(count, np.int64) for name in ("correlation", "grid", "block")}
-    unknown = ("registers", "static_shared", "dynamic_shared")
+    unknown = ("registers", "static_shared", "dynamic_shared", "local_memory")
     return OpDetails(**known, **{name: np.full(count, -1) for name in unknown})
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -429,15 +431,15 @@ def test_the_share_of_a_math_unit(trace: MakeTrace) -> None:
         ((FP32_GEMM, SOFTMAX), "flash", "math", False),
         ((FLASH, FP32_GEMM, SOFTMAX), "flash", "flash + math", False),
         ((FLASH, FP32_GEMM, SOFTMAX), "math + flash", "flash + math", True),
-        (("mystery",), "flash", "unknown", False),
+        (("mystery",), "flash", "unknown", None),
         ((GEMM,), "flash", "no attention", False),
         ((), "flash", "none", False),
     ],
 )
 def test_the_backend_is_judged_in_any_range(
-    trace: MakeTrace, kernels: tuple[str, ...], wanted: str, found: str, ok: bool
+    trace: MakeTrace, kernels: tuple[str, ...], wanted: str, found: str, ok: bool | None
 ) -> None:
-    """The kernels of a range say what ran, whatever it is called; what they do not show was not there."""
+    """The kernels of a range say what ran, whatever it is called; names that no rule knows are not tested."""
     report = trace(
         *step(0, *kernels), launch_kernel("other", (5_000, 5_001), (5_100, 5_110), id=99), duration=LATE
     )
@@ -1157,3 +1159,20 @@ def test_steps_may_grow(python: int, ok: bool | None, trace: MakeTrace) -> None:
     found = results(checked(new, 'max_growth = { step = "5 %" }', baseline=base))[-1]
     assert found[0] == "max_growth step"
     assert found[2] is ok
+
+
+def test_what_kernels_need_of_a_thread_has_limits(trace: MakeTrace) -> None:
+    """Registers and local memory, exactly, with the kernel that needs most; what is not recorded is not tested."""
+    report = trace(*step(1, "gemm", "spill"), *step(2, "gemm"), duration=LATE)
+    table, of_spill = "CUPTI_ACTIVITY_KIND_KERNEL", "(SELECT id FROM StringIds WHERE value = 'spill')"
+    with closing(sqlite3.connect(report)) as connection, connection:
+        connection.execute(f"UPDATE {table} SET registersPerThread = 32, localMemoryPerThread = 0")
+        connection.execute(
+            f"UPDATE {table} SET registersPerThread = 255, localMemoryPerThread = 64 WHERE demangledName IN {of_spill}"
+        )
+    rows = results(checked(report, "max_registers = 255\nmax_local_memory = 0"))[-2:]
+    assert rows == [("max_registers", 255, True), ("max_local_memory", 64, False)]
+    assert checked(report, "max_local_memory = 0").broken["evidence"].tolist() == ["spill"]
+    with closing(sqlite3.connect(report)) as connection, connection:
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN localMemoryPerThread")
+    assert results(checked(report, "max_local_memory = 0"))[-1] == ("max_local_memory", None, None)

@@ -46,8 +46,6 @@ ORDER = (
 shipped = pytest.mark.skipif(not RUN.exists(), reason="traces/run.sqlite is not there")
 
 SMALL = """\
-report.sqlite: NVIDIA H200, nsys 2025.3.2.0
-
 math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median
   call (n = 1)
   verdict: too few samples (n = 1, and it takes 10 on either side)
@@ -101,11 +99,11 @@ idle: latency             math: gaps per call: 0.50 between calls, median 89 ns;
                           between calls, median 89 ns
 idle: host: launch calls  math: gaps per call: 0.50 between calls, median 1 ns; flash: gaps per call: 0.50
                           between calls, median 1 ns
+
+report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 """
 
 MARKDOWN = """\
-report.sqlite: NVIDIA H200, nsys 2025.3.2.0
-
 **math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
 
 - verdict: too few samples (n = 1, and it takes 10 on either side)
@@ -161,6 +159,8 @@ idle: host: launch calls  math: gaps per call: 0.50 between calls, median 1 ns; 
 ```
 
 </details>
+
+report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 """  # noqa: E501
 
 GAPS = """\
@@ -342,7 +342,7 @@ SHAPE = ("--shape", "B=1,H=2,D=4,fp16,causal")
 def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
     """What an engineer pastes into a pull request, to the letter, and the files; the report stays as it is."""
     before = hashlib.sha256((tmp_path / small).read_bytes()).hexdigest()
-    done = run(small, *PAIR, *SHAPE)
+    done = run(small, *PAIR, *SHAPE, "--all")
     assert (done.code, done.out) == (0, SMALL)
     assert done.err == "\nWritten to report.compare/: gap.csv, gap.json\n"
     assert (tmp_path / "report.compare" / "gap.csv").read_text(encoding="utf-8") == GAPS
@@ -367,14 +367,14 @@ def test_which_instances_are_compared(
     run: Run, small: str, options: tuple[str, ...], code: int, message: str
 ) -> None:
     """All but warm-up, some only, or every name by itself; what means nothing is refused."""
-    done = run(small, *PAIR, *options)
+    done = run(small, *PAIR, *options, "--all")
     assert done.code == code
     assert message in " ".join((done.out + done.err).split())
 
 
 def test_whole_markdown(run: Run, small: str) -> None:
     """The same with tables that GitHub shows as such."""
-    assert run(small, *PAIR, *SHAPE, "--md").out == MARKDOWN
+    assert run(small, *PAIR, *SHAPE, "--md", "--all").out == MARKDOWN
 
 
 def test_json_holds_everything(run: Run, small: str, tmp_path: Path) -> None:
@@ -404,8 +404,8 @@ def test_two_reports(run: Run, trace: MakeTrace) -> None:
     math_and_flash(lambda *items, **how: trace(*items, **how, name="after.sqlite"))
     done = run("before.sqlite", "after.sqlite", "--top", "1")
     assert done.code == 0
-    assert done.out.startswith(
-        "base: before.sqlite: NVIDIA H200, nsys 2025.3.2.0\nnew:  after.sqlite: NVIDIA H200, nsys 2025.3.2.0\n\n"
+    assert done.out.endswith(
+        "\nbase: before.sqlite: NVIDIA H200, nsys 2025.3.2.0\nnew:  after.sqlite: NVIDIA H200, nsys 2025.3.2.0\n"
     )
     assert "after is as fast as before by span at RUN::math::S8" in done.out
     assert "4 causes more" not in done.out
@@ -414,11 +414,12 @@ def test_two_reports(run: Run, trace: MakeTrace) -> None:
 
 
 def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
-    """A table of all pairs first; one ledger, or with --all each."""
+    """One ledger, or with --all each; at most 40 lines, with a table of all pairs behind it."""
     math_and_flash(trace)
     one = run("report.sqlite", "report.sqlite", "-o", "x")
     assert one.out.count("total ") == 1
-    assert "The largest difference, of 2 (--all shows the others):" in one.out
+    assert "by span, and base/new" in one.out
+    assert len(one.out.splitlines()) <= 40
     every = run("report.sqlite", "report.sqlite", "--all", "-o", "x")
     assert every.out.count("total ") == 2
 

@@ -240,11 +240,14 @@ def test_windows_and_ranges_of_two_names_are_reported_apart_in_one_report(trace:
         answer(path, base="a", new="a")
 
 
-def test_reports_without_a_common_range_are_refused(trace: MakeTrace) -> None:
-    """The message names what either has, and how to say what to compare."""
+def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> None:
+    """A note says what either has; with a glob they are refused, with how to say what to compare."""
     paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
-    with pytest.raises(NsysprofError, match="share no range: 'train' is in the one, 'fit' in the other"):
-        answer(*paths)
+    found = answer(*paths)
+    assert found.pairs["pair"].tolist() == ["whole trace"]
+    assert "share no range: 'train' is in the one, 'fit' in the other" in found.warnings[0]
+    with pytest.raises(NsysprofError):
+        answer(*paths, select="train")
 
 
 @pytest.mark.parametrize(
@@ -586,7 +589,7 @@ def test_markdown_shows_names_as_they_are(trace: MakeTrace) -> None:
     evil = "# <img src=x> `a` *b* @team | [x](y)"
     kernels = [("void ```\n# evil(int *)", 100)]
     path = trace(*run(evil, 0, kernels), *run("- 1. b", 5000, kernels, first_id=50), duration=END)
-    text = comparison_text(answer(path, base=glob_of(evil), new="- 1. b"), markdown=True)
+    text = comparison_text(answer(path, base=glob_of(evil), new="- 1. b"), markdown=True, every=True)
     prose, _, code = text.partition("<details>")
     bare = re.sub(r"\\.", "", prose)  # without what is escaped
     for raw in ("<img", "`a`", "*b*", "@team", "[x]", "\n# ", "- # ", "- - "):

@@ -395,17 +395,17 @@ def test_the_tables_of_the_sides(trace: MakeTrace) -> None:
     for row in rows[:3]:
         row.more.update(l2_bytes=4096, fp32_flops=60, tensor_flops=20)
     found = compared(math_and_flash(trace), rows, {**PAIR, "shape": SHAPE})
-    text = comparison_text(found)
+    text = comparison_text(found, every=True)
     assert TABLES in text
     assert "expected traffic" not in text
-    markdown = comparison_text(found, markdown=True)
+    markdown = comparison_text(found, markdown=True, every=True)
     assert "| measured, flash   |   expected |   DRAM |   of expected |   bandwidth |" in markdown
     assert "| total             |      512 B |   44 B |         8.6 % |             |" in markdown
 
 
 def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     """What holds for all kernels of the file is told, and what one column means below the last table."""
-    text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"))
+    text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"), every=True)
     assert text.count("every kernel began with empty caches") == 1
     assert text.count("DRAM: read and written while a kernel ran") == 1
 

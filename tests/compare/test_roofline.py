@@ -297,7 +297,7 @@ def test_the_command(
     compared(path, counted(*USUAL))
     file = path.with_suffix(".counters.csv")
     run_it = runner(tmp_path, capsys, monkeypatch, "compare")
-    asked = (path.name, "--base", PAIR["base"], "--new", PAIR["new"], "-o", "out")
+    asked = (path.name, "--base", PAIR["base"], "--new", PAIR["new"], "--all", "-o", "out")
     done = run_it(*asked)
     assert done.code == 0
     assert "measured, math" in done.out

@@ -98,7 +98,8 @@ def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
     with open_report(path) as report:
         attribution = attribute(report)
     found = compare(attribution, attribution, select="r*")
-    text = comparison_text(found)
+    assert "1 note on what was read and compared: --all" in comparison_text(found)
+    text = comparison_text(found, every=True)
     assert len(found.warnings) == 20
     assert text.count("warning: ") == 1
     assert "(19 more like it)" in " ".join(text.split())

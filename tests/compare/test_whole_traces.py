@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nsysprof.compare.comparison import Comparison
+from nsysprof.compare.files import gap_document
 from nsysprof.compare.text import comparison_text
 from nsysprof.errors import NsysprofError
 from tests.compare.conftest import answer
@@ -137,31 +138,29 @@ def test_found_iterations_are_a_pair_beside_the_whole_traces(trace: MakeTrace) -
     assert sum("found, not annotated" in text for text in found.warnings) == 2
 
 
-def test_found_iterations_of_other_kernels_are_doubted(trace: MakeTrace) -> None:
-    """Loops are called by their order, so that those of one name may be others."""
-    doubts = [
-        [
-            text
-            for text in answer(trace(*loop("abc")), trace(*loop(other))).warnings
-            if "may be unlike" in text
-        ]
-        for other in ("abc", "axy")
-    ]
-    assert doubts == [
-        [],
-        [
-            "iteration*: loops that were found, and may be unlike: kernels that both run take 33 % and 33 % of their"
-            " time"
-        ],
-    ]
+@pytest.mark.parametrize(
+    ("others", "pairs", "comparable"),
+    [
+        (("abc", 100, 12), ["iteration*", "whole trace"], True),
+        (("axy", 100, 12), ["whole trace"], True),
+        (("aaabbbccc", 100, 12), ["whole trace"], True),
+        (("xyz", 100, 12), ["whole trace"], False),
+    ],
+)
+def test_loops_are_one_only_if_they_launch_the_same(
+    others: tuple[str, int, int], pairs: list[str], comparable: bool, trace: MakeTrace
+) -> None:
+    """Found loops of other kernels, or of more of them, are not compared, and reports without a common one neither."""
+    found = answer(trace(*loop("abc")), trace(*loop(*others)))
+    assert found.pairs["pair"].tolist() == pairs
+    assert found.comparable is comparable
+    assert comparison_text(found).startswith("cannot be compared: ") is not comparable
+    assert gap_document(found)["comparable"] is comparable
 
 
 def test_whole_traces_can_be_asked_for(trace: MakeTrace) -> None:
     """`--range 'whole trace'` compares annotated reports whole, also where they share no range."""
     paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
-    with pytest.raises(NsysprofError) as refused:
-        answer(*paths)
-    assert "--range 'whole trace'" in str(refused.value.hint)
     found = answer(*paths, select="whole trace")
     assert found.pairs["pair"].tolist() == ["whole trace"]
     assert causes(found) == {"gemm": 0}
@@ -212,7 +211,7 @@ def test_copies_and_host_calls_stand_side_by_side(trace: MakeTrace) -> None:
         ["cudaMemcpyAsync", 2, 15, 1, 10, -5],
         ["cudaLaunchKernel", 3, 15, 3, 15, 0],
     ]
-    text = comparison_text(found)
+    text = comparison_text(found, every=True)
     assert re.search(r"DtoH pinned +1 → 0 +30 ns +0 ns +-30 ns", text)
     assert re.search(r"total +2 → 1 +130 ns +100 ns +-30 ns", text)
     assert answer(*(trace(*run("train", 0, [(GEMM, 9)])) for _ in range(2))).totals == {}

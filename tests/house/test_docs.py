@@ -129,8 +129,9 @@ def test_the_printed_comparison_is_what_is_printed(
         if line.startswith("nsysprof compare")
     )
     run = runner(ROOT, capsys, monkeypatch)
-    printed = run(*shlex.split(line)[1:], "--no-charts", "-o", tmp_path / "out").out.splitlines()
-    for words, at_least in (("safe-softmax guard                4", 10), ("memory traffic per call", 10)):
+    asked = (*shlex.split(line)[1:], "--no-charts", "-o", tmp_path / "out")
+    printed = [line for more in ((), ("--all", "--force")) for line in run(*asked, *more).out.splitlines()]
+    for words, at_least in (("safe-softmax guard      4", 10), ("memory traffic per call", 10)):
         example = next(block for block in blocks(PAGES["compare"], "text") if words in block).splitlines()
         assert len(example) > at_least
         assert [line for line in example if line != "..." and line not in printed] == []

@@ -120,7 +120,7 @@ def rows_of_steps() -> Iterator[str]:
         assert all(cause in (FUSED, LATENCY) or cause.startswith("idle: host") for cause in at.causes())
         for seq in (1024, 4096):
             pair, cells = at.pairs[seq], at.cells(seq)
-            total = f"{pair['base_span_ns'] / 1000:,.1f} → {pair['new_span_ns'] / 1000:,.1f}"
+            total = f"{pair['base_mean_ns'] / 1000:,.1f} → {pair['new_mean_ns'] / 1000:,.1f}"
             causes = [cells.get(cause, "") for cause in (FUSED, LATENCY)]
             host = [f"{at.host(seq)[f'{side}_ns'] / 1000:.1f}" for side in ("base", "new")]
             waits = (

@@ -56,6 +56,7 @@ def read_op_details(events: Events) -> OpDetails:
         gpu["registers"],
         known.static_shared,
         known.dynamic_shared,
+        known.local_memory,
     )
 
 

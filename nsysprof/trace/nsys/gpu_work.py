@@ -180,6 +180,7 @@ _NUMBERS = {
     "registers": "registersPerThread",
     "static_shared": "staticSharedMemory",
     "dynamic_shared": "dynamicSharedMemory",
+    "local_memory": "localMemoryPerThread",
 }
 
 

@@ -1,0 +1,133 @@
+"""What two reports are compared by where nobody names ranges: the steps that both have, or else whole recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.levels import Level, choose_level
+from nsysprof.attribution.range_work import index_work
+from nsysprof.compare.selection import LoadedReport
+from nsysprof.core.text import one_line
+from nsysprof.core.units import format_share
+
+MIN_ALIKE = 0.5  # of the time in kernels, for which both sides must run the same ones to be one loop
+MIN_RENAMED = 0.8  # of the GPU's busy time in loops of either side, for loops with other names to be one
+MIN_SHARED = 0.05  # the same of whole recordings: with less they have nothing in common
+MAX_COUNTS = 1.5  # times as many kernels of one name in an iteration: more are another loop
+_NAME = 60
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What to compare: ``codes`` are pairs of merged paths, none for whole recordings.
+
+    ``notes`` are sentences for the reader; ``reasons`` why the reports cannot be compared, empty if they can.
+    """
+
+    codes: tuple[tuple[int, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) -> Agreement:
+    """The `Agreement` of two reports on what is one step.
+
+    Annotated steps of one path are a pair, whatever runs in them, and so are loops with other names that run the same
+    kernels. Found iterations are one where they launch the same kernels as often. Else whole recordings are compared,
+    if they share any kernels.
+    """
+    reports = (first, last)
+    levels = [choose_level(each.attribution, None, merge) for each in reports]
+    ours = [
+        level.attribution is each.attribution.launched for level, each in zip(levels, reports, strict=True)
+    ]
+    kernels = [_kernels(each, level) for each, level in zip(reports, levels, strict=True)]
+    one, other = levels
+    if all(ours) and all(len(level.rows) for level in levels):
+        shared = [path for path in one.paths if path in other.paths]
+        alike = _alike(kernels[0], kernels[1], levels)
+        if shared and (alike or not (one.found or other.found)):
+            return Agreement(tuple((_code(one, path), _code(other, path)) for path in shared))
+        most = min(level.share or 0.0 for level in levels) >= MIN_RENAMED
+        if (
+            not (shared or one.found or other.found)
+            and alike
+            and most
+            and len(one.paths) == len(other.paths) == 1
+        ):
+            names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
+            note = f"loops with other names are compared, as they run the same kernels: {names}"
+            return Agreement(((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
+    notes: tuple[str, ...] = ()
+    if any(len(level.rows) for level in levels):
+        loops = " and ".join(
+            f"{one_line(level.paths[0], _NAME)!r} ({len(level.rows):,} times)" if len(level.rows) else "none"
+            for level in levels
+        )
+        notes = (
+            f"whole recordings are compared, as they have no loop in common that runs the same kernels: {loops}",
+        )
+    whole = [_kernels(each, None) for each in reports]
+    shares = _shares(*whole)
+    if whole[0] and whole[1] and max(shares) < MIN_SHARED:
+        nearest = [max(side, key=lambda name, side=side: side[name][1]) for side in whole]  # type: ignore[misc]
+        took = " and ".join(map(format_share, shares))
+        reasons = (
+            f"kernels that both run take {took} of their time",
+            *(
+                f"most time takes {one_line(name, _NAME)} in {each.path.name}"
+                for name, each in zip(nearest, reports, strict=True)
+            ),
+        )
+        return Agreement((), notes, reasons)
+    return Agreement((), notes)
+
+
+def _code(level: Level, path: str) -> int:
+    code: int = next(code for code in np.unique(level.of).tolist() if level.texts[code] == path)
+    return code
+
+
+def _kernels(loaded: LoadedReport, level: Level | None) -> dict[str, tuple[int, int]]:
+    """How many kernels of each name run, and for how long in ns: in all, or in the ranges of a level."""
+    ops = loaded.trace.ops
+    rows: NDArray[np.intp] = np.arange(len(ops))
+    if level is not None:
+        each = np.unique(level.rows)
+        rows = np.unique(index_work(level.attribution, each).ops_of(each)[0]) if len(each) else rows[:0]
+        ops = level.attribution.trace.ops
+    count = np.bincount(ops.name[rows], minlength=len(loaded.trace.op_names))
+    total = np.zeros(len(count), np.int64)
+    np.add.at(total, ops.name[rows], ops.end[rows] - ops.start[rows])
+    return {
+        loaded.trace.op_names[name]: (int(count[name]), int(total[name]))
+        for name in np.flatnonzero(count).tolist()
+    }
+
+
+def _shares(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) -> tuple[float, float]:
+    """The part of the time of either side in kernels that both run."""
+    both = one.keys() & other.keys()
+    base, new = (
+        sum(side[name][1] for name in both) / max(sum(ns for _, ns in side.values()), 1)
+        for side in (one, other)
+    )
+    return base, new
+
+
+def _alike(
+    one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], levels: Sequence[Level]
+) -> bool:
+    """Whether two loops run the same kernels, as often in each iteration."""
+    if min(_shares(one, other)) < MIN_ALIKE:
+        return False
+    both = one.keys() & other.keys()
+    base, new = (
+        sum(side[name][0] for name in both) / max(len(level.rows), 1)
+        for side, level in zip((one, other), levels, strict=True)
+    )
+    return max(base, new) <= MAX_COUNTS * min(base, new)

@@ -1,0 +1,127 @@
+"""What more recordings say of a pair: how much runs of one program differ, and whether the change is more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.compare.pairs import Pair
+from nsysprof.compare.selection import (
+    SPAN,
+    STEP,
+    Selection,
+    load_report,
+    select_calls,
+    select_ranges,
+    steps_of_calls,
+)
+from nsysprof.core.text import plural, quote_path
+from nsysprof.core.units import format_ratio, format_share
+from nsysprof.errors import NsysprofError
+from nsysprof.kernels.classify import Rules
+from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
+from nsysprof.statistics.runs import over_runs
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """More recordings: of the base, of the new side, and ``noise``, of one unchanged program."""
+
+    base: Sequence[Attribution] = ()
+    new: Sequence[Attribution] = ()
+    noise: Sequence[Attribution] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.base or self.new or self.noise)
+
+
+@dataclass(frozen=True)
+class OverRecordings:
+    """The answer over recordings: ``times`` are the medians of each run of the base and of the new side in ns."""
+
+    times: tuple[tuple[float, ...], tuple[float, ...]]
+    verdict: str
+    text: str
+
+
+def over_recordings(
+    pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None
+) -> OverRecordings:
+    """Compare a pair with the recording as the unit; raises `NsysprofError` where one lacks the range of its side."""
+    base, new = (
+        (_median(side), *(_median(_like(each, side, rules, merge)) for each in others))
+        for side, others in zip(pair.sides, (more.base, more.new), strict=True)
+    )
+    times = (base, new)
+    logs = [np.log(each).tolist() for each in times]
+    change = float(np.mean(logs[1]) - np.mean(logs[0]))
+    factor = float(np.exp(change))
+    how = f"{format_ratio(1 / factor)} faster" if factor < 1 else f"{format_ratio(factor)} slower"
+    counts = f"{plural(len(base), 'recording')} against {len(new)}"
+    if len(base) > 1 and len(new) > 1:
+        one, other = over_runs(logs)
+        less = other.less(one)
+        clear = less.p < DEFAULT_RULES.alpha and abs(change) >= np.log1p(DEFAULT_RULES.least_effect)
+        verdict = (FASTER if change < 0 else SLOWER) if clear else NO_CLEAR_CHANGE
+        ends = less.interval()
+        text = (
+            f"over {counts} it is {how}: {verdict} (p = {less.p:.2g}, t over runs; 95 % interval of the time"
+            f" {format_ratio(ends.low)} to {format_ratio(ends.high)})"
+        )
+        return OverRecordings(times, verdict, text)
+    unchanged = (*base, *(_median(_like(each, pair.base, rules, merge)) for each in more.noise))
+    alike = [np.log(group) for group in (unchanged, new) if len(group) > 1]
+    if not alike:
+        return OverRecordings(
+            times, TOO_FEW_SAMPLES, "one more recording of unchanged code is no measure of noise"
+        )
+    noise = max(float(np.ptp(each)) for each in alike)
+    count = sum(map(len, alike))
+    verdict = NO_CLEAR_CHANGE if abs(change) <= noise else TOO_FEW_SAMPLES
+    beyond = "within" if abs(change) <= noise else "beyond"
+    text = (
+        f"it is {how}, {beyond} what {plural(count, 'recording')} of unchanged code differ by"
+        f" ({format_share(float(np.expm1(noise)))}); for a verdict record both sides again: --also-base, --also-new"
+    )
+    return OverRecordings(times, verdict, text)
+
+
+def small_sample(pair: Pair) -> str:
+    """What to do where a recording of either side has too few steps for a verdict, with their spread."""
+    spreads = []
+    for side in pair.sides:
+        values = side.samples.get(pair.clock, np.empty(0))
+        if len(values) > 1:
+            spreads.append(float(np.ptp(values)) / float(np.median(values)))
+    what = "steps" if pair.clock == STEP else "calls"
+    spread = f"{what} of one recording differ by up to {format_share(max(spreads))}; " if spreads else ""
+    return f"{spread}for a verdict record 20 steps or more, or both sides again (--also-base, --also-new)"
+
+
+def _median(side: Selection) -> float:
+    values = side.samples[STEP if side.steps is not None else SPAN]
+    return float(np.median(values)) if len(values) else float(side.span_ns)
+
+
+def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequence[str] | None) -> Selection:
+    """The same range of another recording."""
+    loaded = load_report(attribution, rules, merge, {})
+    code = (
+        side.code
+        if side.is_whole
+        else next((at for at, text in enumerate(loaded.texts) if text == side.text), None)
+    )
+    if code is None:
+        raise NsysprofError(
+            f"{loaded.path}: has no range {side.text!r}, which is compared",
+            f"nsysprof ranges {quote_path(loaded.path)} lists its ranges",
+        )
+    calls = select_calls(loaded, code, None, inner=side.per != side.name)
+    steps = steps_of_calls(loaded, [calls]) if side.steps is not None else {}
+    found = select_ranges(loaded, [calls], steps)[code]
+    if not found.ledger.total_ns or (side.steps is not None and found.steps is None):
+        raise NsysprofError(f"{loaded.path}: {side.text!r} is not timed as in the other recording", None)
+    return found

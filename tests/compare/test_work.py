@@ -1,0 +1,135 @@
+"""The ledger of work: what either side launches and moves, what is flagged, and what more recordings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.compare.comparison import Comparison, compare
+from nsysprof.trace.report import open_report
+from tests.conftest import MakeTrace
+from tests.kit.calls import GEMM
+from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
+
+ADD, MUL, FUSED = "vectorAdd(float*)", "vectorMul(float*)", "fusedAddMul(float*)"
+
+
+def program(
+    kernels: dict[str, tuple[int, int, int]], *, copied: int = 0, outside: bool = False, pause: int = 20
+) -> list[Items]:
+    """Twelve steps: of each kernel so many per step, blocks and ns; and copies in the steps or before them."""
+    items: list[Items] = []
+    at, number = 100_000, 1
+    if outside:
+        for copy in range(12):
+            items.append(
+                launch_memcpy((10 + copy, 11 + copy), (1000 * copy, 1000 * copy + 900), id=5000 + copy)
+            )
+    for step in range(12):
+        begin = at + pause
+        start = begin + 10
+        inside: list[Items] = []
+        if copied:
+            inside.append(launch_memcpy((start, start + 1), (start + 2, start + 2 + copied), id=9000 + step))
+            start += copied + 5
+        for name, (count, blocks, ns) in kernels.items():
+            for _ in range(count):
+                inside.append(
+                    launch_kernel(
+                        name,
+                        (start, start + 1),
+                        (start + 2, start + 2 + ns),
+                        id=number,
+                        grid=(blocks, 1, 1),
+                        block=(256, 1, 1),
+                    )
+                )
+                number, start = number + 1, start + ns + 4
+        items += [Range(f"step{step}", begin, start + 5), *inside]
+        at = start + 6
+    return items
+
+
+def compared(trace: MakeTrace, base: list[Items], new: list[Items], **how: Any) -> Comparison:
+    """The comparison of two programs."""
+    paths = (trace(*base, name="base.sqlite"), trace(*new, name="new.sqlite"))
+    return compare(*(attributed(path) for path in paths), **how)
+
+
+def attributed(path: Path) -> Any:
+    """A report, attributed and closed again."""
+    with open_report(path) as report:
+        found = attribute(report)
+        found.trace.report.reader.op_details(found.trace)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("new", "verdict", "said"),
+    [
+        ({ADD: (2, 100, 500)}, "same", None),
+        (
+            {ADD: (2, 25, 150)},
+            "less",
+            "vectorAdd runs 0.25x the threads, in as many launches: check its result",
+        ),
+        ({ADD: (1, 100, 500)}, "same", "most of its kernels run 0.50x as often per step"),
+        ({ADD: (2, 100, 100)}, "same", "vectorAdd takes 0.20x the time for as many launches and threads"),
+        ({ADD: (2, 400, 500)}, "more", None),
+        ({FUSED: (1, 100, 500)}, "other", None),
+    ],
+)
+def test_less_work_is_no_gain(
+    new: dict[str, tuple[int, int, int]], verdict: str, said: str | None, trace: MakeTrace
+) -> None:
+    """Fewer threads or launches, or no time for as many: the reader is asked to check; fusion is other work."""
+    found = compared(trace, program({ADD: (2, 100, 500)}), program(new))
+    rows = found.work.set_index("name")
+    assert rows.loc[ADD, "verdict"] == verdict
+    doubts = found.differences[found.largest].doubts
+    assert [said in text for text in doubts] == [True] * len(doubts) if said else doubts == ()
+    assert bool(doubts) is (said is not None)
+
+
+def test_the_ledger_of_work_counts(trace: MakeTrace) -> None:
+    """Launches, threads and time per step, of either side."""
+    found = compared(trace, program({ADD: (2, 100, 500)}), program({ADD: (2, 100, 500), GEMM: (1, 7, 50)}))
+    rows = found.work.set_index("name")
+    assert rows.loc[ADD, ["base_launches", "base_threads", "base_ns"]].tolist() == [2, 2 * 100 * 256, 1000]
+    assert rows.loc[GEMM, ["base_launches", "new_launches", "verdict"]].tolist() == [0, 1, "other"]
+
+
+def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:
+    """Copies before the first step in place of those in each: the steps are faster, and the program is not."""
+    found = compared(
+        trace, program({ADD: (1, 100, 2000)}, copied=900), program({ADD: (1, 100, 2000)}, outside=True)
+    )
+    [text] = [each for each in found.differences[found.largest].doubts if "moved" in each]
+    assert text.startswith("moved out of the steps of new, which no longer count it: copies ")
+
+
+@pytest.mark.parametrize(
+    ("also", "verdict", "said"),
+    [
+        ({"also_base": [510, 505], "also_new": [305, 302]}, "faster", "over 3 recordings against 3 it is"),
+        ({"also_base": [510, 290], "also_new": [305, 520]}, "no clear change", "over 3 recordings against 3"),
+        ({"noise": [490, 505]}, "too few samples", "beyond what 3 recordings of unchanged code differ by"),
+        ({"noise": [200, 700]}, "no clear change", "within what 3 recordings of unchanged code differ by"),
+    ],
+)
+def test_recordings_are_the_unit(
+    also: dict[str, list[int]], verdict: str, said: str, trace: MakeTrace
+) -> None:
+    """With more recordings of either side the verdict is over them; unchanged ones show what is noise."""
+    more = {
+        option: [
+            attributed(trace(*program({ADD: (1, 100, ns)}), name=f"{option}{ns}.sqlite")) for ns in lengths
+        ]
+        for option, lengths in also.items()
+    }
+    found = compared(trace, program({ADD: (1, 100, 500)}), program({ADD: (1, 100, 300)}), **more)
+    assert found.pairs["verdict"].tolist() == [verdict]
+    assert any(said in text for text in found.findings[found.largest])
