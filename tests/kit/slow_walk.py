@@ -494,9 +494,11 @@ class Walk:
         total = 0
         for op, launch in zip(self.ops, self.launch, strict=True):
             call = self.launches[launch] if launch >= 0 and not op.migrates else None
-            total += call is not None and any(
-                row.process == call.process and row.start <= call.start < row.end for row in mine
-            ) and op.end - op.start
+            total += (
+                call is not None
+                and any(row.process == call.process and row.start <= call.start < row.end for row in mine)
+                and op.end - op.start
+            )
         return total
 
     def repeated(self) -> list[int]:

@@ -19,7 +19,6 @@ from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO
 from tests.kit.trace import Items, OsCall, Range, StreamKind, launch_kernel
 
-
 FULL = (264, 1, 1)  # blocks: two for each multiprocessor of the GPU of the builder
 
 
@@ -73,7 +72,11 @@ def steps(sleeps: tuple[int, ...], step: int = 1_000_000) -> list[Items]:
         out.append(Range("log", at + 100, at + 900 + sleep))
         if sleep:
             out.append(OsCall("sleep", at + 500, at + 500 + sleep))
-        out.append(launch_kernel("gemm", (launched, launched + 500), (launched + 1000, done), id=number + 1, grid=FULL))
+        out.append(
+            launch_kernel(
+                "gemm", (launched, launched + 500), (launched + 1000, done), id=number + 1, grid=FULL
+            )
+        )
         at = done + 100
     return out
 
