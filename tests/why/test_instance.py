@@ -19,7 +19,6 @@ from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO
 from tests.kit.trace import Items, OsCall, Range, StreamKind, launch_kernel
 
-
 FULL = (264, 1, 1)  # blocks: two for each multiprocessor of the GPU of the builder
 
 
