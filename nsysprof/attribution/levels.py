@@ -263,7 +263,7 @@ class _Busy:
         return min(self._launched_within(rows) / self._whole, 1.0)
 
     def _launched_within(self, rows: NDArray[np.intp]) -> int:
-        """The durations of GPU ops that a process launched while one of its ranges was open."""
+        """For how long GPUs were busy with what a process launched while one of its ranges was open."""
         trace = self.attribution.trace
         launches, ranges = trace.launches, trace.ranges
         inside = np.zeros(len(launches) + 1, bool)
@@ -274,8 +274,7 @@ class _Busy:
             theirs = np.flatnonzero(of_launch == process)
             at = np.searchsorted(start, launches.start[theirs], side="right") - 1
             inside[theirs] = (at >= 0) & (launches.start[theirs] < end[at])
-        ops = trace.ops
-        return int((ops.end - ops.start)[inside[ops.launch] & (trace.op_gpu >= 0)].sum())
+        return _busy_ns(trace, np.flatnonzero(inside[trace.ops.launch] & (trace.op_gpu >= 0)))
 
     def _of(self, rows: NDArray[np.intp]) -> int:
         if not len(rows):

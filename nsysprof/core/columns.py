@@ -51,15 +51,16 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows of whole numbers from -1 on, and for each row the place of its like among them."""
+    """The first of equal rows of whole numbers, and for each row the place of its like among them."""
     key, most = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         column = column.astype(np.int64)
-        size = int(column.max(initial=-1)) + 2
+        least = int(column.min(initial=-1))
+        size = int(column.max(initial=-1)) - least + 1
         if most * size >= 1 << 62:
             key = np.unique(key, return_inverse=True)[1].reshape(-1)
             most = int(key.max(initial=0)) + 1
-        key, most = key * size + column + 1, most * size
+        key, most = key * size + (column - least), most * size
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     return first, place.reshape(-1)
 

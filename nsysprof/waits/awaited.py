@@ -87,8 +87,9 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each copy, -1 for none, the one that stands for all that are called the same; a launch of several has one."""
-    launch = np.where(copied >= 0, trace.ops.launch[copied], -1)
-    return ops.example[launch].astype(np.int64)
+    launch = np.append(trace.ops.launch, -1)[copied]
+    out: NDArray[np.int64] = ops.example[launch].astype(np.int64)
+    return out
 
 
 def _by_end(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -166,7 +166,7 @@ def _host_parts(
         "thread": time.thread.astype(np.int64),
         "call": time.call.astype(np.int64),
         "exposing": np.where(begun, exposing[time.piece], -1),
-        "copied": np.where((copied < 0) & (trace.ops.kind[on] == MEMCPY), on, copied),
+        "copied": np.where((copied < 0) & (np.append(trace.ops.kind, 255)[on] == MEMCPY), on, copied),
         "on": on,
     }
 

@@ -51,17 +51,19 @@ class Program:
         self.now += ns
         return self.ids
 
-    def launch(self, name: str, ns: int, stream: int = 7) -> None:
-        """Launch a kernel."""
+    def launch(self, name: str, ns: int, stream: int = 7, blocks: int = 264) -> None:
+        """Launch a kernel, by default with two blocks for each multiprocessor."""
         id = self.call("cudaLaunchKernel")
         start = self._run(stream, ns)
-        self.items.append(Kernel(name, start, start + ns, id, stream=stream))
+        self.items.append(Kernel(name, start, start + ns, id, stream=stream, grid=(blocks, 1, 1)))
 
-    def copy(self, kind: int, size: int, ns: int, stream: int = 7, *, blocks: bool = False) -> None:
+    def copy(
+        self, kind: int, size: int, ns: int, stream: int = 7, *, blocks: bool = False, host: int = 1
+    ) -> None:
         """Copy between host and GPU; where it ``blocks`` the call ends with the copy, as of pageable memory."""
         begun, id = self.now, self.call("cudaMemcpyAsync")
         start = self._run(stream, ns)
-        self.items.append(Memcpy(start, start + ns, id, bytes=size, kind=kind, stream=stream))
+        self.items.append(Memcpy(start, start + ns, id, bytes=size, kind=kind, stream=stream, host=host))
         if blocks:
             self.items[-2] = Launch(begun, start + ns + STARTS, id, self.thread, api="cudaMemcpyAsync_v3020")
             self.now = start + ns + STARTS

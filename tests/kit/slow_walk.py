@@ -489,17 +489,15 @@ class Walk:
         return out
 
     def launched_within(self, rows: list[int]) -> int:
-        """The durations of the GPU ops that a process launched, in whatever thread, while one of the ranges was open."""
+        """For how long GPUs run what a process launched, in whatever thread, while one of the ranges was open."""
         mine = [self.attribution.ranges[row] for row in rows]
-        total = 0
-        for op, launch in zip(self.ops, self.launch, strict=True):
-            call = self.launches[launch] if launch >= 0 and not op.migrates else None
-            total += (
-                call is not None
-                and any(row.process == call.process and row.start <= call.start < row.end for row in mine)
-                and op.end - op.start
-            )
-        return total
+        inside = set()
+        for number, launch in enumerate(self.launch):
+            if launch >= 0 and not self.ops[number].migrates:
+                call = self.launches[launch]
+                if any(row.process == call.process and row.start <= call.start < row.end for row in mine):
+                    inside.add(number)
+        return self.busy(inside)
 
     def repeated(self) -> list[int]:
         """The ranges that are taken for the steps of the program; none where no level covers half of the busy time."""

@@ -59,12 +59,12 @@ def test_the_rank_that_comes_last_is_named(trace: MakeTrace) -> None:
 def test_the_finding_says_who_waits_for_whom(trace: MakeTrace) -> None:
     """The one with most time stands for all that wait for the same peer; all others say on which GPU."""
     made = [[*rank(0, 40_000, 100_000), *rank(1, 90_000, 100_000)]]
-    step: list[Items] = [Range("step", 0, 130_000, process=process) for process in (1, 2)]
+    step: list[Items] = [Range("step", 0, 10_000, process=process) for process in (1, 2)]
     answer = why_of(trace(*step, *(item for items in made for item in items if not isinstance(item, Range))))
     found = answer.findings["step"]
-    assert found[0].text.startswith("GPU 0 waits for GPU 1, which comes late to ncclDevKernel_AllReduce")
-    assert found[0].hint.startswith("see what that GPU runs")
-    assert any(each.text.endswith("% of it on GPU 1, in 1 wait") for each in found[1:])
+    [late_rank] = [each for each in found if each.kind == "communication-late-rank"]
+    assert late_rank.text.startswith("the GPU waits in collectives for late peer GPU 1: 50.0 µs of each step")
+    assert (late_rank.gpu, late_rank.cause) == (0, "late peer GPU 1")
     assert "late peer GPU 1, ncclDev" in why_text(answer)
 
 
@@ -117,7 +117,6 @@ def test_why_and_fleet_agree_on_two_ranks_in_one_report(tmp_path: Path) -> None:
     assert found["transfer"].tolist() == expected["transfer_ns"].tolist()
     blocking = answer.windows.groupby("gpu")["blocking_ns"].sum()
     assert blocking.tolist() == expected["blocking_ns"].tolist()
-    assert [each.text[:22] for each in answer.findings["step*"][:2]] == [
-        "GPU 1 waits for GPU 0,",
-        "GPU 0 waits for GPU 1,",
-    ]
+    first = answer.findings["step*"][0]
+    assert (first.kind, first.gpu, first.cause) == ("communication-late-rank", 1, "late peer GPU 0")
+    assert first.change == ("--no-late-peer",)

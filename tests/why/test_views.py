@@ -82,6 +82,6 @@ def test_markdown_has_trees_in_blocks_and_findings_in_a_list(
     before, tree, _ = done.out.split("```")
     assert tree.startswith("text\n")
     assert "step, 3 windows" in tree
-    assert "1. step: the GPU waits for sleep in log: 500 µs of each step (50 %)" in before
+    assert "1. step: the GPU waits for sleep in log: 400 µs of each step (40 %)" in before
     assert "sleep in \\<b\\>" in before
     assert sorted(each.name for each in (tmp_path / f"{path.stem}.why").iterdir()) == ["why.csv", "why.json"]

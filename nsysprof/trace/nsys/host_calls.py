@@ -175,7 +175,8 @@ def read_calls(
     others = {name: values[kept] for name, values in others.items()}
     asked_for = np.zeros(keys.count, bool)
     asked_for[columns["slot"]] = True
-    duplicates, around = len(columns["slot"]) - int(asked_for.sum()), np.empty(0, np.int64)
+    duplicates = len(columns["slot"]) - int(asked_for.sum())
+    around: NDArray[np.integer] = np.empty(0, np.int64)
     if duplicates:
         columns, more, around = _one_of_each(columns, keys.count, threads, rank)
         others = {name: np.append(others[name], more[name]) for name in _CALL}

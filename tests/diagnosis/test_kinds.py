@@ -1,0 +1,290 @@
+"""Each kind of finding on a program that has it, and on one that looks alike and has not."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsysprof.attribution.attribute import attribute
+from nsysprof.diagnosis.diagnose import Diagnosis
+from nsysprof.diagnosis.finding import ONCE
+from nsysprof.trace.report import open_report
+from nsysprof.why.why import why
+from tests.conftest import MakeTrace
+from tests.kit.program import MS, US, Program
+
+STEPS = 12
+Act = Callable[[Program], None]
+
+
+def diagnosis_of(path: Path, select: str | None = None) -> Diagnosis:
+    """What `nsysprof why` diagnoses."""
+    with open_report(path) as report:
+        found = why(attribute(report), select).diagnosis
+    assert found is not None
+    return found
+
+
+# ---- what a program does in each step, behind twelve layers that the host launches ahead
+
+
+def nothing(program: Program) -> None:
+    """A step that is over."""
+
+
+def wait(program: Program) -> None:
+    """Wait for the GPU, and go on at once."""
+    program.wait()
+
+
+def code(program: Program) -> None:
+    """Work of the CPU behind a synchronization."""
+    program.wait()
+    with program.range("log"):
+        program.code(2 * MS)
+
+
+def os(name: str, ns: int = 2 * MS) -> Act:
+    """Call the operating system behind a synchronization."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        with program.range("data"):
+            program.os(name, ns)
+
+    return act
+
+
+def call(name: str, ns: int = 2 * MS) -> Act:
+    """Call CUDA behind a synchronization."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        with program.range("data"):
+            program.call(name, ns)
+
+    return act
+
+
+def copy(kind: int, *, host: int, blocks: bool = False) -> Act:
+    """Copy 32 MiB in the stream that computes."""
+
+    def act(program: Program) -> None:
+        program.copy(kind, 32 << 20, 4 * MS, blocks=blocks, host=host)
+
+    return act
+
+
+def small_copies(program: Program) -> None:
+    """Copy 8 KiB forty times, each behind the one before."""
+    for _ in range(40):
+        program.copy(1, 8 << 10, 5 * US, blocks=True)
+
+
+def launching(count: int) -> Act:
+    """Launch short kernels more slowly than the GPU runs them."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        for _ in range(count):
+            program.code(10 * US)
+            program.launch("k", 2 * US)
+
+    return act
+
+
+def kernel(name: str, blocks: int) -> Act:
+    """A kernel of two ms."""
+
+    def act(program: Program) -> None:
+        program.launch(name, 2 * MS, blocks=blocks)
+
+    return act
+
+
+def read_back(program: Program) -> None:
+    """`.item()` behind each layer."""
+    for _ in range(12):
+        with program.range("log"):
+            program.launch("reduce", 60 * US)
+            program.copy(2, 4, 2 * US)
+            program.wait()
+            program.code(30 * US)
+            program.launch("scale", 5 * US)
+
+
+def steps(act: Act, between: Act = nothing, count: int = STEPS) -> Program:
+    """Steps of twelve layers, in each of which a program acts, and what it does between them."""
+    program = Program()
+    for number in range(count):
+        with program.range(f"step{number}"):
+            program.code(US)
+            with program.range("forward"):
+                program.layers()
+            act(program)
+        between(program)
+    return program
+
+
+# What programs do in each step; kind and cause of the first finding; ns that a step loses; the change; of the remedy.
+HAS = [
+    (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "move this CPU work"),
+    (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
+    (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
+    (os("futex"), "lock", "futex in data", 2_000_000, "", ""),
+    (os("MPI_Send"), "mpi", "MPI_Send in data", 2_000_000, "", ""),
+    (os("mmap"), "page-fault", "mmap in data", 2_000_000, "--remove 'mmap in data'", "touch or pin"),
+    (call("cudaMalloc"), "allocation", "cudaMalloc in data", 2_000_000,
+     "--remove 'cudaMalloc in data'", "allocate once"),
+    (call("cudaFree"), "allocation", "cudaFree in data", 2_000_000, "--remove 'cudaFree in data'", "allocate once"),
+    (call("cudaHostAlloc"), "pinning", "cudaHostAlloc in data", 2_000_000, "--remove 'cudaHostAlloc in data'",
+     "call cudaHostRegister or cudaMallocHost once"),
+    (call("cuModuleLoadData"), "compilation", "cuModuleLoadData in data", 2_000_000,
+     "--remove 'cuModuleLoadData in data'", "compile, load or capture once"),
+    (call("cudaGraphLaunch"), "graph-launch", "cudaGraphLaunch in data", 2_000_000, "", ""),
+    (copy(1, host=0, blocks=True), "pageable-copy", "pageable copies to the GPU of 32.0 MiB in step*", 4_017_750,
+     "--pinned", "allocate the host memory with cudaMallocHost"),
+    (copy(2, host=0, blocks=True), "pageable-copy", "pageable copies to the host of 32.0 MiB in step*", 4_017_750,
+     "--pinned", "keep the data on the GPU"),
+    (copy(1, host=1), "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_002_000,
+     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a stream of its own"),
+    (copy(8, host=1), "copy-layout", "copies on the GPU of 32.0 MiB in step*", 4_002_000, "", ""),
+    (small_copies, "small-copies", "pinned copies to the GPU of 8.00 KiB in step*", 530_000,
+     "--remove 'pinned copies to the GPU of 8.00 KiB in step*'", "gather the small copies"),
+    (read_back, "synchronization", ".item() in log", 463_333, "--remove '.item() in log'", "keep the value on the GPU"),
+    (kernel("add", 1), "small-grid", "add", 1_984_848, "", "launch at least as many blocks"),
+    (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
+     "if TF32 is precise enough"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "cause", "lost", "change", "remedy"), HAS, ids=[each[2] for each in HAS]
+)
+def test_a_program_that_has_it(
+    trace: MakeTrace, act: Act, kind: str, cause: str, lost: int, change: str, remedy: str
+) -> None:
+    """The first finding names what was planted in the steps, what that costs each, and what to do."""
+    diagnosis = diagnosis_of(trace(*steps(act).items))
+    first = diagnosis.findings[0]
+    assert (first.kind, first.cause, first.path, first.gpu) == (kind, cause, "step*", 0)
+    assert (first.steps, first.often) == (STEPS, "every step")
+    assert first.lost_ns / first.steps == pytest.approx(lost, rel=0.001)
+    assert shlex.join(first.change) == change
+    assert first.remedy.startswith(remedy)
+    assert bool(remedy) == bool(first.remedy) == (first.gain_ns > 0)
+    assert 0 <= first.gain_low_ns <= first.gain_ns <= first.gain_high_ns <= first.total_ns
+    assert not diagnosis.nothing
+
+
+def test_many_short_launches_are_launch_bound(trace: MakeTrace) -> None:
+    """Forty kernels of two µs, each launched 14 µs after the one before."""
+    found = diagnosis_of(trace(*steps(launching(40)).items)).findings
+    [bound] = [each for each in found if each.kind == "launch-bound"]
+    assert (bound.cause, bound.path) == ("kernel launches", "step*")
+    assert 0.9 * 40 * 12_000 > bound.lost_ns / STEPS > 0.7 * 40 * 12_000
+    assert "CUDA graph" in bound.remedy
+
+
+NOT = [
+    pytest.param(nothing, nothing, id="a busy GPU"),
+    pytest.param(wait, nothing, id="a synchronization behind which nothing is late"),
+    pytest.param(launching(2), nothing, id="few launches"),
+    pytest.param(kernel("add", 264), nothing, id="a full grid"),
+    pytest.param(kernel("add", 128), nothing, id="a grid that leaves four of 132 multiprocessors empty"),
+]
+
+
+@pytest.mark.parametrize(("act", "between"), NOT)
+def test_a_look_alike(trace: MakeTrace, act: Act, between: Act) -> None:
+    """Nothing that is worth advice."""
+    assert diagnosis_of(trace(*steps(act, between).items)).findings == ()
+
+
+def test_what_lies_between_steps_is_named(trace: MakeTrace) -> None:
+    """4 ms of code, 0.9 ms of which the GPU still runs."""
+    [first] = diagnosis_of(trace(*steps(nothing, lambda program: program.code(4 * MS)).items)).findings
+    assert (first.kind, first.cause) == ("cpu-code", "CPU time between steps")
+    assert 3 * MS < first.lost_ns / first.steps < 4 * MS
+
+
+def test_a_context_is_made_once(trace: MakeTrace) -> None:
+    """The first cudaMalloc takes 200 ms: that is set-up, and no allocation in the steps."""
+    program = Program()
+    program.call("cudaMalloc", 200 * MS)
+    program.call("cudaMalloc", 10 * US)
+    begun = program.now
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.layers()
+    diagnosis = diagnosis_of(trace(*program.items))
+    assert diagnosis.findings == ()
+    assert diagnosis.once == (("context", 200 * MS),)
+    assert begun > 200 * MS
+
+
+def test_a_synchronization_at_the_end_is_no_finding(trace: MakeTrace) -> None:
+    """The program waits for what it launched once, behind all steps."""
+    program = steps(nothing)
+    program.wait("cudaDeviceSynchronize")
+    assert diagnosis_of(trace(*program.items)).findings == ()
+
+
+def once_in(number: int, count: int = 20) -> Program:
+    """Steps in one of which the program sleeps for 5 ms."""
+    program = Program()
+    for step in range(count):
+        with program.range(f"step{step}"):
+            program.layers()
+            if step == number:
+                program.wait()
+                with program.range("data"):
+                    program.os("nanosleep", 5 * MS)
+    return program
+
+
+def test_one_slow_step_is_not_spread_over_all(trace: MakeTrace) -> None:
+    """One step of twenty sleeps: it is told as once, without a remedy, and as a slow step."""
+    found = diagnosis_of(trace(*once_in(13).items)).findings
+    [slow] = [each for each in found if each.kind == "slow-steps"]
+    assert slow.often == "1 of 20 steps"
+    assert "nanosleep in data" in slow.cause
+    [sleep] = [each for each in found if each.kind == "sleep"]
+    assert (sleep.often, sleep.remedy, sleep.gain_ns) == (ONCE, "", 0)
+    assert "of each step" not in sleep.text
+
+
+def test_a_paced_loop_is_promised_nothing(trace: MakeTrace) -> None:
+    """Each step sleeps until 5 ms are over, whatever it does before."""
+    program = Program()
+    for number in range(24):
+        begun = program.now
+        with program.range(f"step{number}"):
+            program.layers(6 + number * 7 % 13)
+            program.wait()
+            with program.range("pace"):
+                program.os("nanosleep", 5 * MS - (program.now - begun))
+    first, *more = diagnosis_of(trace(*program.items)).findings
+    assert (first.kind, first.cause, first.remedy, first.gain_ns) == ("paced", "nanosleep in pace", "", 0)
+    assert not any(each.gain_ns for each in more)
+
+
+def test_without_launch_rows_it_is_unknown(trace: MakeTrace) -> None:
+    """Kernels of which nobody recorded who launched them when, 2 ms apart."""
+    report = trace(*steps(code).items, without_tables=["CUPTI_ACTIVITY_KIND_RUNTIME"])
+    found = diagnosis_of(report).findings
+    assert {each.kind for each in found} == {"unknown"}
+    assert not any(each.remedy for each in found)
+
+
+def test_a_free_that_waits_for_a_kernel_is_no_allocation(trace: MakeTrace) -> None:
+    """`cudaFree` returns when the kernel is done: without it the step takes as long."""
+
+    def act(program: Program) -> None:
+        program.launch("long", 5 * MS)
+        program.wait("cudaFree")
+
+    assert not any(each.kind == "allocation" for each in diagnosis_of(trace(*steps(act).items)).findings)
