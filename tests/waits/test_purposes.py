@@ -59,7 +59,7 @@ def test_names_of_runtime_driver_hip_and_system(purpose: str, names: str) -> Non
 
 def test_ranges_in_which_frameworks_compile() -> None:
     """Of PyTorch, Triton and XLA; what runs compiled code is none."""
-    yes = (
+    yes: tuple[str, ...] = (
         "CompiledFxGraph.compile_fx_inner",
         "_compile.compile_inner",
         "dynamo: compile",
@@ -136,7 +136,7 @@ def test_each_process_has_a_context(trace: MakeTrace) -> None:
 
 def kernels(*calls: tuple[int, int], name: str = "k", first: int = 0, wait: int = 0) -> list[Items]:
     """Launches at ms that take µs; each kernel starts a µs later, or ``wait`` µs."""
-    out = []
+    out: list[Items] = []
     for number, (at, length) in enumerate(calls, first + 1):
         start, end = at * MS, at * MS + length * 1000
         out.append(

@@ -65,7 +65,8 @@ def test_an_op_without_a_launch_is_unknown_once_its_stream_is_free(trace: MakeTr
 
 def chain(gaps: list[int]) -> list[Items]:
     """Kernels that were all launched before, in one stream, with a gap before each but the first."""
-    out, now = [], 1000
+    out: list[Items] = []
+    now = 1000
     for number, gap in enumerate([0, *gaps]):
         out.append(
             launch_kernel("k", (2 * number, 2 * number + 1), (now + gap, now + gap + 100), id=number + 1)
