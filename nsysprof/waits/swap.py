@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.core.text import join_first, one_line, plural
 from nsysprof.core.units import format_ns

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
-from nsysprof.waits.swap import times_by_name
 
 from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
@@ -41,6 +40,7 @@ from nsysprof.results.files import write_csv
 from nsysprof.results.folder import ResultFolder
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.report import open_report, read_tables
+from nsysprof.waits.swap import times_by_name
 from tests.conftest import MakeTrace
 from tests.kit.reports import source_of
 from tests.kit.trace import Range, launch_kernel

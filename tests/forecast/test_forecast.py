@@ -176,9 +176,7 @@ def test_copies_that_do_not_block_leave_synchronizations_of_the_device(
             Launch(at + 2_010, at + 2_020, at + 3, api=f"{api}_v3020"),
         ]
     answer = ask(trace(*items), "step", async_copies=True)
-    assert (
-        answer.forecast_ns < 2_100
-    ) == gone  # from one to the next are 2,200; on the GPU 1,950 of these
+    assert (answer.forecast_ns < 2_100) == gone  # from one to the next are 2,200; on the GPU 1,950 of these
 
 
 def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_not_wait(
