@@ -78,7 +78,7 @@ def summary(
 
 
 def _fold(text: str, width: int | None) -> str:
-    """Break a sentence that is wider than a terminal; tables, which have several lines, and commands stay."""
+    """Break a sentence that is wider than a terminal; tables, of several lines, and commands stay as they are."""
     if width is None or "\n" in text or len(text) <= width or text.startswith("   $ "):
         return text
     indent = " " * (_LABELLED if text.startswith("  ") else 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import re
 import sys
@@ -150,6 +151,8 @@ def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> d
             raise TooDeepError("a key of too many parts")
         return dict(with_few_levels(tomllib.loads(text)))
     except OSError as error:
+        if error.errno == errno.EFBIG:  # a report, say
+            raise NsysprofError(f"{path}: no {what}: {error.strerror}", hint) from None
         named = missing if isinstance(error, FileNotFoundError) else None
         look = named or f"ls -ld {quote(str(path))}"
         raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", look) from None

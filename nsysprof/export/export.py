@@ -180,8 +180,9 @@ def export(
 
 
 def _waits(answer: Why) -> PathPieces | None:
-    """The waits on the critical path of windows in which there is something to gain; None where there are none."""
-    windows = np.flatnonzero([bool(answer.findings[path]) for path in answer.windows["path"].tolist()])
+    """The waits on the critical path of steps of which a finding is about a wait; None where there are none."""
+    found = {path for path, each in answer.findings.items() if any(one.culprits for one in each)}
+    windows = np.flatnonzero(answer.windows["path"].isin(found))
     if not len(windows):
         return None
     path = critical_path(answer, windows, compute=False)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
 from nsysprof.core.text import join_first, one_line, plural
@@ -15,10 +14,15 @@ from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import KERNEL, Trace
 from nsysprof.waits.changes import MAX_NS, AbstainError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for different work
 
 
 def _table(path: Path) -> pd.DataFrame:
+    import pandas as pd  # a change of another kind needs none
+
     try:
         with open_regular(path, MAX_TABLE_BYTES) as file:
             table = pd.read_csv(file)
@@ -68,6 +72,8 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
 
 def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
     """The ``name`` and ``ns`` of each kernel of another report, without the longest and shortest tenth of a name."""
+    import pandas as pd
+
     with open_report(path) as other:
         gpus = [{gpu.name for gpu in report.about.cuda_gpus} for report in (trace.report, other)]
         if all(gpus) and gpus[0] != gpus[1]:
@@ -91,6 +97,8 @@ def time_of_row(path: Path, row: str) -> int:
 
     Where a bench has timed replays of a CUDA graph too, these count: its calls hold their launches as well.
     """
+    import pandas as pd
+
     table = _table(path)
     if "median_ns" not in table.columns:
         raise NsysprofError(f"{path} has no column median_ns", "name a kernels.csv or results.csv")

@@ -191,7 +191,7 @@ def test_a_thousand_ranges(tmp_path: Path) -> None:
         (b"a = " + b"[" * 100_000, ["not TOML", "nested too deeply"]),
         (b"a" + b".a" * 50_000 + b" = 1", ["not TOML", "a key of too many parts"]),
         (b"[[range]]\nx = {y = 1, 'a'" + b' . "b"' * 50_000 + b" = 1}", ["not TOML", "too many parts"]),
-        (b"x = 1\n" * (1 << 18), ["cannot read the budget: larger than 1 MiB"]),
+        (b"x = 1\n" * (1 << 18), ["no budget: larger than 1 MiB"]),
         (b"skip = " + b"9" * 10_000, ["not TOML"]),
         (b"range = 3", ["budget.toml: range[0]: expected object, got int"]),
         (b"range = [1]", ["budget.toml: range[0]: expected object, got int"]),

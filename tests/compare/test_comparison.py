@@ -647,7 +647,7 @@ def test_steps_are_timed_from_end_to_end(
     assert found.clocks["clock"].tolist()[0] == "step"
     said = [text for text in found.findings[row["pair"]] if "the GPU work of a step takes" in text]
     assert [place in text for text in said] == [True] * bool(place)
-    spans = found.clocks.set_index("clock").loc["span", ["base_median_ns", "new_median_ns"]].tolist()
+    spans = list(found.clocks.set_index("clock").loc["span", ["base_median_ns", "new_median_ns"]])
     assert spans == [300, slow.get("kernel", 300)]
 
 

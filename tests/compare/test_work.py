@@ -98,8 +98,8 @@ def test_the_ledger_of_work_counts(trace: MakeTrace) -> None:
     """Launches, threads and time per step, of either side."""
     found = compared(trace, program({ADD: (2, 100, 500)}), program({ADD: (2, 100, 500), GEMM: (1, 7, 50)}))
     rows = found.work.set_index("name")
-    assert rows.loc[ADD, ["base_launches", "base_threads", "base_ns"]].tolist() == [2, 2 * 100 * 256, 1000]
-    assert rows.loc[GEMM, ["base_launches", "new_launches", "verdict"]].tolist() == [0, 1, "other"]
+    assert list(rows.loc[ADD, ["base_launches", "base_threads", "base_ns"]]) == [2, 2 * 100 * 256, 1000]
+    assert list(rows.loc[GEMM, ["base_launches", "new_launches", "verdict"]]) == [0, 1, "other"]
 
 
 def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:

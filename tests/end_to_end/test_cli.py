@@ -46,7 +46,18 @@ report.sqlite: report exported by nsys 2025.3.2.0, 1.00 ms of recording
   the GPU is busy for 20 % of the 901 ns from the first GPU op to the last and <0.1 % of the 1.00 ms of
   recording
 
-Nothing to mend stands out. What the GPU waits for all the same: nsysprof why report.sqlite
+No step repeats. GPU busy 183 ns.
+Top bottlenecks:
+1. ampere_gemm runs 1 block of 128 threads on 132 multiprocessors: 120 ns, 13 %
+   → launch at least as many blocks as the GPU has multiprocessors (132): give each block less work (saves at
+     most 119 ns)
+   $ nsysprof why report.sqlite
+2. the GPU idles, and the recording does not say why (no launch of orphan is recorded): 260 ns, 29 % of the
+   time from the first GPU operation to the last
+   $ nsysprof why report.sqlite
+3. launch latency between kernels that were ready to run: 95 ns, 11 % of the time from the first GPU operation
+   to the last
+   $ nsysprof why report.sqlite
 
 launched from          GPU ops     sum    share
 -------------------  ---------  ------  -------

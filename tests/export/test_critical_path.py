@@ -23,7 +23,7 @@ def step(at: int, first: int) -> list[Items]:
         launch_memcpy((at + 30, at + 40), (at + 100_000, at + 500_000), id=first + 1),
         launch_kernel("gemm", (at + 50, at + 60), (at + 500_000, at + 600_000), id=first + 2),
         launch_kernel(
-            "gemm", (at + 1_000_000, at + 1_001_000), (at + 1_001_000, at + 1_600_000), id=first + 3
+            "gemm", (at + 1_200_000, at + 1_201_000), (at + 1_201_000, at + 1_600_000), id=first + 3
         ),
     ]
 
@@ -47,7 +47,7 @@ def test_the_critical_path_has_its_culprits_and_arrows(trace: MakeTrace, tmp_pat
     assert all(each.end > each.start for each in ours)
     first = [each for each in ours if each.start < 1_600_000]
     waited = sum(each.end - each.start for each in first)
-    assert waited == 1_600_000 - 99_900 - 100_000 - 599_000  # the rest is compute
+    assert waited == 1_600_000 - 99_900 - 100_000 - 399_000  # the rest is compute
     copied = next(each for each in first if each.args["cause"] == "copy")
     assert (copied.start, copied.end, copied.args["claim"]) == (100_000, 500_000, "dependency")
     copies = [each for each in found.slices("memcpy") if each.flows]
@@ -56,7 +56,7 @@ def test_the_critical_path_has_its_culprits_and_arrows(trace: MakeTrace, tmp_pat
     assert "memcpy" in copied.name
     [late] = [each for each in first if each.flows and each.start >= 600_000]
     awaited = [each for each in found.slices("kernel") if set(late.flows) & set(each.last_flows)]
-    assert [each.start for each in awaited] == [1_001_000]
+    assert [each.start for each in awaited] == [1_201_000]
     begun = [flow for track in found.tracks for each in track.slices for flow in each.flows]
     ended = [flow for track in found.tracks for each in track.slices for flow in each.last_flows]
     assert sorted(begun) == sorted(ended)

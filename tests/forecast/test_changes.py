@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nsysprof.forecast.forecast import Forecast
 from nsysprof.waits.changes import Changes
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
-from tests.kit.trace import CudaDevice, Gpu, Items, Launch, Memcpy, PageFault, Range, launch_kernel
+from tests.kit.trace import CudaDevice, Gpu, Items, Kernel, Launch, Memcpy, PageFault, Range, launch_kernel
 
 STEPS, GEMMS = 6, 8
 
@@ -84,8 +85,9 @@ def test_pinned_copies_are_as_fast_as_those_that_are(trace: MakeTrace, known: bo
     program = steps(copy_in)
     if known:
         program.copy(1, 8 << 20, (8 << 20) // 50)
-        program.items[-1] = Memcpy(*(getattr(program.items[-1], at) for at in ("start", "end", "id")),
-                                   bytes=8 << 20, kind=1, stream=7, host=1)  # fmt: skip
+        copy = program.items[-1]
+        assert isinstance(copy, Memcpy)
+        program.items[-1] = replace(copy, stream=7, host=1)
     answer = ask(trace(Gpu(0), CudaDevice(0, 0), *program.items), pinned=True)
     gone = (8 << 20) / 5.0 - (8 << 20) / (50 if known else 63.02)
     assert answer.base_ns - answer.forecast_ns == pytest.approx(gone, rel=0.05)
@@ -177,7 +179,7 @@ def copy_in_range(program: Program) -> None:
 def test_without_page_faults_a_kernel_is_shorter_by_what_it_waited_for_pages(trace: MakeTrace) -> None:
     """At most by that, and the answer says so; a report without any has no forecast."""
     program = steps()
-    kernels = [item for item in program.items if type(item).__name__ == "Kernel"]
+    kernels = [item for item in program.items if isinstance(item, Kernel)]
     faults = [PageFault(each.start, each.start + 30 * US) for each in kernels]
     answer = ask(trace(Gpu(0), CudaDevice(0, 0), *program.items, *faults), no_page_faults=True)
     assert answer.base_ns - answer.forecast_ns == pytest.approx(GEMMS * 30 * US, rel=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,8 @@ def test_lines_of_threads_and_processes_are_apart(trace: MakeTrace, times: tuple
         items: list[Items] = []
         for number in range(4):
             for place, later in enumerate(times):
-                at, where = 10_000 * number + later, {key: place + 1}
+                at = 10_000 * number + later
+                where: dict[str, Any] = {key: place + 1}
                 id = 10 * number + place + 1
                 items.append(Range("step", at, at + 1_000, **where))
                 items.append(
