@@ -153,6 +153,7 @@ class Case:
     def long_code_ns(self) -> int:
         """From how many ns on code between two calls is work of its own, and no part of launching."""
         code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
+        code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
         return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
 

@@ -128,22 +128,26 @@ def _gather(case: Case, group: Group) -> Iterable[Remedy]:
     yield Remedy(dialect_text(case, _BATCH), Changes(remove=[group.cause]), basis=BOUND)
 
 
+def _pageable_copies(case: Case) -> Mask:
+    return _is(case, MEMCPY) & _pageable(case) & ~_small(case)
+
+
 def _together(_: Case, rows: Rows) -> NDArray[np.int64]:
     """All pageable copies of a place are one cause, as one change concerns them all."""
     return np.zeros(len(rows), np.int64)
 
 
 def _mostly(case: Case, row: int) -> str:
-    code = int(_codes(case, np.array([row]))[0])
-    return one_line(
-        case.facts.texts.words[code].replace("pageable copies ", "pageable copies, most ", 1), NAME
-    )
+    same = np.flatnonzero(_pageable_copies(case) & (case.place_of == case.place_of[row]))
+    text = _words(case, row)
+    several = len(np.unique(_codes(case, same))) > 1
+    return one_line(text.replace("pageable copies ", "pageable copies, most ", 1), NAME) if several else text
 
 
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
 PAGEABLE = Kind(
     "pageable-copy",
-    lambda case: _is(case, MEMCPY) & _pageable(case) & ~_small(case),
+    _pageable_copies,
     _together,
     _mostly,
     _SYMPTOM,
