@@ -272,6 +272,8 @@ class _Busy:
             mine = rows[of_range == process]
             start, end = merge(ranges.start[mine], ranges.end[mine])
             theirs = np.flatnonzero(of_launch == process)
+            if not len(start):
+                continue
             at = np.searchsorted(start, launches.start[theirs], side="right") - 1
             inside[theirs] = (at >= 0) & (launches.start[theirs] < end[at])
         return _busy_ns(trace, np.flatnonzero(inside[trace.ops.launch] & (trace.op_gpu >= 0)))

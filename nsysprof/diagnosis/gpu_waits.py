@@ -57,12 +57,14 @@ def _peers(case: Case, rows: Rows) -> NDArray[np.int64]:
 
 
 def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
-    """Communication that no compute hides, whatever the GPU waited for; at most it is hidden behind all compute."""
+    """Communication that no compute hides, but waits for late ranks; at most it is hidden behind all compute."""
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
     compute = covered(lines.compute, windows.start, windows.end)
-    lost, most = int((both - compute).sum()), int(compute.sum())
-    if lost < _MIN_EXPOSED * place.total_ns:
+    here = case.place_of == case.places.index(place)
+    late = int(case.pieces["ns"][LATE_RANK.claims(case) & here].sum())
+    lost, most = int((both - compute).sum()) - late, int(compute.sum())
+    if lost < max(_MIN_EXPOSED * place.total_ns, late):  # ranks that are late are no matter of overlap
         return
     trace = case.facts.attribution.trace
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))

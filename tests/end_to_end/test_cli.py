@@ -52,12 +52,6 @@ Top bottlenecks:
    → launch at least as many blocks as the GPU has multiprocessors (132): give each block less work (saves at
      most 119 ns)
    $ nsysprof why report.sqlite
-2. the GPU idles, and the recording does not say why (no launch of orphan is recorded): 260 ns, 29 % of the
-   time from the first GPU operation to the last
-   $ nsysprof why report.sqlite
-3. launch latency between kernels that were ready to run: 95 ns, 11 % of the time from the first GPU operation
-   to the last
-   $ nsysprof why report.sqlite
 
 launched from          GPU ops     sum    share
 -------------------  ---------  ------  -------

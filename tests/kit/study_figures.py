@@ -14,7 +14,7 @@ from nsysprof.bench.pairs import speedups_of
 from nsysprof.bench.words import exponent_words, ratio_cell, tflops_text
 from nsysprof.compare.gap_ledger import apportion
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
+from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 
 ANALYSIS = Path(__file__).parents[2] / "analysis"
 TABLES = ("results", "comparisons", "decisions", "exponents")
@@ -128,12 +128,13 @@ class StepFigures:
         return dict(row)
 
     def ratio(self, seq: int) -> str:
-        """By span and by busy: `1.34x, 2.11x`; the former in brackets where it is no clear change."""
+        """By span and by busy: `1.34x, 2.11x`; the former in brackets where no verdict says so."""
         pair = self.pairs[seq]
         span, busy = (
             format_ratio(pair[f"base_{kind}_ns"] / pair[f"new_{kind}_ns"]) for kind in ("span", "busy")
         )
-        return f"{f'({span})' if pair['verdict'] == NO_CLEAR_CHANGE else span}, {busy}"
+        unclear = pair["verdict"] in (NO_CLEAR_CHANGE, TOO_FEW_SAMPLES)
+        return f"{f'({span})' if unclear else span}, {busy}"
 
     def causes(self) -> list[str]:
         """All of them, by how much they change at the longest S."""
