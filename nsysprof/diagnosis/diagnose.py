@@ -141,7 +141,7 @@ def case_of(
     rows: NDArray[np.integer] | None = None,
     facts: Facts | None = None,
 ) -> Case:
-    """The `Case` of the same; one for the same question about an attribution, however often it is asked."""
+    """The `Case` that `diagnose` is about, of the same arguments."""
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:
         rows, _ = pick_windows(chosen.attribution, chosen.windows, None, None)
