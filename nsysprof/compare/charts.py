@@ -232,7 +232,8 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
     """The source of the numbers, their count, and their clock."""
     counts = list(dict.fromkeys(calls_text(difference.row) for difference in shown))
     sides = [side for difference in shown for side in difference.pair.sides]
-    number = counts[0] if len(counts) == 1 else "n differs"
+    every = [int(difference.row[f"{side}_calls"]) for difference in shown for side in ("base", "new")]
+    number = counts[0] if len(counts) == 1 else f"n = {min(every):,} to {max(every):,}"
     per = " and ".join(dict.fromkeys(side.per for side in sides))
     calls = f"mean of {number} calls ({shorten(per, 30)})"
     if all(side.ledger.calls == 1 for side in sides):
