@@ -49,7 +49,7 @@ class Changes:
     drop_sync: Sequence[str] = _each("GLOB", "Do not wait for the GPU in ranges, or in calls of that name")
     async_copies: bool = _once("Let copies to the GPU, from pinned memory, not block the host.")
     pinned: bool = _once("Copy between GPU and pinned memory: nothing blocks, at the speed of the link.")
-    remove: Sequence[str] = _each("CULPRIT", "Do without a cause that why.csv names")
+    remove: Sequence[str] = _each("CAUSE", "Do without a cause that a finding or why.csv names")
     remove_calls: Sequence[str] = _each("GLOB", "Do without host calls of that name, and what they wait for")
     remove_code: Sequence[str] = _each(
         "GLOB", "Do without CPU code in ranges, between calls ('outside every range')"

@@ -87,7 +87,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
     names = sorted(
         {*(words[code] for code in culprits), *(CAUSES[code] for code in causes), *kernels.values()} - {""}
     )
-    chosen = {names[at] for at in matching(names, glob, "culprit", program.file)}
+    chosen = {names[at] for at in matching(names, glob, "cause", program.file)}
     pieces = np.isin(waits["culprit"], [code for code in culprits if words[code] in chosen])
     pieces |= np.isin(waits["cause"], [code for code in causes if CAUSES[code] in chosen])
     if (waits["cause"][pieces] == NOBODY).any():
