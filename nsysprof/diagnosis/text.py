@@ -41,7 +41,8 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
         return f"Warm-up takes {share} of the {of}, waiting alone: record some steps behind it."
-    return f"The GPU idles for {format_share(diagnosis.idle_share)} of the {of}, and no single cause takes 2 % of it."
+    idle = format_share(diagnosis.idle_share)
+    return f"The GPU idles for {idle} of the {of}, and no single cause takes 2 % of the {of}."
 
 
 def gain_text(finding: Finding) -> str:
