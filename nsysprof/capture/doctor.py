@@ -1,4 +1,4 @@
-"""The findings of the doctor: tries what a capture needs on this machine, and names a fix for what does not work."""
+"""The findings of the doctor: try everything a capture needs on this machine, and give the fix for each failure."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ while time.monotonic() < end:
         time.sleep(0.01)
 """
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_WITHOUT_NSYS = "records without nsys: nsysprof capture --profiler torch"
 _INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A finding: what was looked for, its state, what was found, and a fix on one line (None where all is well).
+    """One finding: what was tested, its state, the result, and a fix on one line (None if the state is ok).
 
-    ``needed``: without it nothing can be captured at all.
+    ``needed``: nsys cannot capture anything without it.
     """
 
     name: str
@@ -70,10 +71,10 @@ class Check:
 def check_machine(
     folder: Path, *, nsys: Path | None = None, workload: Path | None = None, announce: Callable[[str], None]
 ) -> Iterator[Check]:
-    """Try everything that a capture may need on this machine, and yield each finding as it is made.
+    """Try everything that a capture may need on this machine, and yield each finding.
 
-    ``folder`` is where captures will be written, ``workload`` the one to try (None: none is installed), and
-    ``announce`` is called with what is being tried before it takes time.
+    ``folder`` is the output folder of captures, ``workload`` the one to try (None: none is installed).
+    ``announce`` is called with a description before each test that takes time.
     """
     try:
         tool: Nsys | None = find_nsys(nsys)
@@ -92,7 +93,7 @@ def check_machine(
 
 
 def capture_works(checks: list[Check]) -> bool:
-    """Return whether a capture would work here: nothing that it needs is missing."""
+    """Return whether a capture with nsys would work: no needed finding is missing."""
     return not any(check.needed and check.state == "missing" for check in checks)
 
 
@@ -112,7 +113,7 @@ def _nsys(nsys: Nsys, announce: Callable[[str], None]) -> Iterator[Check]:
 
 
 def _trial(nsys: Nsys, folder: Path) -> Check:
-    """Capture NVTX ranges for real, with import and export, in a folder that is thrown away."""
+    """Capture NVTX ranges for real, with import and export, in a temporary folder."""
     checked = partial(Check, "capture", needed=True)
     request = Request((sys.executable, "-c", _TRIAL), nsys)
     try:
@@ -124,11 +125,11 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
-    how = "imported by its importer, which nsys itself does not find" if rescued else "imported"
+    how = "imported by calling its importer directly, which nsys did not find" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
-    version = _nvtx_version()
+    version = _version("nvtx")
     if version is None:
-        finding = f"made a report in {took} ({how}); no nvtx here, so ranges were not tried"
+        finding = f"made a report in {took} ({how}); the package nvtx is missing, so ranges were not tested"
         return checked("warn", finding, f"{sys.executable} -m pip install nvtx")
     if not ranges:
         why = f": {none[0]}" if none else ""
@@ -148,11 +149,11 @@ def _ranges_in(sqlite: Path) -> int:
         return int(database.execute(query).fetchone()[0]) if there else 0
 
 
-def _nvtx_version() -> str | None:
+def _version(package: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  takes 20 ms
 
     try:
-        return version("nvtx")
+        return version(package)
     except PackageNotFoundError:
         return None
 
@@ -178,16 +179,16 @@ def _counters(driver: Driver | None) -> Check:
         return checked("missing", f"{error.message}: no hardware counters", error.hint)
     there = f"{ncu.version_text} at {ncu.path}"
     if driver is None:
-        return checked("warn", f"{there}; no GPU to read counters of", _GET_GPU)
+        return checked("warn", f"{there}; no GPU, so no hardware counters", _GET_GPU)
     if counters_kept_from_us():
         return checked(
-            "warn", f"{there}; the driver keeps hardware counters for administrators", PERMISSION_FIX
+            "warn", f"{there}; the driver restricts hardware counters to administrators", PERMISSION_FIX
         )
-    return checked("ok", f"{there}; counters may be read")
+    return checked("ok", f"{there}; hardware counters are readable")
 
 
 def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str], None]) -> Iterator[Check]:
-    """Check torch and each backend of the workload by a tiny run in a process of its own."""
+    """Check torch and each backend of the workload by a tiny run in a separate process."""
     if workload is None:
         yield Check("workloads", "missing", "none beside the package", INSTALL_AGAIN)
         return
@@ -198,13 +199,19 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
         return
     announce(f"trying the backends of {about.says}")
     device = "cuda" if driver else "cpu"
-    results, why = _tiny_run(workload, about, device)
+    results, why, fix = _tiny_run(workload, about, device)
     if results is None and driver:
-        yield Check("torch", "warn", f"does not run on the GPU: {why}", _INSTALL_WORKLOADS)
+        yield Check("torch", "warn", f"does not run on the GPU: {why}", fix)
         device = "cpu"
-        results, why = _tiny_run(workload, about, device)
+        results, why, fix = _tiny_run(workload, about, device)
     if results is None:
-        yield Check("torch", "missing", why, _INSTALL_WORKLOADS)
+        installed = _version("torch")
+        if installed is None:
+            yield Check("torch", "missing", why, fix)
+            return
+        yield Check("torch", "ok", f"{installed} installed")
+        yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
+        yield Check(about.says, "warn", why, fix)
         return
     facts = results["environment"]
     built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
@@ -212,11 +219,12 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
         yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_WORKLOADS)
     else:
         yield Check("torch", "ok", f"{facts['torch']}, {built}")
-    yield Check(TORCH_PROFILER, "ok", "records without nsys: nsysprof capture --profiler torch")
+    yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
     yield from _backends(results, about, device)
 
 
-def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, Any] | None, str]:
+def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, Any] | None, str, str]:
+    """Run each quick backend once; return the results, or None with the reason and its fix."""
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
         results = Path(name, "results.json")
         dtype = about.dtypes[0 if device == "cuda" else -1]
@@ -228,9 +236,11 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
         program = [*workload_command(workload), "--backend", *quick, *tiny]
         ended = run_child(with_results(program, results), Path(name, "log"), lambda text: None)
         if measured := read_if_document(results):
-            return measured, ""
-    lines = ended.output.strip().splitlines()
-    return None, lines[-1] if lines else "the workload printed nothing"
+            return measured, "", ""
+    lines = [line.strip() for line in ended.output.strip().splitlines()] or ["the workload printed nothing"]
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    why = [line for line in lines if not line.startswith("hint: ")] or lines
+    return None, why[-1], hints[-1] if hints else _INSTALL_WORKLOADS
 
 
 def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
@@ -247,7 +257,7 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
         yield Check(
             f"{about.says} {', '.join(slow)}", "ok", "not tried: its first call compiles for many seconds"
         )
-    refused: dict[str, dict[str, str]] = {}  # those that have the same reason are listed together
+    refused: dict[str, dict[str, str]] = {}  # backends with the same reason share one finding
     for name, run in runs.items():
         if name not in works:
             reason = f"{run['status']}: {run.get('reason') or 'no reason given'}"
@@ -274,13 +284,13 @@ def _disk(folder: Path) -> Check:
 
 
 def _paranoid() -> Check:
-    """Check how much the kernel lets users sample; captures do not sample, so that nothing depends on it."""
+    """Check the CPU sampling level of the Linux kernel; captures do not sample, so nothing depends on it."""
     checked = partial(Check, "perf_event_paranoid")
     try:
         level = int(_PARANOID.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return checked("warn", "cannot be read", "only --nsys-arg=--sample=process-tree needs it")
+        return checked("warn", "cannot be read", "needed by --nsys-arg=--sample=process-tree only")
     if level <= 2:
-        return checked("ok", f"{level}: CPU sampling would be allowed")
+        return checked("ok", f"{level}: CPU sampling is allowed")
     fix = "sudo sysctl kernel.perf_event_paranoid=2"
-    return checked("warn", f"{level}: no CPU sampling, which captures leave off anyway", fix)
+    return checked("warn", f"{level}: no CPU sampling; captures do not need it", fix)

@@ -1,4 +1,4 @@
-"""``nsysprof doctor``: whether this machine can capture, and how to fix what is missing."""
+"""``nsysprof doctor``: can this machine capture, and how to fix it if not."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def doctor(
     nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to try.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try what a capture needs: nsys and its importer, driver, GPU, counters, torch, attention backends, disk.
+    """Test everything a capture needs: nsys and its importer, driver, GPU, counters, torch, backends, disk.
 
-    Exit code 0 when a capture would work, 3 when not.
+    Exit code 0: capture with nsys works. Exit code 3: it does not.
     """
     from nsysprof.capture.doctor import capture_works, check_machine
     from nsysprof.catalog import list_workloads
@@ -34,19 +34,16 @@ def doctor(
     from nsysprof.results.table import wrap
     from nsysprof.tools.interrupts import ending_on_interrupts
 
-    checks = []
     workload = list_workloads().get(WORKLOAD)
     with ending_on_interrupts():
-        for check in check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce):
-            checks.append(check)
-            if not as_json:
-                show(f"{_finding(check)}\n")
+        checks = list(check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce))
     works = capture_works(checks)
     if as_json:
         document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
         print_json(document)
     else:
-        show(f"\n{wrap(_verdict(checks, works), '', '  ')}\n")
+        findings = "\n".join(map(_finding, checks))
+        show(f"{wrap(_verdict(checks, works), '', '  ')}\n\n{findings}\n")
     if not works:
         raise typer.Exit(3)
 
@@ -57,7 +54,7 @@ def _announce(what: str) -> None:
 
 
 def _finding(check: Check) -> str:
-    """Show a finding as a line of [ok], [warn] or [missing], and below it the fix where there is one."""
+    """Return a finding as a line that starts with its state, and the fix below it."""
     from nsysprof.core.text import visible
     from nsysprof.results.table import wrap
 
@@ -69,12 +66,13 @@ def _finding(check: Check) -> str:
 def _verdict(checks: Sequence[Check], works: bool) -> str:
     from nsysprof.capture.doctor import TORCH_PROFILER
 
-    if not works:
-        missing = [check.name for check in checks if check.needed and check.state == "missing"]
-        instead = any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks)
-        nsys = " with nsys" if instead else ""
-        torch = " PyTorch's profiler works: nsysprof capture --profiler torch." if instead else ""
-        return f"A capture{nsys} would not work here: see {', '.join(missing)}.{torch}"
-    if any(check.name == "GPU" and check.state == "missing" for check in checks):
-        return "A capture works here, of ranges and the CPU; there is no GPU whose kernels it could record."
-    return "A capture works here."
+    if works:
+        no_gpu = any(check.name == "GPU" and check.state == "missing" for check in checks)
+        return f"Capture works on this machine{', but without a GPU: ranges and CPU time only' if no_gpu else ''}."
+    missing = ", ".join(check.name for check in checks if check.needed and check.state == "missing")
+    if not any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks):
+        return f"Capture does not work on this machine: fix {missing}."
+    return (
+        "Capture works with PyTorch's profiler: nsysprof capture --profiler torch -- python train.py. "
+        f"With nsys it does not: fix {missing}."
+    )

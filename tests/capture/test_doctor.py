@@ -128,7 +128,7 @@ def test_a_folder_for_temporary_files_that_is_full_is_told(
 def test_findings_are_lines_with_their_fixes_below(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In columns, with the answer last; what is needed and missing makes the exit code 3."""
+    """The verdict comes first; a needed finding that is missing makes the exit code 3."""
     checks = [
         Check("nsys", "ok", "2025.3 at /n/nsys", needed=True),
         Check("GPU", "missing", "no nvidia-smi", "install the driver"),
@@ -136,10 +136,10 @@ def test_findings_are_lines_with_their_fixes_below(
     monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks))
     doctor()
     assert capsys.readouterr().out == (
+        "Capture works on this machine, but without a GPU: ranges and CPU time only.\n\n"
         "[ok]      nsys: 2025.3 at /n/nsys\n"
         "[missing] GPU: no nvidia-smi\n"
         "            fix: install the driver\n"
-        "\nA capture works here, of ranges and the CPU; there is no GPU whose kernels it could record.\n"
     )
     checks.append(Check("disk", "missing", "full", "-o FOLDER/NAME", needed=True))
     with pytest.raises(typer.Exit) as caught:
@@ -231,8 +231,11 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
     assert states == [("warn", "does not run on the GPU: no GPU"), ("warn", "2.11.0, built without CUDA")]
 
 
-def test_a_missing_torch_names_what_to_install(nsys: Path, tmp_path: Path) -> None:
+def test_a_missing_torch_names_what_to_install(
+    nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A workload that cannot start says why in its last line."""
+    monkeypatch.setattr(module, "_version", lambda package: None)
     workload = tmp_path / "workload.py"
     (tmp_path / "_harness.py").touch()
     workload.write_text(WORKLOAD.partition("path =")[0] + "sys.exit('No module named torch')")
@@ -240,6 +243,29 @@ def test_a_missing_torch_names_what_to_install(nsys: Path, tmp_path: Path) -> No
     assert checks["torch"] == Check(
         "torch", "missing", "No module named torch", "pip install 'nsysprof[workloads]'"
     )
+
+
+def test_a_torch_beside_a_workload_that_fails_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint of the workload is its fix, not the result for torch, and the verdict names PyTorch's profiler."""
+    monkeypatch.setenv("NSYSPROF_NSYS", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(module, "_version", lambda package: "2.13.0" if package == "torch" else None)
+    workload = tmp_path / "workload.py"
+    (tmp_path / "_harness.py").touch()
+    fails = "sys.exit('the package nvtx is not installed\\n  hint: pip install nvtx')"
+    workload.write_text(WORKLOAD.partition("path =")[0] + fails)
+    checks = found(tmp_path, workload=workload)
+    assert checks["torch"] == Check("torch", "ok", "2.13.0 installed")
+    assert checks["attention"] == Check(
+        "attention", "warn", "the package nvtx is not installed", "pip install nvtx"
+    )
+    monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks.values()))
+    with pytest.raises(typer.Exit):
+        doctor()
+    verdict = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+    assert verdict.startswith("Capture works with PyTorch's profiler: nsysprof capture --profiler torch")
+    assert verdict.endswith("With nsys it does not: fix nsys.")
 
 
 @pytest.mark.parametrize(("free", "state"), [(10 << 30, "ok"), (1 << 30, "warn"), (1 << 20, "missing")])

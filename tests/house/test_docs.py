@@ -45,9 +45,10 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
-def table_after(head: str) -> list[list[str]]:
-    """The rows of the table of the page on `analyze` with these heads."""
-    lines = ANALYZE[ANALYZE.index(f"| {head} |") :].splitlines()[2:]
+def table_after(head: str, page: str = "files") -> list[list[str]]:
+    """The rows of the table of a page with these heads."""
+    text = PAGES[page]
+    lines = text[text.index(f"| {head} |") :].splitlines()[2:]
     rows = []
     for line in lines:
         if not line.startswith("|"):
@@ -224,7 +225,7 @@ def test_the_printed_count_is_what_is_printed() -> None:
 
 def test_the_table_of_files_is_what_is_written(analyzed: Analyzed) -> None:
     """The page lists the files of an analysis, all and no others; some are there only where something was recorded."""
-    rows = [(row[0].strip("`"), row[1].startswith("where ")) for row in table_after("file | holds")]
+    rows = [(row[0].strip("`"), row[1].startswith("if ")) for row in table_after("file | holds")]
     assert sorted(name for name, perhaps in rows if not perhaps) == analyzed[1]
     assert {name for name, perhaps in rows if perhaps} == {*FILES} - {*analyzed[1]}
 
@@ -242,7 +243,9 @@ def test_the_document_is_described(analyzed: Analyzed) -> None:
 def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
     """Each head of the printed table of ranges, and the mark, is in the README's table of words, or says it all."""
     [head] = [line for line in analyzed[0].splitlines() if line.startswith("range  ")]
-    told = {word.strip() for row in table_after("word | meaning") for word in re.split("[,]", row[0])}
+    told = {
+        word.strip() for row in table_after("word | meaning", "analyze") for word in re.split("[,]", row[0])
+    }
     plain = {"instances", "launches", "kernels", "CPU"}
     assert set(re.split(" {2,}", head)) - told <= plain
     assert any(word.startswith("`*`") for word in told)

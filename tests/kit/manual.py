@@ -87,8 +87,8 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Made from the program itself: this is what `nsysprof COMMAND --help` prints. Options that several commands"
-        f" have are explained [at the end](#{SHARED.replace(' ', '-')}); exit codes, and what else is the same"
-        " everywhere, in [the manual](../README.md#what-all-commands-have-in-common).",
+        f" have are explained [at the end](#{SHARED.replace(' ', '-')}); exit codes, and other conventions,"
+        " in [the manual](../README.md#common-to-all-commands).",
     ]
     for name, (command, arguments, options) in each.items():
         lines += ["", f"## {name}", "", *_prose(command.help or ""), *_prose(command.epilog or "")]
