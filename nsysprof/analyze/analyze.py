@@ -28,12 +28,10 @@ from nsysprof.attribution.paths import (
     warm_up,
 )
 from nsysprof.attribution.split import BY, Part, parts
-from nsysprof.charts.notebook import Overview
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.results.table import TextTable
 from nsysprof.trace.details import CALL_KINDS
 from nsysprof.trace.report import Report
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
@@ -59,25 +57,6 @@ def analyze(
     known = rules if isinstance(rules, Rules) else load_rules(Path(rules) if rules is not None else None)
     attribution = attribute(report, threads, graphs=graphs, ranges=ranges)
     return break_down(attribution, select=select, rules=known, **options)
-
-
-def overview(breakdown: Breakdown) -> Overview:
-    """What is to be seen of an answer: how much work there is, where the time of a step goes, and what to fix."""
-    from nsysprof.analyze.charts import analysis_charts  # noqa: PLC0415 (for those who want to see something)
-    from nsysprof.analyze.findings import MOST, steps_table  # noqa: PLC0415
-    from nsysprof.analyze.text import ledger_table, work_line  # noqa: PLC0415
-    from nsysprof.diagnosis.text import sentence  # noqa: PLC0415
-
-    name = breakdown.attribution.trace.report.path.name
-
-    def details() -> Iterator[str | TextTable]:
-        if steps := steps_table(breakdown.diagnosis):
-            yield steps
-        for number, finding in enumerate(breakdown.findings[:MOST], 1):
-            yield f"{number}. {sentence(finding)}{f' → {finding.remedy}' if finding.remedy else ''}"
-        yield ledger_table(breakdown, empty=False)
-
-    return Overview(f"{name}: {work_line(breakdown)}", analysis_charts(breakdown=breakdown), details)
 
 
 def break_down(

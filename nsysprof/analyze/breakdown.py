@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.findings import diagnosis_of
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import chosen_totals, ledger_columns, slow_starts, totals
 from nsysprof.analyze.tables import (
@@ -28,18 +27,19 @@ from nsysprof.attribution.backward import forward_of_ranges
 from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts
 from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
-from nsysprof.charts.notebook import Overview, Shown
+from nsysprof.charts.notebook import Shown, view_of
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
+from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
+from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, OpGroups, op_groups
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
 from nsysprof.summaries.unified import UnifiedMemory, unified_memory
+from nsysprof.waits.ranges import Chosen, choose_windows
+from nsysprof.waits.windows import steady
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from nsysprof.diagnosis.diagnose import Diagnosis
-    from nsysprof.diagnosis.finding import Finding
 
 
 def _frame(table: str) -> cached_property[pd.DataFrame]:
@@ -83,19 +83,11 @@ class Breakdown(Shown):
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
 
-    def overview(self) -> Overview:
-        """What is to be seen of the answer in Python."""
-        from nsysprof.analyze.analyze import overview  # noqa: PLC0415 (which describes this class)
-
-        return overview(self)
-
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
         """The tables ``ops, launches, ranges, instances`` of ``nsysprof export``, whose keys join; see `records`."""
-        from nsysprof.analyze.record_source import record_source  # noqa: PLC0415 (made of this class)
-        from nsysprof.analyze.records import record_tables  # noqa: PLC0415
-
-        return {table.declared.file: table.frame() for table in record_tables(record_source(self))}
+        frames: dict[str, pd.DataFrame] = view_of(self, "records", "record_frames")
+        return frames
 
     @property
     def ops(self) -> pd.DataFrame:
@@ -152,8 +144,15 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """What costs the steps of the program time, and what to do about it."""
-        return diagnosis_of(self)
+        """What costs the steps of the program that the answer holds time; if it holds none, its ranges themselves."""
+        attribution, kinds = self.attribution, self.kinds
+        select, merge = self.options["select"], self.options["merge"]
+        chosen = choose_windows(attribution, kinds.communication, None, merge)
+        rows = _held(self, chosen)
+        if select is not None and not len(rows):
+            chosen = choose_windows(attribution, kinds.communication, select, merge)
+            rows = _held(self, chosen)
+        return diagnose(attribution, select, kinds, merge, chosen=chosen, rows=rows)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -238,6 +237,17 @@ class Breakdown(Shown):
     def instances(self) -> pd.DataFrame:
         """All rows of `instance_columns` in one frame."""
         return next(self.instance_columns()).frame()
+
+
+def _held(answer: Breakdown, chosen: Chosen) -> NDArray[np.intp]:
+    """The steady windows of ranges that the answer holds."""
+    windows = chosen.windows
+    if chosen.attribution is answer.attribution.launched:
+        kept = np.append(answer.kept, not answer.narrowed)[windows.range]
+    else:  # iterations that were found are in no answer
+        kept = np.full(len(windows), not answer.narrowed)
+    rows = np.flatnonzero(kept)
+    return rows[steady(windows.take(rows))]
 
 
 def _inside(graphs: GraphWork | None) -> Attribution | None:

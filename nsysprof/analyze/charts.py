@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,8 +18,10 @@ from nsysprof.analyze.bar_charts import (
 )
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, by_range, chart_rows
+from nsysprof.analyze.findings import MOST, steps_table
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
+from nsysprof.analyze.text import ledger_table, work_line
 from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import stream_labels
@@ -38,11 +40,14 @@ from nsysprof.charts.marks import (
     Stream,
     fill_levels,
 )
+from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten, shorten_all
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.text import sentence
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
+from nsysprof.results.table import TextTable
 from nsysprof.summaries.unified import FAULT_BOUND
 
 TOP = 20
@@ -310,3 +315,17 @@ def timeline_title(answer: Timeline) -> str:
         before = format_ns(begun - answer.start_ns)
         return f"{text}, after {before} of set-up{f', {format_ns(ns)} of it in {name}' if ns else ''}"
     return f"{text}; the longest wait is {format_ns(answer.wait_ns)}" if answer.wait_ns else text
+
+
+def overview(breakdown: Breakdown) -> Overview:
+    """What notebooks show: how much work there is, where the time of a step goes, and what to fix."""
+    name = breakdown.attribution.trace.report.path.name
+
+    def details() -> Iterator[str | TextTable]:
+        if steps := steps_table(breakdown.diagnosis):
+            yield steps
+        for number, finding in enumerate(breakdown.findings[:MOST], 1):
+            yield f"{number}. {sentence(finding)}{f' → {finding.remedy}' if finding.remedy else ''}"
+        yield ledger_table(breakdown, empty=False)
+
+    return Overview(f"{name}: {work_line(breakdown)}", analysis_charts(breakdown=breakdown), details)

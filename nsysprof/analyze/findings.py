@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line, plural
-from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
+from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.text import next_command
 from nsysprof.results.table import Column, TextTable, show_columns
-from nsysprof.waits.ranges import Chosen, choose_windows
-from nsysprof.waits.windows import steady
-
-if TYPE_CHECKING:
-    from nsysprof.analyze.breakdown import Breakdown
 
 MOST = 5  # findings that are shown
 MAX_STEPS = 3  # paths in the table of steps
@@ -28,29 +21,6 @@ _STEPS = (
     Column("step_ns", "", "median step"),
     *(Column(f"{name}_share", "", name) for name in _PARTS),
 )
-
-
-def diagnosis_of(breakdown: Breakdown) -> Diagnosis:
-    """The diagnosis of the steps of the program that the answer holds; if it holds none, of its ranges themselves."""
-    attribution, merge = breakdown.attribution, breakdown.options["merge"]
-    kinds, select = breakdown.kinds, breakdown.options["select"]
-    chosen = choose_windows(attribution, kinds.communication, None, merge)
-    rows = _held(breakdown, chosen)
-    if select is not None and not len(rows):
-        chosen = choose_windows(attribution, kinds.communication, select, merge)
-        rows = _held(breakdown, chosen)
-    return diagnose(attribution, select, kinds, merge, chosen=chosen, rows=rows)
-
-
-def _held(breakdown: Breakdown, chosen: Chosen) -> NDArray[np.intp]:
-    """The steady windows of ranges that the answer holds."""
-    windows = chosen.windows
-    if chosen.attribution is breakdown.attribution.launched:
-        kept = np.append(breakdown.kept, not breakdown.narrowed)[windows.range]
-    else:  # iterations that were found are in no answer
-        kept = np.full(len(windows), not breakdown.narrowed)
-    rows = np.flatnonzero(kept)
-    return rows[steady(windows.take(rows))]
 
 
 def steps_table(diagnosis: Diagnosis) -> TextTable | None:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.analyze import tables as analyze
-from nsysprof.analyze.record_source import RecordSource
+from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.analyze.tables import InstanceRows, instance_columns
 from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
 from nsysprof.attribution.paths import instance_numbers
@@ -176,6 +177,11 @@ def record_tables(source: RecordSource) -> list[RecordTable]:
         RecordTable(RANGES, len(source.breakdown.ranges), _ranges(source)),
         RecordTable(INSTANCES, len(trace.ranges), _instances(source)),
     ]
+
+
+def record_frames(breakdown: Breakdown) -> dict[str, pd.DataFrame]:
+    """All rows of the `TABLES` of a report that is still open, as pandas frames."""
+    return {table.declared.file: table.frame() for table in record_tables(record_source(breakdown))}
 
 
 def _optional(values: NDArray[Any], present: NDArray[np.bool_]) -> Column:

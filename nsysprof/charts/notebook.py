@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nsysprof.charts.chart import Chart
@@ -25,12 +26,19 @@ class Overview:
     details: Callable[[], Iterator[str | TextTable]] = lambda: iter(())
 
 
+def view_of(answer: object, module: str, function: str) -> Any:
+    """What a function makes of an answer, in a module of its room: answers are data, and import no views."""
+    room = type(answer).__module__.rpartition(".")[0]
+    return getattr(import_module(f"{room}.{module}"), function)(answer)
+
+
 class Shown:
-    """An answer that notebooks show by its `overview`."""
+    """An answer that notebooks show: by the function `overview` of the charts of its room."""
 
     def overview(self) -> Overview:
-        """What is to be seen of it."""
-        raise NotImplementedError
+        """What is to be seen of the answer in Python."""
+        seen: Overview = view_of(self, "charts", "overview")
+        return seen
 
     @property
     def plot(self) -> Plots:

@@ -27,6 +27,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.paths import WHOLE_TRACE, instances_text
+from nsysprof.charts.notebook import view_of
 from nsysprof.check.baseline import ANALYSIS, Baseline, baseline_of, read_analysis, refuse_repeats
 from nsysprof.check.budget import Budget, RangeBudget, read_budget
 from nsysprof.check.draft import draft_budget
@@ -81,9 +82,7 @@ class BudgetCheck:
         return self.rows[self.rows["ok"].fillna(False)]
 
     def __str__(self) -> str:
-        from nsysprof.check.text import check_summary  # noqa: PLC0415 (text describes this class)
-
-        return check_summary(self)
+        return str(view_of(self, "text", "check_summary"))
 
     def assert_ok(self) -> None:
         """Raise AssertionError with the table of what broke, if something did."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import Heading, Numbers, Waterfall, Waterfalls
+from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.call_chart import plan_calls
 from nsysprof.compare.comparison import Comparison, compared_reports
@@ -20,8 +21,10 @@ from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.roofline import plan_roofline
 from nsysprof.compare.selection import STEP
+from nsysprof.compare.text import gap_table, pair_table
 from nsysprof.core.text import join_first, join_words, plural, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
+from nsysprof.results.table import TextTable
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
 MAX_PANELS, MAX_STEPS = 6, 11
@@ -282,3 +285,16 @@ CHARTS: tuple[Chart[Comparison], ...] = (
 def comparison_charts(comparison: Comparison) -> tuple[Chart[Comparison], ...]:
     """The charts that have something to show: the roofline only where there are counters."""
     return CHARTS if comparison.measured else CHARTS[:-1]
+
+
+def overview(comparison: Comparison) -> Overview:
+    """What notebooks show: all pairs, and the ledger of the largest difference."""
+    largest = comparison.differences[comparison.ranked[0]]
+
+    def details() -> Iterator[str | TextTable]:
+        yield from largest.findings[1:]
+        if len(comparison.sides) > 1:
+            yield pair_table(comparison)
+        yield gap_table(largest, 12)
+
+    return Overview(largest.findings[0], comparison_charts(comparison), details)

@@ -21,7 +21,7 @@ from nsysprof.attribution.paths import (
     instances_text,
     read_instances,
 )
-from nsysprof.charts.notebook import Overview, Shown
+from nsysprof.charts.notebook import Shown
 from nsysprof.compare.attention_model import (
     Expected,
     Models,
@@ -57,7 +57,6 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside, record_name
 from nsysprof.kernels.classify import Rules, load_rules
-from nsysprof.results.table import TextTable
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
 from nsysprof.waits.causes import CAUSE_BEFORE
 
@@ -95,21 +94,6 @@ class Comparison(Shown):
     agreement: Agreement = field(default_factory=Agreement)
     totals: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     runs: dict[str, OverRecordings] = field(default_factory=dict)
-
-    def overview(self) -> Overview:
-        """What is to be seen of the answer in Python: all pairs, and the ledger of the largest difference."""
-        from nsysprof.compare.charts import comparison_charts  # noqa: PLC0415 (these describe this class)
-        from nsysprof.compare.text import gap_table, pair_table  # noqa: PLC0415
-
-        largest = self.differences[self.ranked[0]]
-
-        def details() -> Iterator[str | TextTable]:
-            yield from largest.findings[1:]
-            if len(self.sides) > 1:
-                yield pair_table(self)
-            yield gap_table(largest, 12)
-
-        return Overview(largest.findings[0], comparison_charts(self), details)
 
     @property
     def one_report(self) -> bool:

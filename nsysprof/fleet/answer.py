@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.charts.notebook import Overview, Shown
+from nsysprof.charts.notebook import Shown
 from nsysprof.core.text import join_first, plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
@@ -51,7 +51,6 @@ from nsysprof.formats.rank_answer import (
     WHOLE,
     ReportAnswer,
 )
-from nsysprof.results.table import TextTable
 from nsysprof.statistics.judge import count_warm_up
 
 # Ranks whose clocks put their iterations further apart than this many times their length have no common time.
@@ -107,19 +106,6 @@ class Fleet(Shown):
     warnings: tuple[str, ...]
     failures: tuple[ReportFailure, ...]
     options: dict[str, Any]
-
-    def overview(self) -> Overview:
-        """What is to be seen of the answer in Python: the findings, and the ranks."""
-        from nsysprof.fleet.charts import FLEET_CHARTS  # noqa: PLC0415 (these describe this class)
-        from nsysprof.fleet.text import rank_table  # noqa: PLC0415
-
-        first, *others = self.findings or (f"{len(self.ranks):,} ranks",)
-
-        def details() -> Iterator[str | TextTable]:
-            yield from others
-            yield rank_table(self, 16)
-
-        return Overview(first, FLEET_CHARTS, details)
 
 
 def fleet_answer(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import PLOT_COLUMNS, BarPanel, Bars, Heading, Heat, LanePanel, Lanes, Part, Ribbons
+from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import COLOURS, IDLE, LESS, MORE, OTHERS
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet, RankLane
 from nsysprof.fleet.findings import middle_rank, straggler_state, time_shares, waiting_words, without_text
 from nsysprof.fleet.rank_part import TIMELINE_ITERATIONS
-from nsysprof.fleet.text import iteration_paths, rank_mark, subject
+from nsysprof.fleet.text import iteration_paths, rank_mark, rank_table, subject
 from nsysprof.formats.rank_answer import WHOLE
+from nsysprof.results.table import TextTable
 
 # What a rank spends its time on, and its colour in the charts of a fleet.
 _PART_COLOURS = {
@@ -200,3 +203,14 @@ FLEET_CHARTS: tuple[Chart[Fleet], ...] = (
     Chart("fleet_heatmap.png", "Ranks against ranges, by own time", plan_heatmap),
     Chart("fleet_timeline.png", "Ranks over time, a lane each", plan_rank_lanes),
 )
+
+
+def overview(fleet: Fleet) -> Overview:
+    """What notebooks show: the findings, and the ranks."""
+    first, *others = fleet.findings or (f"{len(fleet.ranks):,} ranks",)
+
+    def details() -> Iterator[str | TextTable]:
+        yield from others
+        yield rank_table(fleet, 16)
+
+    return Overview(first, FLEET_CHARTS, details)

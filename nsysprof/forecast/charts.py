@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import BarPanel, Bars, Heading, Part, Plan
+from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import COLOURS, INK, OTHERS, WAITS, WHOLE
 from nsysprof.core.text import one_line, plural, shorten
 from nsysprof.core.units import format_ns, scale_ns
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
-from nsysprof.forecast.text import change_words
+from nsysprof.forecast.text import change_words, facts_of, forecast_sentence, parts_table
+from nsysprof.results.table import TextTable
 
 _COLOURS = dict(
     zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True)
@@ -82,3 +85,14 @@ def _note(answer: Forecast) -> str:
 CHARTS: tuple[Chart[Forecast], ...] = (
     Chart("forecast.png", "What a step waits for, now and with the change", plan_forecast),
 )
+
+
+def overview(answer: Forecast) -> Overview:
+    """What notebooks show: the sentence, what it rests on, and the critical path."""
+
+    def details() -> Iterator[str | TextTable]:
+        yield forecast_sentence(answer)
+        yield from facts_of(answer)[1:]  # the first is the headline
+        yield parts_table(answer)
+
+    return Overview(title_of(answer), CHARTS, details)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.charts.notebook import Overview, Shown
+from nsysprof.charts.notebook import Shown
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
@@ -29,7 +29,6 @@ from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
 from nsysprof.forecast.questions import published_error
 from nsysprof.formats.run_record import file_facts
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.results.table import TextTable
 from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
@@ -96,18 +95,6 @@ class Forecast(Shown):
     def chosen(self) -> str:
         """Which steps these are, and how much they cover, in one clause."""
         return self.steps.clause
-
-    def overview(self) -> Overview:
-        """What is to be seen of the answer in Python: its sentence, what it rests on, and the critical path."""
-        from nsysprof.forecast.charts import CHARTS, title_of  # noqa: PLC0415 (these describe this class)
-        from nsysprof.forecast.text import facts_of, forecast_sentence, parts_table  # noqa: PLC0415
-
-        def details() -> Iterator[str | TextTable]:
-            yield forecast_sentence(self)
-            yield from facts_of(self)[1:]  # the first is the headline
-            yield parts_table(self)
-
-        return Overview(title_of(self), CHARTS, details)
 
     @property
     def base_ns(self) -> float:

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import Heading, Message, Plan, Series, SeriesPanel
+from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import FAINT, MEMORY, TINTS, WAITS
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.results.table import TextTable
 from nsysprof.statistics.judge import CLASSES, CLOCK, FAST, SLOW_ONES, TYPICAL, WARM_UP
 from nsysprof.steps.findings import findings, headline, join_words_of
 from nsysprof.steps.steps import Chain, Steps
-from nsysprof.steps.text import place_of
+from nsysprof.steps.text import paths_table, place_of, slow_table
 
 MAX_PANELS, _MAX_NAMES, _MAX_TRIED = 3, 4, 60
 _COLUMNS = 1200  # of many steps the lowest and the highest of each
@@ -151,3 +153,13 @@ def _names(
         if what and named[what] <= _MAX_NAMES:
             text = f"{step}: +{format_ns(row['excess_ns'])}, {what}"
             yield float(step), float(chain.span[step]), shorten(text, _NAME), colours[colour[step]]
+
+
+def overview(answer: Steps) -> Overview:
+    """What notebooks show: the findings, and the slow steps."""
+
+    def details() -> Iterator[str | TextTable]:
+        yield from (each.text for each in findings(answer))
+        yield from filter(None, (paths_table(answer), slow_table(answer, 16)))
+
+    return Overview(title_of(answer), CHARTS, details)

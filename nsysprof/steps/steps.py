@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
-from nsysprof.charts.notebook import Overview, Shown
+from nsysprof.charts.notebook import Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.text import quote_path
 from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.results.table import TextTable
 from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
@@ -88,18 +87,6 @@ class Steps(Shown):
     def chosen(self) -> str:
         """Which steps these are, and how much they cover, in one clause."""
         return self.level.clause if self.level else ""
-
-    def overview(self) -> Overview:
-        """What is to be seen of the answer in Python: the findings, and the slow steps."""
-        from nsysprof.steps.charts import CHARTS, title_of  # noqa: PLC0415 (these describe this class)
-        from nsysprof.steps.findings import findings  # noqa: PLC0415
-        from nsysprof.steps.text import paths_table, slow_table  # noqa: PLC0415
-
-        def details() -> Iterator[str | TextTable]:
-            yield from (each.text for each in findings(self))
-            yield from filter(None, (paths_table(self), slow_table(self, 16)))
-
-        return Overview(title_of(self), CHARTS, details)
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,15 +14,12 @@ from nsysprof.core.intervals import Ints
 from nsysprof.waits import edits
 from nsysprof.waits.account import PLACE
 from nsysprof.waits.culprits import LATE_PEER
-from nsysprof.waits.facts import CAUSES
+from nsysprof.waits.facts import CAUSES, Facts
 from nsysprof.waits.network import network_of
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
 from nsysprof.waits.whole import Cause, Wholes
 from nsysprof.waits.windows import Windows
-
-if TYPE_CHECKING:
-    from nsysprof.why.why import Why
 
 MAX_OPS = 250_000  # GPU ops of a report that is replayed
 MAX_NODES = 2_000_000  # of all replays together: culprits with most time first, the others keep their bounds
@@ -75,38 +71,43 @@ class Removals:
 
 
 def removals_of(
-    answer: Why, windows: Windows, chosen: NDArray[np.integer] | None
+    facts: Facts,
+    windows: Windows,
+    chosen: NDArray[np.integer] | None,
+    frame: pd.DataFrame,
+    rows: pd.DataFrame,
+    waits_of: Callable[[], pd.DataFrame],
 ) -> tuple[Removals | None, str]:
     """The `Removals` of an answer, or why there are none; near-linear in ops and calls.
 
-    ``windows`` are all of the paths, of which the answer has the ``chosen`` rows, or all. A path on a GPU is known
-    where the replay that knows nothing of single GPU ops is off by at most `MAX_RESIDUAL` of its windows, at the
-    median.
+    ``windows`` are all of the paths, of which the answer has the ``chosen`` rows, or all: they are its ``frame`` of
+    windows, beside its ``rows`` and what gives its waits. A path on a GPU is known where the replay that knows nothing
+    of single GPU ops is off by at most `MAX_RESIDUAL` of its windows, at the median.
     """
-    facts, trace = answer.facts, answer.attribution.trace
-    if not answer.rows["ceiling_ns"].notna().any():
+    trace = facts.attribution.trace
+    if not rows["ceiling_ns"].notna().any():
         return None, ""
     if len(trace.ops) > MAX_OPS:
         many = f"the report has more than {MAX_OPS:,} GPU ops"
         return None, f"{many}: nsysprof forecast --remove replays it for one culprit"
     ranges = np.unique(windows.range[windows.range >= 0]).astype(np.intp)
     moments = moments_of(trace, ranges)
-    network = network_of(answer.attribution, facts.activity, facts.dependencies, moments, facts.peers)
-    spans = spans_of(answer.attribution, windows, ranges, network, facts.communication)
+    network = network_of(facts.attribution, facts.activity, facts.dependencies, moments, facts.peers)
+    spans = spans_of(facts.attribution, windows, ranges, network, facts.communication)
     if doubt := doubt_of(trace, network, facts.lacks, spans):
         return None, doubt[0]
     seen = np.arange(len(windows)) if chosen is None else chosen
-    place = answer.windows.groupby([*PLACE]).ngroup().to_numpy()
+    place = frame.groupby([*PLACE]).ngroup().to_numpy()
     off = spans.residual(network)[seen]
     known = {at for at in range(int(place.max()) + 1) if np.median(off[place == at]) <= MAX_RESIDUAL}
-    waits = answer.waits
+    waits = waits_of()
     first, of = distinct(place[waits["window"]], *(waits[name].cat.codes.to_numpy() for name in _KEYS))
     head = waits.iloc[first]
-    names = answer.windows[[*PLACE]].iloc[head["window"]].to_numpy().tolist()
+    names = frame[[*PLACE]].iloc[head["window"]].to_numpy().tolist()
     keys = zip(names, head[[*_KEYS]].to_numpy(object).tolist(), strict=True)
     number = {(*where, *what): at for at, (where, what) in enumerate(keys)}
-    rows = answer.rows[[*PLACE, *_KEYS]].to_numpy(object).tolist()
-    numbers = np.array([number.get(tuple(row), -1) for row in rows], np.int64)
+    keyed = rows[[*PLACE, *_KEYS]].to_numpy(object).tolist()
+    numbers = np.array([number.get(tuple(row), -1) for row in keyed], np.int64)
     base = (windows.end - windows.start)[seen]  # as replayed without a change
     return Removals(
         network, Wholes(facts), spans, seen, base, place, frozenset(known), waits, of, numbers

@@ -23,13 +23,16 @@ from nsysprof.charts.marks import (
     Stream,
     fill_levels,
 )
+from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
 from nsysprof.core.intervals import NOTHING, Ints, busy_columns, column_edges, merge
 from nsysprof.core.text import join_words, one_line, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
+from nsysprof.results.table import TextTable
 from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
 from nsysprof.why.instance import SECTIONS, Instance, WindowPart, median_instance
+from nsysprof.why.text import places, ranked_paths, tree
 from nsysprof.why.why import Why
 
 _ROW = 0.23  # inches of a bar
@@ -232,3 +235,17 @@ def _waits(instance: Instance) -> Marks:
         [WAITS[pieces.groups[code]] for code in group[first][kept].tolist()],
         [pieces.texts[code] for code in pieces.text[named[kept]].tolist()],
     )
+
+
+def overview(answer: Why) -> Overview:
+    """What notebooks show: the findings and the tree of the path with most time."""
+    paths = ranked_paths(answer)
+    if not paths:
+        return Overview("no GPU work in these ranges, and so no wait")
+
+    def details() -> Iterator[str | TextTable]:
+        for number, finding in enumerate(answer.findings[paths[0]], 1):
+            yield f"{number}. {finding.text}{f' → {finding.remedy}' if finding.remedy else ''}"
+        yield tree(answer, paths[0], *places(answer, paths[0])[0], 3)
+
+    return Overview(title_of(answer, paths[0]), CHARTS, details)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
-from nsysprof.charts.notebook import Overview, Shown
+from nsysprof.charts.notebook import Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
-from nsysprof.results.table import TextTable
 from nsysprof.waits.account import PLACE, account_of, wait_pieces
 from nsysprof.waits.culprits import PIECE
 from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts
@@ -75,22 +74,6 @@ class Why(Shown):
     def chosen(self) -> str:
         """Which steps these are, and how much they cover, in one clause."""
         return self.level.clause if self.level else ""
-
-    def overview(self) -> Overview:
-        """What is to be seen of the answer in Python: the tree and the findings of the path with most time."""
-        from nsysprof.why.charts import CHARTS, title_of  # noqa: PLC0415 (these describe this class)
-        from nsysprof.why.text import places, ranked_paths, tree  # noqa: PLC0415
-
-        paths = [str(path) for path in ranked_paths(self)]
-        if not paths:
-            return Overview("no GPU work in these ranges, and so no wait")
-
-        def details() -> Iterator[str | TextTable]:
-            for number, finding in enumerate(self.findings[paths[0]], 1):
-                yield f"{number}. {finding.text}{f' → {finding.remedy}' if finding.remedy else ''}"
-            yield tree(self, paths[0], *places(self, paths[0])[0], 3)
-
-        return Overview(title_of(self, paths[0]), CHARTS, details)
 
     @cached_property
     def waits(self) -> pd.DataFrame:
@@ -193,7 +176,9 @@ def why(
         level=chosen.level,
         rows=rows,
     )
-    removals, bounds = removals_of(answer, windows, rows)
+    removals, bounds = removals_of(
+        answer.facts, windows, rows, answer.windows, answer.rows, lambda: answer.waits
+    )
     ceilings = forecast_ceilings(answer.rows, removals)
     warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
     diagnosis = diagnose(
