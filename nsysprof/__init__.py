@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from nsysprof.forecast.forecast import Forecast, forecast
     from nsysprof.kernels.classify import load_rules
     from nsysprof.steps.steps import Steps, steps
-    from nsysprof.trace.report import Report, open_report, read_tables
-    from nsysprof.trace.trace import Tables, Trace
+    from nsysprof.trace.report import open_report, read_tables
+    from nsysprof.trace.trace import Report, Tables, Trace
     from nsysprof.why.why import Why, why
 
 __version__ = "0.1.0"
@@ -45,7 +45,7 @@ _HOMES = {
     "Forecast": "forecast.forecast",
     "Fleet": "fleet.answer",
     "NsysprofError": "errors",
-    "Report": "trace.report",
+    "Report": "trace.trace",
     "Steps": "steps.steps",
     "Tables": "trace.trace",
     "Trace": "trace.trace",

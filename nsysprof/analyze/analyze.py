@@ -33,8 +33,7 @@ from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.trace.details import CALL_KINDS
-from nsysprof.trace.report import Report
-from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Report, Trace, op_slices
 
 
 def analyze(

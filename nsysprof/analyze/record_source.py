@@ -11,8 +11,7 @@ from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, OpDetails
-from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import Trace
+from nsysprof.trace.trace import Progress, Trace
 from nsysprof.why.instance import PathPieces
 
 

@@ -20,9 +20,9 @@ from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.diagnosis.text import finding_lines, nothing_text, overview_lines
 from nsysprof.results.table import Column, TextTable, show_columns, text_table, wrap
+from nsysprof.trace.about import Diagnostic
 from nsysprof.trace.plausibility import tells_of_dropped_events
-from nsysprof.trace.report import Diagnostic, Report
-from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END
+from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END, Report
 
 _FEW = 5  # rows of summaries beside ranges
 _LABELLED = len("  warning  ")

@@ -22,8 +22,8 @@ from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import Report, allocator, open_report, read_tables
-from nsysprof.trace.trace import MIGRATION, START_END, Trace
+from nsysprof.trace.report import allocator, open_report, read_tables
+from nsysprof.trace.trace import MIGRATION, START_END, Report, Trace
 
 # The outcomes of GPU ops, in the order of the ledger.
 OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH, MIGRATED = range(7)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import nest
-from nsysprof.trace.autograd import AutogradOps
+from nsysprof.trace.details import AutogradOps
 from nsysprof.trace.trace import START_END
 
 

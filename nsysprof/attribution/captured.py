@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.trace.details import Captures
-from nsysprof.trace.trace import Launches, Ops, Trace, with_threads
+from nsysprof.trace.trace import Launches, Ops, Trace
+from nsysprof.trace.variants import with_threads
 
 
 def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int32]]:

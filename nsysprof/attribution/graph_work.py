@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.captured import as_captured
 from nsysprof.core.text import plural
-from nsysprof.trace.trace import GRAPH, KERNEL, Trace, only_ops
+from nsysprof.trace.trace import GRAPH, KERNEL, Trace
+from nsysprof.trace.variants import only_ops
 
 
 @dataclass(frozen=True)

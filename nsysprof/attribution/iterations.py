@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from nsysprof.attribution.loops import Chains, Loop, chains_of, fold_loops, inner_rounds, rounds
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural
-from nsysprof.trace.details import NO_RANGES, OtherRanges
-from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, RangeName, Trace, pid_of, tid_of
+from nsysprof.trace.details import NO_RANGES, OtherRanges, RangeName
+from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, Trace, pid_of, tid_of
 
 MIN_ROUNDS = (16, 4, 3)  # of a kind of loop, whose rounds have one launch,
 _ROUND_SIZES = (1, 7)  # up to seven, or more

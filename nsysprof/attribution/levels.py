@@ -22,7 +22,8 @@ from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import join_first, one_line
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import FOUND, MODULE, PUSH_POP, START_END, Trace, with_ranges, without_ranges
+from nsysprof.trace.trace import FOUND, MODULE, PUSH_POP, START_END, Trace
+from nsysprof.trace.variants import with_ranges, without_ranges
 
 WHOLE = "the whole trace"  # the path of windows that are of no range
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program

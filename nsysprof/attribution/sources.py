@@ -11,7 +11,8 @@ import numpy as np
 
 from nsysprof.attribution.iterations import find_iterations
 from nsysprof.core.text import read_list
-from nsysprof.trace.trace import MODULE, OPERATOR, PUSH_POP, START_END, Trace, with_ranges, without_ranges
+from nsysprof.trace.trace import MODULE, OPERATOR, PUSH_POP, START_END, Trace
+from nsysprof.trace.variants import with_ranges, without_ranges
 
 AUTO = "auto"
 SOURCES = ("nvtx", "mpi", "openacc", "ops", "modules", "found")

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.graph_work import GraphWork
-from nsysprof.trace.trace import Trace, only_ops, pid_of, tid_of
+from nsysprof.trace.trace import Trace, pid_of, tid_of
+from nsysprof.trace.variants import only_ops
 
 BY = ("process", "device", "thread", "stream")
 MAX_PARTS = 32  # threads or streams that get rows of their own

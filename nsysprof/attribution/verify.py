@@ -12,7 +12,8 @@ import numpy as np
 from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import find_nsys, stats
-from nsysprof.trace.trace import GRAPH, PUSH_POP, START_END, Trace, only_ops, pid_of, tid_of
+from nsysprof.trace.trace import GRAPH, PUSH_POP, START_END, Trace, pid_of, tid_of
+from nsysprof.trace.variants import only_ops
 
 _STYLES = {"PushPop": "push/pop", "StartEnd": "start/end"}
 

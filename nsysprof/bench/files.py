@@ -23,7 +23,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BENCH_SCHEMA, BenchPoint, GpuState
 from nsysprof.results.files import records, write_csv, writing
 from nsysprof.results.folder import ResultFolder
-from nsysprof.trace.report import Progress
+from nsysprof.trace.trace import Progress
 
 BENCH_TABLES = tuple(each.file.removesuffix(".csv") for each in TABLES)
 BENCH_FILES = (

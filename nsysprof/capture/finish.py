@@ -17,8 +17,8 @@ from nsysprof.results.folder import give_names
 from nsysprof.scrub.scrub import scrub_report
 from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.driver import environment_hash
-from nsysprof.trace.report import Progress, open_report
-from nsysprof.trace.trace import KERNEL
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import KERNEL, Progress
 
 
 def finish_capture(

@@ -36,7 +36,8 @@ from nsysprof.check.measure import STEP, RangeFinder
 from nsysprof.core.text import cut
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules, load_rules
-from nsysprof.trace.report import Progress, Report, open_report
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import Progress, Report
 
 File: TypeAlias = str | os.PathLike[str]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nsysprof.attribution.attribute import Attribution
     from nsysprof.charts.chart import Chart, Painter
     from nsysprof.results.folder import ResultFolder
-    from nsysprof.trace.report import Progress, Report
+    from nsysprof.trace.trace import Progress, Report
 
 
 class Threads(str, Enum):

@@ -26,7 +26,7 @@ from nsysprof.core.units import format_bandwidth, format_bytes, format_count, fo
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import peak_flops, share_of_peak
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.report import Gpu
+from nsysprof.trace.about import Gpu
 
 MAX_BUBBLES = 500
 MIN_INTENSITY = 0.02  # FLOPs per byte: kernels with fewer count as those without FLOPs

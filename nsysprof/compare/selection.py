@@ -47,9 +47,9 @@ from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
+from nsysprof.trace.about import Gpu
 from nsysprof.trace.details import OpDetails
-from nsysprof.trace.report import Gpu, Report
-from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Trace
+from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Report, Trace
 from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, gap_bounds, wait_facts
 from nsysprof.waits.ranges import StepTimes, step_times
 

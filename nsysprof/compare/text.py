@@ -26,7 +26,7 @@ from nsysprof.results.table import (
     wrap,
 )
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
-from nsysprof.trace.report import Report
+from nsysprof.trace.trace import Report
 
 MAX_WARNINGS = 12
 MIN_LEVEL = 0.9499  # of an interval that counts as one of 95 %

@@ -27,7 +27,8 @@ from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.kernels.classify import load_rules
 from nsysprof.results.files import write_document
 from nsysprof.results.folder import ResultFolder, report_stem, writable_around
-from nsysprof.trace.report import Progress, Report, describe_report, open_report
+from nsysprof.trace.report import describe_report, open_report
+from nsysprof.trace.trace import Progress, Report
 from nsysprof.why.instance import PathPieces, critical_path
 from nsysprof.why.why import Why, why
 

@@ -30,7 +30,8 @@ from nsysprof.formats.rank_answer import FORMAT, RankPart, ReportAnswer, read_an
 from nsysprof.formats.run_record import rank_in_record
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.results.files import writing
-from nsysprof.trace.report import Report, open_report
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import Report
 from nsysprof.waits.causes import wait_facts
 from nsysprof.waits.walk import lacking
 

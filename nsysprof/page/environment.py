@@ -11,7 +11,8 @@ from nsysprof.core.document import read_if_document
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns
 from nsysprof.formats.run_record import program_alone, record_beside, without_arguments
-from nsysprof.trace.report import Report, describe_report
+from nsysprof.trace.report import describe_report
+from nsysprof.trace.trace import Report
 
 _LONG = 300
 _HIDDEN = {"diagnostics", "gpus", "file", "size_bytes", "duration_ns"}

@@ -23,7 +23,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.results.files import OTHER_FOLDER, writing
 from nsysprof.results.table import wrap
 from nsysprof.tools.interrupts import interrupts_ignored
-from nsysprof.trace.report import Progress, Report
+from nsysprof.trace.trace import Progress, Report
 
 PAGE = "report.html"  # every command calls it so; its head names the command
 OTHER_NAME = "another name: -o NAME"

@@ -16,7 +16,8 @@ from nsysprof.core.units import format_bytes
 from nsysprof.results.table import Column, table
 from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.details import KEPT, MemoryEvents
-from nsysprof.trace.trace import Trace, pid_of, with_threads
+from nsysprof.trace.trace import Trace, pid_of
+from nsysprof.trace.variants import with_threads
 
 # Memory of the GPU itself; managed memory may be anywhere, and what pools hold is counted where it is used.
 ON_GPU = ("device", "device static", "array")

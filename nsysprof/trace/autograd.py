@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import nest
+from nsysprof.trace.details import AutogradOps
 from nsysprof.trace.trace import PUSH_POP, Trace
 
 # `emit_nvtx`: `aten::addmm, seq = 7, op_id = 3`, and `AddmmBackward0, seq = 7` in the engine's own, which has no number
 _NUMBERED = re.compile(r"(.*?), (?:stashed )?seq = (\d{1,18})\b", re.DOTALL)
 _ENGINE = re.compile(r"autograd::engine::evaluate_function: .*", re.DOTALL)
 _BACKWARD = re.compile(_ENGINE.pattern + r"|(?:.*::)?\w*Backward\d*", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class AutogradOps:
-    """Operators with a sequence number, in any order.
-
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` the number, which counts per thread of forward;
-    ``backward`` bool; ``forward_thread`` the globalTid whose numbers an operator of backward has, 0 where that is not
-    recorded.
-    """
-
-    thread: Ints
-    start: Ints
-    end: Ints
-    sequence: Ints
-    backward: NDArray[np.bool_]
-    forward_thread: Ints
 
 
 def autograd_of_names(trace: Trace) -> AutogradOps:

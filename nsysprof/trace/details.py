@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from nsysprof.trace.trace import RangeName
+from nsysprof.core.intervals import Ints
+
+
+@dataclass(frozen=True)
+class RangeName:
+    """What a range is called: the name as recorded, and the name of its NVTX domain."""
+
+    text: str
+    domain: str
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,23 @@ class OtherRanges:
     name: NDArray[np.int32]
     names: list[RangeName]
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AutogradOps:
+    """Operators with a sequence number, in any order.
+
+    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` the number, which counts per thread of forward;
+    ``backward`` bool; ``forward_thread`` the globalTid whose numbers an operator of backward has, 0 where that is not
+    recorded.
+    """
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    sequence: Ints
+    backward: NDArray[np.bool_]
+    forward_thread: Ints
 
 
 @dataclass(frozen=True)
@@ -311,6 +335,7 @@ NO_RANGES = OtherRanges(_NONE, _NONE, _NONE, _NO_KINDS, _NO_CODES, [])
 NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
 NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
 NO_COLLECTIVES = Collectives(_NONE, _NO_CODES, [], _NO_CODES, [], [], _NONE)
+NO_AUTOGRAD = AutogradOps(_NONE, _NONE, _NONE, _NONE, _NO_FLAGS, _NONE)
 NO_ACTIVITY = HostActivity(NO_CALLS, _NO_KINDS)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.trace.report import Diagnostic
+from nsysprof.trace.about import Diagnostic
 from nsysprof.trace.trace import KERNEL, Ops, Trace
 
 CLOCK_ERROR_NS = 1_000  # between the clocks of host and GPU: less is no contradiction

@@ -1,11 +1,14 @@
-"""What was recorded as narrow numpy columns: ranges, launches and GPU ops, with ids resolved to small codes."""
+"""A trace: what was recorded, as narrow numpy columns with ids resolved to codes; its report, and what reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +17,36 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import merge, settled
 from nsysprof.statistics.summary import clock_step
-from nsysprof.trace.details import HostCalls, MemoryEvents, OtherRanges, PageFaults
-from nsysprof.trace.report import Report
+from nsysprof.trace.about import About
+from nsysprof.trace.details import (
+    NO_ACTIVITY,
+    NO_AUTOGRAD,
+    NO_CALLS,
+    NO_COLLECTIVES,
+    NO_FAULTS,
+    NO_HOST_CALLS,
+    NO_MEMORY,
+    NO_RANGES,
+    AutogradOps,
+    CallList,
+    Captures,
+    Collectives,
+    Dependencies,
+    HostActivity,
+    HostCalls,
+    Job,
+    MemoryEvents,
+    OpDetails,
+    OtherRanges,
+    PageFaults,
+    RangeName,
+    no_captures,
+    no_dependencies,
+    no_op_details,
+)
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Is given the name of a step of the work, and how many rows it has just done."""
 
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
@@ -31,14 +62,6 @@ MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device stat
 PUSH_POP, FOUND, MPI, OPENACC, OPERATOR, MODULE, START_END = range(7)
 RANGE_KINDS = ("push_pop", "found", "mpi", "openacc", "operator", "module", "start_end")
 DEFAULT_DOMAIN = "default"
-
-
-@dataclass(frozen=True)
-class RangeName:
-    """What a range is called: the name as recorded, and the name of its NVTX domain."""
-
-    text: str
-    domain: str
 
 
 @dataclass(frozen=True)
@@ -143,6 +166,139 @@ class Copies:
     source: NDArray[np.uint8]
     destination: NDArray[np.uint8]
     cause: NDArray[np.uint8]
+
+
+class Reader(ABC):
+    """Reads one trace in the format of one recorder. What a format does not record is empty, never made up.
+
+    ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. ``endings`` are what the
+    names of such files and folders end with; of several with one name before that, the first is to be read;
+    ``annotations`` whose ranges those are that programs make; ``recording`` the command that records them and the GPU.
+    A subclass decides in `claims` which files are its own.
+    """
+
+    format: str
+    recorder = "nsys"
+    endings: tuple[str, ...] = ()
+    annotations = "NVTX"
+    recording = "nsys profile --trace=cuda,nvtx PROGRAM"
+
+    @classmethod
+    @abstractmethod
+    def claims(cls, path: Path) -> bool:
+        """Whether a file, or a folder, is in this format, by what it holds."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, path: Path, **options: Path | None) -> Report:
+        """Open a trace that it claims; ``options`` are those of `open_report`."""
+
+    @abstractmethod
+    def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
+        """The ranges, launches and GPU ops, their long columns in ``arena``."""
+
+    @abstractmethod
+    def steps(self) -> int:
+        """About how many rows `trace`, and the attribution of them, count to a progress bar."""
+
+    def bytes_needed(self, enough: int) -> int:
+        """About how much memory an analysis takes; not looked into where it is surely less than ``enough``."""
+        return 0
+
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+        """The ranges that are not NVTX's of these ``sources``, of ``mpi``, ``openacc``, ``ops`` and ``modules``."""
+        return NO_RANGES
+
+    def op_details(self, trace: Trace) -> OpDetails:
+        """Grids, sizes and the like of each GPU op."""
+        return no_op_details(len(trace.ops))
+
+    def collectives(self, trace: Trace) -> Collectives:
+        """The collectives among the GPU ops, with communicators and sizes; none where only kernels have names."""
+        return NO_COLLECTIVES
+
+    def grids(self) -> NDArray[np.int64]:
+        """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
+        return np.empty(0, np.int64)
+
+    def blocks(self) -> NDArray[np.int64]:
+        """The block, in threads, of each kernel, likewise."""
+        return np.empty(0, np.int64)
+
+    def call_list(self, progress: Progress | None = None) -> CallList:
+        """All host CUDA calls, those that launched nothing too."""
+        return NO_CALLS
+
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+        """The host calls that are not CUDA's of these kinds, of ``mpi`` and ``os``."""
+        return NO_HOST_CALLS
+
+    def dependencies(self, trace: Trace) -> Dependencies:
+        """What makes the streams of a trace wait for one another."""
+        return no_dependencies(len(trace.streams))
+
+    def captures(self, trace: Trace) -> Captures:
+        """Where the nodes of CUDA graphs were captured that the ops of a trace are."""
+        return no_captures(len(trace.ops))
+
+    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
+        """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
+        return NO_ACTIVITY
+
+    def autograd(self, trace: Trace) -> AutogradOps:
+        """The operators that PyTorch's autograd numbers."""
+        return NO_AUTOGRAD
+
+    def page_faults(self) -> PageFaults:
+        """Page faults of unified memory."""
+        return NO_FAULTS
+
+    def memory(self) -> MemoryEvents:
+        """GPU memory that was allocated and given back."""
+        return NO_MEMORY
+
+    def thread_names(self) -> dict[int, str]:
+        """The names of threads, by their ids in `Trace.threads`."""
+        return {}
+
+    def job(self) -> Job:
+        """Which part of a job the program was."""
+        return Job()
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """An open report: close it, or use it in a ``with`` statement, to remove what was exported for it.
+
+    ``path`` is what the user named, ``file`` what is read: the same, or the export of a ``.nsys-rep``.
+    """
+
+    path: Path
+    file: Path
+    reader: Reader
+    about: About
+    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        gpus = ", ".join(dict.fromkeys(gpu.name for gpu in self.about.cuda_gpus)) or "GPU not recorded"
+        version = self.about.nsys_version or "of unknown version"
+        return f"<Report {self.path.name}: {self.format}, {self.reader.recorder} {version}, {gpus}>"
+
+    @property
+    def format(self) -> str:
+        """What the file is: ``sqlite``, ``parquet``, or what another reader calls its own."""
+        return self.reader.format
+
+    def close(self) -> None:
+        """Remove the temporary export; a second call does nothing. No file is kept open between reads."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, repr=False)
@@ -350,85 +506,3 @@ def recorded_as(trace: Trace, kind: NDArray[np.uint8]) -> str:
     words[FOUND] = "found"
     present = np.bincount(kind, minlength=len(RANGE_KINDS))
     return ", ".join(dict.fromkeys(word for code, word in words.items() if present[code])) or by
-
-
-def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
-    """The trace with more ranges beside its own; threads, and processes, that only these have are among its own."""
-    trace = replace(trace, warnings=(*trace.warnings, *more.warnings))
-    if not len(more.start):
-        return trace
-    trace = with_threads(trace, np.unique(more.thread))
-    ranges = trace.ranges
-    codes: dict[RangeName, int] = {name: code for code, name in enumerate(trace.range_names)}
-    recode = np.array([codes.setdefault(name, len(codes)) for name in more.names], np.int32)
-    added: dict[str, NDArray[Any]] = {
-        "thread": np.searchsorted(trace.threads, more.thread),
-        "start": more.start,
-        "end": more.end,
-        "kind": more.kind,
-        "name": recode[more.name],
-        "unclosed": np.zeros(len(more.start), bool),
-        "moved": np.zeros(len(more.start), bool),
-    }
-    column = {
-        name: np.concatenate([values, added[name].astype(values.dtype)])
-        for name, values in vars(ranges).items()
-    }
-    names = list(codes)
-    rank = ranks([(name.text, name.domain) for name in names])
-    window = column["kind"] == START_END
-    order = np.lexsort(
-        (column["kind"], rank[column["name"]], -column["end"], column["start"], window, column["thread"])
-    )
-    return replace(
-        trace,
-        ranges=Ranges(**{name: trace.arena.take(values, order) for name, values in column.items()}),
-        range_names=names,
-        session_end=max(trace.session_end, int(more.end.max())),
-    )
-
-
-def without_ranges(trace: Trace) -> Trace:
-    """The trace without its ranges."""
-    none = {name: values[:0] for name, values in vars(trace.ranges).items()}
-    return replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0)
-
-
-def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
-    """The trace with these globalTids among its threads, and their processes among its processes."""
-    threads = np.union1d(trace.threads, used)
-    if len(threads) == len(trace.threads):
-        return trace
-    processes = np.union1d(trace.processes, threads & PROCESS_OF_THREAD)
-    code, process = np.searchsorted(threads, trace.threads), np.searchsorted(processes, trace.processes)
-    narrow = np.uint16 if len(threads) <= 1 << 16 else np.int32
-    return replace(
-        trace,
-        ranges=replace(trace.ranges, thread=trace.arena.take(code.astype(narrow), trace.ranges.thread)),
-        launches=replace(trace.launches, thread=trace.arena.take(code.astype(narrow), trace.launches.thread)),
-        threads=threads,
-        thread_process=np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32),
-        processes=processes,
-        devices=[replace(device, process=int(process[device.process])) for device in trace.devices],
-    )
-
-
-def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
-    """The same trace with only some of its GPU ops, and the launches that caused those."""
-    ops, launches, arena = trace.ops, trace.launches, trace.arena
-    rows = np.flatnonzero(chosen)
-    launch = arena.take(ops.launch, rows)
-    used = np.zeros(len(launches) + 1, bool)
-    used[launch] = True
-    used[-1] = False  # where GPU ops without a launch point
-    place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
-    calls = np.flatnonzero(used)
-    moved = chosen[trace.copy_ops]
-    kept = {name: arena.take(values, rows) for name, values in ops.__dict__.items() if name != "launch"}
-    return replace(
-        trace,
-        ops=Ops(**kept, launch=arena.take(place, launch)),
-        copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
-        launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
-        other_calls=None,
-    )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.trace.details import CallList, Collectives, HostActivity, StreamEvents
-from nsysprof.trace.trace import only_ops
+from nsysprof.trace.variants import only_ops
 from nsysprof.waits.facts import Facts
 from nsysprof.waits.joins import QUEUE
 from nsysprof.waits.peers import Peers

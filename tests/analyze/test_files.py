@@ -25,7 +25,8 @@ from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results import files as result_files
 from nsysprof.results.files import write_csv, writing
 from nsysprof.results.folder import report_folder
-from nsysprof.trace.report import Report, open_report
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import Report
 from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy

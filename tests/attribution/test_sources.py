@@ -10,9 +10,9 @@ import pytest
 import nsysprof
 from nsysprof.attribution.paths import range_paths
 from nsysprof.attribution.sources import choose_ranges, read_sources
-from nsysprof.trace.details import OtherRanges
+from nsysprof.trace.details import OtherRanges, RangeName
 from nsysprof.trace.nsys.reader import NsysReader
-from nsysprof.trace.trace import MPI, OPENACC, RANGE_KINDS, RangeName, Trace
+from nsysprof.trace.trace import MPI, OPENACC, RANGE_KINDS, Trace
 from tests.conftest import MakeTrace
 from tests.kit.trace import Range, launch_kernel
 

@@ -14,7 +14,8 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.reader import NsysReader
-from nsysprof.trace.report import Report, open_report
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import Report
 
 TRACES = Path(__file__).parents[2] / "traces"
 RUN, BLOCK, TWO = (TRACES / f"{name}.sqlite" for name in ("run", "block", "two-processes"))

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from nsysprof.trace.about import About, Diagnostic
 from nsysprof.trace.nsys.about import gpus_of_devices
-from nsysprof.trace.report import About, Diagnostic, Report, open_report
+from nsysprof.trace.report import open_report
+from nsysprof.trace.trace import Report
 from tests.kit.reports import source_of
 
 Rows = Sequence[Sequence[Any]]

@@ -17,7 +17,9 @@ from nsysprof.core.arena import ColumnArena
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.inputs import ReportFile, find_reports
 from nsysprof.formats.rank_answer import ReportAnswer
-from nsysprof.trace.report import READERS, About, Progress, Reader, Report
+from nsysprof.trace.about import About
+from nsysprof.trace.details import RangeName  # fmt: skip
+from nsysprof.trace.report import READERS
 from nsysprof.trace.trace import (
     DEFAULT_DOMAIN,
     KERNEL,
@@ -26,11 +28,13 @@ from nsysprof.trace.trace import (
     Device,
     Launches,
     Ops,
-    RangeName,
+    Progress,
     Ranges,
+    Reader,
+    Report,
     Stream,
     Trace,
-)  # fmt: skip
+)
 from tests.kit.command_line import runner
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,8 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import crossing, enclosing
 from nsysprof.core.text import join_words
 from nsysprof.trace.calls import launches_work, waits_for_gpu
-from nsysprof.trace.details import CUDA_CALL, CallNames, HostCalls
+from nsysprof.trace.details import CUDA_CALL, CallNames, HostCalls, RangeName
 from nsysprof.trace.kineto.events import ANNOTATION, CALL, MODULE, OVERHEAD, Events, not_read
-from nsysprof.trace.report import Report
 from nsysprof.trace.trace import (
     DEFAULT_DOMAIN,
     KERNEL,
@@ -33,8 +32,8 @@ from nsysprof.trace.trace import (
     Device,
     Launches,
     Ops,
-    RangeName,
     Ranges,
+    Report,
     Stream,
     Trace,
 )

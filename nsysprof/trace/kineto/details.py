@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
-from nsysprof.trace.autograd import AutogradOps
 from nsysprof.trace.calls import activity_kind, outermost_calls
 from nsysprof.trace.details import (
     CUDA,
@@ -21,6 +20,7 @@ from nsysprof.trace.details import (
     OS,
     POOL,
     PROFILER,
+    AutogradOps,
     CallList,
     Collectives,
     Dependencies,
@@ -28,6 +28,7 @@ from nsysprof.trace.details import (
     MemoryEvents,
     OpDetails,
     OtherRanges,
+    RangeName,
     StreamEvents,
     no_op_details,
 )
@@ -35,7 +36,7 @@ from nsysprof.trace.kineto.build import Threads, coded
 from nsysprof.trace.kineto.events import CALL, MODULE, OPERATOR, OVERHEAD, WAIT, Codes, Events, whole
 from nsysprof.trace.trace import MODULE as MODULE_RANGE
 from nsysprof.trace.trace import OPERATOR as OPERATOR_RANGE
-from nsysprof.trace.trace import RangeName, Trace, pid_of
+from nsysprof.trace.trace import Trace, pid_of
 
 _RECORDED_BY = "torch.profiler with _ExperimentalConfig(enable_cuda_sync_events=True)"
 _ON_DEVICE = "device"

@@ -20,8 +20,9 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.autograd import AutogradOps
+from nsysprof.trace.about import About, Gpu
 from nsysprof.trace.details import (
+    AutogradOps,
     CallList,
     Collectives,
     Dependencies,
@@ -44,8 +45,7 @@ from nsysprof.trace.kineto.details import (
 )
 from nsysprof.trace.kineto.events import Events, is_pytorch, read_events, whole
 from nsysprof.trace.kineto.text import BOMS, GZIP, TraceText
-from nsysprof.trace.report import About, Gpu, Progress, Reader, Report
-from nsysprof.trace.trace import KERNEL, Trace
+from nsysprof.trace.trace import KERNEL, Progress, Reader, Report, Trace
 
 _HEAD = 1 << 12  # bytes that show what a file is
 _ANY_TRACE, _BYTES_PER_ROW = 450_000_000, 150  # memory of an analysis in all, and per event that is kept

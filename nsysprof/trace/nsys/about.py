@@ -11,9 +11,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from nsysprof.tools.driver import PLACE_VARIABLES
+from nsysprof.trace.about import About, Diagnostic, Generation, Gpu, Severity
 from nsysprof.trace.details import Job
 from nsysprof.trace.nsys.blocks import Source, known, named_rows, named_values, whole
-from nsysprof.trace.report import About, Diagnostic, Generation, Gpu, Severity
 
 SEVERITIES: dict[str, Severity] = {"2": "warning", "warning": "warning", "3": "error", "error": "error"}
 SOURCES = {"1": "injection", "2": "daemon", "3": "analysis"}

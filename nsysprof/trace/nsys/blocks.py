@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
 from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.identify import fold
-from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import Unread
+from nsysprof.trace.trace import Progress, Unread
 
 
 class Block(NamedTuple):

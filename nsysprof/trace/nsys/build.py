@@ -19,7 +19,6 @@ from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
 from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, count_launches, launch_keys, read_calls
 from nsysprof.trace.nsys.identify import reading
 from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
-from nsysprof.trace.report import Progress, Report
 from nsysprof.trace.trace import (
     PROCESS_OF_THREAD,
     PUSH_POP,
@@ -27,7 +26,9 @@ from nsysprof.trace.trace import (
     Device,
     Launches,
     Ops,
+    Progress,
     Ranges,
+    Report,
     Stream,
     Trace,
     Unread,

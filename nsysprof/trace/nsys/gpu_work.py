@@ -15,8 +15,17 @@ from nsysprof.core.columns import Coder, RowCoder
 from nsysprof.trace.details import OpDetails, packed
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
-from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import COPYING, GRAPH, KERNEL, MEMCPY, MEMORY_KINDS, MEMSET, MIGRATION, Copies
+from nsysprof.trace.trace import (
+    COPYING,
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMORY_KINDS,
+    MEMSET,
+    MIGRATION,
+    Copies,
+    Progress,
+)
 
 _KERNELS, _COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 WORK = {

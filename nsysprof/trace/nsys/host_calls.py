@@ -30,8 +30,7 @@ from nsysprof.trace.details import (
 )
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
 from nsysprof.trace.nsys.host_ranges import MPI_CALLS
-from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import PROCESS_OF_THREAD
+from nsysprof.trace.trace import PROCESS_OF_THREAD, Progress
 
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OS_CALLS, OVERHEAD = "OSRT_API", "PROFILER_OVERHEAD"

@@ -12,9 +12,9 @@ from collections.abc import Collection
 import numpy as np
 
 from nsysprof.core.columns import RowCoder
-from nsysprof.trace.details import OtherRanges
+from nsysprof.trace.details import OtherRanges, RangeName
 from nsysprof.trace.nsys.blocks import Growing, Source, column, read_blocks, times, unread_tables
-from nsysprof.trace.trace import MPI, OPENACC, RangeName, Trace
+from nsysprof.trace.trace import MPI, OPENACC, Trace
 
 MPI_CALLS = [f"MPI_{what}_EVENTS" for what in ("COLLECTIVES", "OTHER", "P2P", "START_WAIT")]
 _OPENACC = [f"CUPTI_ACTIVITY_KIND_OPENACC_{what}" for what in ("DATA", "LAUNCH", "OTHER")]

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder, Words
+from nsysprof.trace.details import RangeName
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, known, present, times
-from nsysprof.trace.report import Progress
-from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, RangeName
+from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, Progress
 
 NVTX = "NVTX_EVENTS"
 NVTX_NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range

@@ -14,7 +14,9 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
+from nsysprof.trace.autograd import autograd_of_names
 from nsysprof.trace.details import (
+    AutogradOps,
     CallList,
     Captures,
     Dependencies,
@@ -37,8 +39,7 @@ from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.memory import read_memory, read_page_faults
 from nsysprof.trace.nsys.sqlite import SqliteSource
-from nsysprof.trace.report import Progress, Reader, Report
-from nsysprof.trace.trace import Trace
+from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
 
 class NsysReader(Reader):
@@ -124,6 +125,10 @@ class NsysReader(Reader):
         """Where the nodes of CUDA graphs were captured."""
         with reading(self.path):
             return read_captures(self.source, trace)
+
+    def autograd(self, trace: Trace) -> AutogradOps:
+        """The operators that `emit_nvtx` made ranges of."""
+        return autograd_of_names(trace)
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
         """What the host's threads did."""

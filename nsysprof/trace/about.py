@@ -1,0 +1,72 @@
+"""What a report says of itself: versions, GPUs, the command, and what its recorder complained of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["warning", "error"]
+Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the machine; None where the report does not say.
+
+    ``clock_hz`` is the highest SM clock, ``bandwidth_bytes_per_s`` the memory's. ``is_cuda`` is False for
+    what CUDA cannot use, such as the integrated GPU or the "Microsoft Basic Render Driver" that Windows
+    lists.
+    """
+
+    id: int
+    name: str
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    bandwidth_bytes_per_s: int | None = None
+    clock_hz: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    l2_bytes: int | None = None
+    chip: str | None = None
+    uuid: str | None = None
+    is_cuda: bool = True
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A warning or an error that nsys recorded ``count`` times, with the part of nsys that it is from."""
+
+    severity: Severity
+    source: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report says of itself; None or empty where it does not.
+
+    ``nsys_version`` is the version that recorded the report (``recorder_version``) where that is known, else the one
+    that exported it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
+    """
+
+    nsys_version: str | None = None
+    recorder_version: str | None = None
+    export_version: str | None = None
+    schema_version: str | None = None
+    generation: Generation = "none"
+    duration_ns: int | None = None
+    start_utc: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    os: str | None = None
+    cpu: str | None = None
+    command: str | None = None
+    processes: dict[int, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def cuda_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that CUDA can use."""
+        return tuple(gpu for gpu in self.gpus if gpu.is_cuda)
