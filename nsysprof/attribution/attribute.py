@@ -184,7 +184,7 @@ def attribute(
     threads_at_once = cores() if arena.limit is None and len(launches) >= _MIN_LAUNCHES_FOR_THREADS else 1
     for done in map_in_order(one_process, range(len(trace.processes)), threads_at_once):
         if progress:
-            progress("attribution", done)
+            progress("attributing", done)
     return replace(result, ledger=_ledger(result))
 
 

@@ -11,9 +11,6 @@ from typing import Any
 from nsysprof.core.text import visible
 
 _PATIENCE_S = 1.0
-# What the steps are called on the bar; the tables of the report keep their names.
-_STEPS = {"attribution": "attributing", "NVTX_EVENTS": "reading NVTX ranges"}
-_TABLES = "CUPTI_ACTIVITY_KIND_"
 
 
 def print_message(text: str) -> None:
@@ -49,7 +46,7 @@ def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[s
 
         with lock:
             bar = Progress(transient=True, console=Console(stderr=True), redirect_stdout=False)
-            task = bar.add_task(_title(now), total=None)
+            task = bar.add_task(now, total=None)
             bar.start()
 
     def advance(step: str, rows: int) -> None:
@@ -61,9 +58,9 @@ def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[s
             if expected is None and total is not None:
                 expected = total()
             if rows:
-                bar.update(task, description=_title(step), completed=done, total=expected)
+                bar.update(task, description=step, completed=done, total=expected)
             else:
-                bar.reset(task, description=_title(step), total=None)
+                bar.reset(task, description=step, total=None)
 
     timer = threading.Timer(_PATIENCE_S, show)
     timer.daemon = True
@@ -75,9 +72,3 @@ def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[s
         timer.join()
         if bar is not None:
             bar.stop()
-
-
-def _title(step: str) -> str:
-    if step.startswith(_TABLES):
-        return f"reading {step.removeprefix(_TABLES).lower()} rows"
-    return _STEPS.get(step, step)

@@ -74,9 +74,9 @@ def test_a_bar_shows_the_step_and_the_share(monkeypatch: pytest.MonkeyPatch) -> 
     """On a terminal the step and the percentage done are drawn, on stderr, and wiped when the work is done."""
     terminal = on_terminal(monkeypatch)
     with progress_bar(lambda: 200) as advance:
-        advance("CUPTI_ACTIVITY_KIND_KERNEL", 20)
+        advance("reading kernel rows", 20)
         until(terminal, "reading kernel rows")
-        advance("attribution", 30)
+        advance("attributing", 30)
         until(terminal, "attributing")
         until(terminal, "25%")
     assert terminal.getvalue().rindex("\x1b[2K") > terminal.getvalue().rindex("25%")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -94,6 +97,66 @@ def test_no_module_hides_a_public_name() -> None:
         if module.name != "__main__":
             importlib.import_module(f"nsysprof.{module.name}")
     assert not [name for name in nsysprof.__all__ if isinstance(getattr(nsysprof, name), ModuleType)]
+
+
+def imports_of(module: Path, known: Collection[str]) -> set[str]:
+    """The modules of rooms that a module imports anywhere: at once, inside of functions, and for types alone."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return {name for name in found if name in known and name.count(".") > 1}
+
+
+def circle_in(imports: Mapping[str, Collection[str]]) -> list[str]:
+    """Modules of which each imports the next, and the last one the first; empty where there is no circle."""
+    whole: set[str] = set()
+
+    def follow(way: list[str]) -> list[str]:
+        for name in sorted(imports[way[-1]]):
+            if name in way:
+                return [*way[way.index(name) :], name]
+            if name not in whole and (found := follow([*way, name])):
+                return found
+        whole.add(way[-1])
+        return []
+
+    return next(filter(None, (follow([name]) for name in sorted(imports) if name not in whole)), [])
+
+
+@pytest.mark.parametrize(
+    ("imports", "circle"),
+    [
+        ({"a": "bc", "b": "c", "c": ""}, ""),
+        ({"a": "b", "b": "c", "c": "db", "d": ""}, "bcb"),
+    ],
+)
+def test_a_circle_is_found(imports: dict[str, str], circle: str) -> None:
+    """Two ways to one module are none; the way back is, and what only leads to it is left out."""
+    assert "".join(circle_in(imports)) == circle
+
+
+def test_no_files_import_one_another() -> None:
+    """Data, then findings, then views: no file imports one that imports it, in functions or for types either."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "nsysprof").rglob("*.py")
+    }
+    circle = circle_in({name: imports_of(path, files) for name, path in files.items()})
+    assert not circle, f"a circle of imports, also those in functions and for types: {' -> '.join(circle)}"
+
+
+def test_table_names_of_nsys_stay_with_its_reader() -> None:
+    """Above `trace/` nothing knows how nsys names its tables, but for what copies them and what calls nsys."""
+    above = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "nsysprof").rglob("*.py")
+        if path.relative_to(ROOT).parts[1] not in {"trace", "scrub", "tools", "capture"}
+        and re.search(r"CUPTI_ACTIVITY|NVTX_EVENTS|TARGET_INFO", path.read_text(encoding="utf-8"))
+    ]
+    assert above == []
 
 
 # What Python has on Linux and not on Windows, taken away before anything is imported.

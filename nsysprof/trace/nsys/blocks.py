@@ -123,7 +123,7 @@ def read_blocks(
         for block in source.blocks(table, [*needs, *present(source, table, others)]):
             yield block
             if progress:
-                progress(table, block.rows)
+                progress(f"reading {table.removeprefix('CUPTI_ACTIVITY_KIND_').lower()} rows", block.rows)
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:

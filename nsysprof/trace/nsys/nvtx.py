@@ -71,7 +71,7 @@ def read_ranges(
             moved=column(block, "endGlobalTid")[ranges] != 0,
         )
         if progress:
-            progress(NVTX, block.rows)
+            progress("reading NVTX ranges", block.rows)
     code, distinct = names.resolve(rows.take("name"), arena)
     return NvtxRanges(**rows.take_rest(), name=code, names=distinct, thread_names=names.of_threads())
 
