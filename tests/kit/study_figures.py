@@ -128,12 +128,9 @@ class StepFigures:
         return dict(row)
 
     def ratio(self, seq: int) -> str:
-        """By span and by busy: `1.34x, 2.11x`; the former in brackets where no verdict says so."""
-        pair = self.pairs[seq]
-        span, busy = (
-            format_ratio(pair[f"base_{kind}_ns"] / pair[f"new_{kind}_ns"]) for kind in ("span", "busy")
-        )
-        unclear = pair["verdict"] in (NO_CLEAR_CHANGE, TOO_FEW_SAMPLES)
+        """Ratio of the median spans and busy times: `1.37x, 2.11x`; the former in brackets without a verdict."""
+        span, busy = (format_ratio(self.clock(kind, seq)["ratio"]) for kind in ("span", "busy"))
+        unclear = self.clock("span", seq)["verdict"] in (NO_CLEAR_CHANGE, TOO_FEW_SAMPLES)
         return f"{f'({span})' if unclear else span}, {busy}"
 
     def causes(self) -> list[str]:

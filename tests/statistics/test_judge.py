@@ -162,7 +162,7 @@ def test_at_most_one_in_a_hundred_steady_steps_is_called_slow(study: ModuleType)
 
 def test_the_manual_has_the_table_of_the_study() -> None:
     """Each row of false_alarms.csv, rounded."""
-    page = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "step-times.md").read_text(encoding="utf-8")
     lines = (ROOT / "analysis/slow-steps/false_alarms.csv").read_text(encoding="utf-8").splitlines()[1:]
     by_source: dict[str, list[str]] = {}
     for line in lines:
