@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -161,6 +162,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # range names may hold what the terminal cannot show
+    warnings.formatwarning = lambda message, *_: f"nsysprof: {visible(str(message))}\n"
     try:
         app()
     except NsysprofError as error:

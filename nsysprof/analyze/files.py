@@ -15,9 +15,11 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
+from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.unified import UnifiedMemory
 from nsysprof.trace.report import describe_report
 
+_OF_SUMMARIES = {table.file: table for summary in SUMMARIES for table in summary.tables}
 # Above this many instances `instances.csv` is only written when asked for.
 MAX_INSTANCES = 100_000
 MAX_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
@@ -38,7 +40,7 @@ def write_tables(
     write_csv(breakdown.columns("kernels"), written[1])
     for answer in breakdown.summaries.values():
         for name, rows in answer.files.items():
-            write_csv(rows, folder / name)
+            write_csv(_OF_SUMMARIES[name].of(rows), folder / name)
             written.append(folder / name)
     notes = []
     if left_out:

@@ -302,15 +302,20 @@ class ColumnTable:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column of numbers."""
-        column = self.columns[name]
+        column = self._column(name)
         assert not isinstance(column, Texts), name
         return column
 
     def texts(self, name: str) -> Texts:
         """Return a column of texts."""
-        column = self.columns[name]
+        column = self._column(name)
         assert isinstance(column, Texts), name
         return column
+
+    def _column(self, name: str) -> Column:
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}: there is {', '.join(self.columns)}")
+        return self.columns[name]
 
     def take(self, rows: Rows) -> ColumnTable:
         """Return some rows, in the given order."""

@@ -43,11 +43,11 @@ KINDS: tuple[Kind, ...] = (
     *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
 )
-# What is no wait: each is asked for the findings about the steps of a path on a GPU.
-OF_STEPS: tuple[Callable[[Case, Place], Iterator[Finding]], ...] = (
-    exposed_communication,
-    geometry_findings,
-    page_findings,
-    tensor_core_findings,
-    slow_step_findings,
-)
+# What is no wait: the kinds of findings about the steps of a path on a GPU, and what gives them.
+OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
+    "communication-exposed": exposed_communication,
+    "small-grid, tiny-blocks": geometry_findings,
+    "page-fault": page_findings,
+    "tensor-cores": tensor_core_findings,
+    "slow-steps": slow_step_findings,
+}

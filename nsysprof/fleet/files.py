@@ -33,8 +33,9 @@ def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path
     written = [folder / name for name in FLEET_FILES]
     # names of files may be no UTF-8: they are written then as JSON escapes them
     write_document(_document(fleet, reports), written[3], errors="backslashreplace")
-    for frame, path in zip((fleet.paths, fleet.iterations, fleet.ranks), written[:3], strict=True):
-        write_csv(frame, path, digits=_DIGITS)
+    tables = ((PATHS, fleet.paths), (ITERATIONS, fleet.iterations), (RANKS, fleet.ranks))
+    for (table, frame), path in zip(tables, written[:3], strict=True):
+        write_csv(table.of(frame), path, digits=_DIGITS)
     return written
 
 

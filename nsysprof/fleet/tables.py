@@ -50,6 +50,7 @@ PATHS = table(
         "relative": "own time over that of the median rank; of two ranks over the mean of both",
         "times_slowest": "in how many iterations this rank is the slowest by own time",
     },
+    made_in="fleet/tables.py",
 )
 ITERATIONS = table(
     "iterations.csv",
@@ -64,6 +65,7 @@ ITERATIONS = table(
         "slowest_rank fastest_rank": "the ranks with the most and the least own time",
         "span_median_ns span_iqr_ns span_min_ns span_max_ns": "span over ranks",
     },
+    made_in="fleet/tables.py",
 )
 RANKS = table(
     "ranks.csv",
@@ -96,6 +98,7 @@ RANKS = table(
         "slower compared": "in how many of how many iterations it takes longer than the others",
         "seconds peak_bytes": "what the worker took to read it",
     },
+    made_in="fleet/answer.py",
 )
 
 

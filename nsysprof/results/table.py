@@ -62,11 +62,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is written to ``file``, declared once: what a row is, and its columns in their order."""
+    """A table that is written to ``file``, declared once: what a row is, and its columns in their order.
+
+    ``made_in`` is the file of the package that makes its rows, where that is another one.
+    """
 
     file: str
     row: str
     columns: tuple[Column, ...]
+    made_in: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -77,6 +81,17 @@ class Table:
     def about(self) -> dict[str, str]:
         """Return what each column holds."""
         return {column.name: column.about for column in self.columns}
+
+    def of(self, rows: Any) -> Any:
+        """The declared columns of a frame or a `ColumnTable`, in their order; `KeyError` says which have no values."""
+        if lacking := [name for name in self.names if name not in rows.columns]:
+            raise KeyError(
+                f"{self.file} declares {', '.join(map(repr, lacking))} without values: in nsysprof/{self.made_in} add"
+                f" {lacking[0]!r} beside {', '.join(map(repr, list(rows.columns)[:3]))}, where its rows are made"
+            )
+        if isinstance(rows, ColumnTable):
+            return ColumnTable({name: rows.columns[name] for name in self.names})
+        return rows[self.names]
 
     def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
         """Some columns of rows of the table, all where ``names`` is None; ``more`` as `show_columns` takes it."""
@@ -94,7 +109,7 @@ class Table:
         )
 
 
-def table(file: str, row: str, columns: Mapping[str, str | Column]) -> Table:
+def table(file: str, row: str, columns: Mapping[str, str | Column], made_in: str = "") -> Table:
     """Declare a table; keys of ``columns`` are names, or several separated by blanks that hold the same.
 
     A `Column` in place of the text brings its head, cell and alignment; its name is the key.
@@ -104,7 +119,7 @@ def table(file: str, row: str, columns: Mapping[str, str | Column]) -> Table:
         for names, about in columns.items()
         for name in names.split()
     )
-    return Table(file, row, tuple(each))
+    return Table(file, row, tuple(each), made_in)
 
 
 def show_columns(

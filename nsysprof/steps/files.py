@@ -24,8 +24,8 @@ FILES = ("steps.csv", "steps_ledger.csv", "steps.json")
 def write_steps(answer: Steps, folder: Path) -> list[Path]:
     """Write the `FILES` into an existing folder and return their paths."""
     written = [folder / name for name in FILES]
-    write_csv(answer.steps[STEPS.names], written[0])
-    write_csv(answer.ledger[LEDGER.names], written[1])
+    write_csv(STEPS.of(answer.steps), written[0])
+    write_csv(LEDGER.of(answer.ledger), written[1])
     write_document(steps_document(answer), written[2])
     return written
 
@@ -47,7 +47,7 @@ def steps_document(answer: Steps) -> dict[str, Any]:
         "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "steps")
         if answer.diagnosis is not None
         else [],
-        "steps": records(answer.steps.loc[answer.steps["class"] != CLASSES[TYPICAL], STEPS.names]),
+        "steps": records(STEPS.of(answer.steps[answer.steps["class"] != CLASSES[TYPICAL]])),
     }
 
 

@@ -45,6 +45,7 @@ STEPS = table(
         **_NAMED,
         "culprit_ns": "how much of the excess that is",
     },
+    made_in="steps/steps.py",
 )
 LEDGER = table(
     "steps_ledger.csv",
@@ -60,4 +61,5 @@ LEDGER = table(
         ),
         "delta_ns": Column("delta_ns", "the difference", head="slow minus typical"),
     },
+    made_in="steps/ledger.py",
 )

@@ -34,6 +34,7 @@ BACKWARD = table(
         "backward_cpu_ns": Column("", "host time of these operators of backward", "CPU back"),
         "backward_cpu_ratio": Column("", "backward_cpu_ns over forward_cpu_ns; empty without", "CPU ratio"),
     },
+    made_in="summaries/backward.py",
 )
 
 

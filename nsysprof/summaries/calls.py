@@ -64,6 +64,7 @@ CALLS = table(
         ),
         "waited_ns": Column("", "how long a GPU of their process still ran during these", "waited"),
     },
+    made_in="summaries/calls.py",
 )
 _SHOWN = {column.name: column for column in CALLS.columns} | {
     "what": Column("what", "", cell=lambda text: text.removeprefix("module ")),

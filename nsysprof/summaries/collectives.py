@@ -38,6 +38,7 @@ COLLECTIVES = table(
             "", "the fastest of them as NCCL's tests count: what goes over the slowest link", "bus, at best"
         ),
     },
+    made_in="summaries/collectives.py",
 )
 _OF_ALL = ("collective", "communicator", "message_bytes", "count", "sum_ns", "median_ns", "bus_bytes_per_s")
 _SHOWN = tuple(column for column in COLLECTIVES.columns if column.name in _OF_ALL)

@@ -47,6 +47,7 @@ COPIES = table(
         "small_count": f"how many moved less than {format_bytes(SMALL)}",
         "small_bytes": "bytes that those moved",
     },
+    made_in="summaries/copies.py",
 )
 _OF_BOTH = ("count", "size_bytes", "sum_ns", "bytes_per_s", "link_share")
 _SHOWN = (

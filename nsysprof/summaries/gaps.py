@@ -28,6 +28,7 @@ GAPS = table(
             "", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)
         ),
     },
+    made_in="summaries/gaps.py",
 )
 UTILISATION = table(
     "utilisation.csv",
@@ -38,6 +39,7 @@ UTILISATION = table(
         "busy_ns": "how long the GPU runs anything in it",
         "share": "that as a share of the part",
     },
+    made_in="summaries/gaps.py",
 )
 
 

@@ -58,6 +58,7 @@ MEMORY = table(
             "grows by",
         ),
     },
+    made_in="summaries/memory.py",
 )
 
 

@@ -30,6 +30,7 @@ STREAMS = table(
         "span_share": Column("", "busy as a part of the span of the report", "of span"),
         "overlap_ns": Column("", "the part of busy beside other streams of the GPU", "overlap"),
     },
+    made_in="summaries/streams.py",
 )
 _PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table

@@ -49,6 +49,7 @@ UNIFIED = table(
         "sum_ns": Column("", "their added durations; 0 of page faults of CPUs", "sum"),
         "bytes_per_s": Column("", "those bytes in that time", "rate"),
     },
+    made_in="summaries/unified.py",
 )
 KERNELS = table(
     "unified_kernels.csv",
@@ -66,6 +67,7 @@ KERNELS = table(
             "", "time of them in which its GPU had page faults; empty where not recorded", "faulting"
         ),
     },
+    made_in="summaries/unified.py",
 )
 
 

@@ -36,6 +36,7 @@ WHY = table(
         "ceiling_basis": "forecast: the ceiling is what windows get shorter by in a replay without the culprit; bound:"
         " it is the whole wait",
     },
+    made_in="waits/account.py",
 )
 
 
@@ -46,7 +47,7 @@ FILES = ("why.csv", "why.json")
 def write_why(answer: Why, folder: Path) -> list[Path]:
     """Write ``why.csv`` and ``why.json`` into an existing folder and return their paths."""
     written = [folder / name for name in FILES]
-    write_csv(answer.rows[WHY.names], written[0])
+    write_csv(WHY.of(answer.rows), written[0])
     write_document(why_document(answer), written[1])
     return written
 
@@ -74,5 +75,5 @@ def why_document(answer: Why) -> dict[str, Any]:
         "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "why")
         if answer.diagnosis is not None
         else [],
-        "rows": records(answer.rows[WHY.names]),
+        "rows": records(WHY.of(answer.rows)),
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import pkgutil
 import re
 import struct
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import nsysprof
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.text import summary
@@ -316,6 +319,21 @@ def test_every_title_agrees_with_what_is_printed(
     unit = "x" if chart.file in OF_THEIR_OWN else "(?:x| %| [nµm]?s| [KMG]iB)"
     assert [figure for figure in re.findall(rf"\d[\d,.]*{unit}(?!\w)", title) if figure not in text] == []
     assert [words for words in VERDICTS if words in title.lower() and words not in text.lower()] == []
+
+
+def test_every_chart_of_every_room_is_here() -> None:
+    """The charts that the modules of the package hold are those of `ROOMS`, whose answers they are drawn of above."""
+    here = {chart.file for charts, _ in ROOMS.values() for chart in charts}
+    for module in pkgutil.walk_packages(nsysprof.__path__, "nsysprof."):
+        if module.name.endswith(".charts") and module.ispkg is False:
+            for value in vars(importlib.import_module(module.name)).values():
+                for chart in value if isinstance(value, tuple) else (value,):
+                    if isinstance(chart, Chart) and chart.file not in here:
+                        room = module.name.split(".")[1]
+                        pytest.fail(
+                            f"tests/charts/test_conformance.py: add {room!r} with {chart.file} of {module.name} to"
+                            " ROOMS, FILES and TEXTS"
+                        )
 
 
 @pytest.mark.parametrize("room", ROOMS)

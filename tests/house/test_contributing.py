@@ -13,6 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from nsysprof import cli
 from tests.conftest import MakeTrace
 
 if sys.version_info >= (3, 11):
@@ -61,10 +62,13 @@ def worked(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return made.__getitem__
 
 
-def test_the_worked_question_prints_what_it_says(worked: Callable[[str], Any], tmp_path: Path) -> None:
-    """The command of the example runs on the shipped report and prints the block below it."""
-    app = typer.Typer()
-    app.command()(worked("nsysprof.commands.tiny").tiny)
+def test_the_worked_question_prints_what_it_says(
+    worked: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of the example, registered as printed, runs on the shipped report and prints the block below it."""
+    monkeypatch.setattr(cli, "app", app := typer.Typer())
+    [registration] = re.findall(r"`(_command\(.*tiny.*\))`", GUIDE)
+    exec(registration, {**vars(cli), "tiny": worked("nsysprof.commands.tiny").tiny})
     report, table = ROOT / "traces" / "run.sqlite", tmp_path / "tiny.csv"
     done = CliRunner().invoke(app, [str(report), "--top", "3", "--csv", str(table)])
     assert done.exit_code == 0, done.output

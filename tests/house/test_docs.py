@@ -275,8 +275,14 @@ SECTIONS = {
 def test_every_command_has_its_section() -> None:
     """The manual explains each command of `nsysprof --help`, and the README's table has its question."""
     commands = set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
-    assert {command.split()[0] for command in SECTIONS} == commands
-    assert set(re.findall(r"^\| \[`(\w+)`\]", README, re.M)) == commands
+    rows = re.findall(r"^\| \[`(\w+)`\]", README, re.M)
+    for name in sorted(commands - set(rows)):
+        pytest.fail(
+            f"README.md: add the row `| [`{name}`](docs/{name}.md) | its question |` to the table of commands"
+        )
+    for name in sorted(commands - {command.split()[0] for command in SECTIONS}):
+        pytest.fail(f'tests/house/test_docs.py: add `"{name}": ("{name}", "", ""),` to SECTIONS')
+    assert {command.split()[0] for command in SECTIONS} == commands == set(rows)
 
 
 @pytest.mark.parametrize("command", SECTIONS)
@@ -311,7 +317,8 @@ def test_every_page_is_in_the_navigation() -> None:
     config = (ROOT / "docs" / "site" / "mkdocs.yml").read_text(encoding="utf-8")
     pages = re.findall(r"^ +- (?:\w+: )?(\S+\.md)$", config, re.M)
     studies = {path.relative_to(ROOT).as_posix() for path in (ROOT / "analysis").glob("*/README.md")}
-    assert {*studies, *(name for name in TEXTS if name.startswith("docs/"))} <= {*pages}
+    for name in sorted({*studies, *(name for name in TEXTS if name.startswith("docs/"))} - {*pages}):
+        pytest.fail(f"docs/site/mkdocs.yml: add the line `- {name}` to nav")
     assert len(pages) == len({*pages})
 
 
@@ -420,6 +427,6 @@ def test_links_lead_somewhere(name: str) -> None:
         if anchor:
             assert anchor in anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
     if name == "docs/README.md":
-        assert {f"{page}.md" for page in PAGES} - {"README.md"} <= set(
-            re.findall(r"\]\(([^)#]*)", TEXTS[name])
-        )
+        linked = set(re.findall(r"\]\(([^)#]*)", TEXTS[name]))
+        for page in sorted({f"{page}.md" for page in PAGES} - {"README.md"} - linked):
+            pytest.fail(f"docs/README.md: add a line that links to {page}")

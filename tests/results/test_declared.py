@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from nsysprof.analyze import records as export
@@ -14,11 +16,13 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.bench import tables as bench
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import GAPS, MEASURED, write_gaps
+from nsysprof.core.columns import ColumnTable
 from nsysprof.counters.count import COUNTERS
 from nsysprof.fleet import tables as fleet
 from nsysprof.formats.counters import CounterCells
 from nsysprof.results.table import Table, table
 from nsysprof.trace.report import open_report
+from tests.kit.manual import declared_tables
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
@@ -92,3 +96,32 @@ def test_every_column_says_what_it_holds() -> None:
         "| `a` | one |",
         "| `b`, `c` | two\\|three |",
     ]
+
+
+@pytest.mark.parametrize(
+    "rows", [ColumnTable({"a": np.zeros(1), "b": np.ones(1)}), pd.DataFrame({"a": [0], "b": [1]})]
+)
+def test_a_column_without_values_says_where_to_add_them(rows: ColumnTable | pd.DataFrame) -> None:
+    """The declaration gives its columns in order; of one that nobody makes it names the file and what stands beside."""
+    assert list(table("t.csv", "a row", {"b a": "each"}).of(rows).columns) == ["b", "a"]
+    declared = table("t.csv", "a row", {"a": "one", "more": "two"}, made_in="tiny/tiny.py")
+    message = (
+        "t.csv declares 'more' without values: in nsysprof/tiny/tiny.py add 'more' beside 'a', 'b', where"
+    )
+    with pytest.raises(KeyError, match=message):
+        declared.of(rows)
+
+
+def test_the_files_that_make_rows_make_them() -> None:
+    """Where a declaration says that its rows are made, its first column, or its last, is."""
+    tables = [table for room in declared_tables().values() for table in room if table.made_in]
+    assert len(tables) > 10
+    for each in tables:
+        made = (ROOT / "nsysprof" / each.made_in).read_text(encoding="utf-8")
+        assert {f'"{name}"' for name in each.names if f'"{name}"' in made}, f"{each.file}: {each.made_in}"
+
+
+def test_an_unknown_column_lists_those_that_are_there() -> None:
+    """A typo is seen at once."""
+    with pytest.raises(KeyError, match="no column 'c': there is a, b"):
+        ColumnTable({"a": np.zeros(1), "b": np.ones(1)})["c"]
