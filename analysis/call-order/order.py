@@ -28,6 +28,7 @@ from nsysprof.bench.lines import LOOKS
 from nsysprof.charts.drawing import figure_png
 from nsysprof.charts.marks import Heading
 from nsysprof.charts.style import TEXT, draw_axis, panel_grid, style
+from nsysprof.formats.samples import samples_content, samples_file
 from nsysprof.statistics.contrast import contrast
 from nsysprof.statistics.summary import LEAST_SAMPLES, summarize
 
@@ -42,7 +43,7 @@ def main() -> int:
     """Write both files."""
     here = Path(__file__).parent
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else here
-    rows = [row for study in STUDIES for row in study_rows(study, here.parent / study / "samples.json")]
+    rows = [row for study in STUDIES for row in study_rows(study, here.parent / study)]
     frame = pd.DataFrame(rows)
     times = [name for name in frame.columns if name.endswith("_ns")]
     frame[times] = frame[times].round(1)
@@ -51,9 +52,9 @@ def main() -> int:
     return 0
 
 
-def study_rows(study: str, path: Path) -> Iterator[dict[str, Any]]:
+def study_rows(study: str, folder: Path) -> Iterator[dict[str, Any]]:
     """The rows of one benchmark."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(samples_content(samples_file(folder)))
     shapes: dict[str, dict[str, Any]] = defaultdict(dict)
     for point in data["points"]:
         if point["latency_ns"]:

@@ -49,8 +49,7 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
     def is_ours(document: Path) -> bool:
         return bool(read_if_document(document, BENCH_SCHEMA, most=MAX_TABLE_BYTES))
 
-    samples = folder / BENCH_FILES[0]
-    kept = source is not None and samples.exists() and samples.samefile(source)
+    kept = source is not None and (folder / source.name).exists() and (folder / source.name).samefile(source)
     wanted = [name for name in BENCH_FILES[kept:] if charts or not name.endswith(".png")]
     return ResultFolder(
         folder,

@@ -325,10 +325,10 @@ def report_bench(
 
     from nsysprof.bench.targets import read_targets
     from nsysprof.errors import NsysprofError
-    from nsysprof.formats.samples import read_bench_samples
+    from nsysprof.formats.samples import read_bench_samples, samples_content, samples_file
     from nsysprof.tools.interrupts import ending_on_interrupts
 
-    source = samples / "samples.json" if samples.is_dir() else samples
+    source = samples_file(samples)
     if not source.is_file():
         raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
     # complaints name the file that was given, before anything is made
@@ -337,7 +337,10 @@ def report_bench(
     hint = f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder"
     folder = _folder(output or source.parent, made, source=source, hint=hint, force=force)
     with ending_on_interrupts(), folder.making() as new:
-        shutil.copyfile(source, new / "samples.json")
+        if source.suffix == ".xz":
+            (new / "samples.json").write_bytes(samples_content(source))
+        else:
+            shutil.copyfile(source, new / "samples.json")
         results = _make_results(new, charts=made.charts)
     _print_results(results, folder, made, as_json=as_json)
     _check_targets(results, made.target or ())

@@ -5,8 +5,10 @@ Every complaint names the file, the point and the field. NaN, infinite and non-p
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import lzma
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -270,16 +272,13 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
 
 
 def read_bench_samples(path: Path) -> BenchSamples:
-    """Read a ``samples.json``, or the one in a folder.
+    """Read a ``samples.json``, plain or as ``samples.json.xz``, or the one in a folder.
 
     Raises `NsysprofError` for a file that cannot be read, is no JSON, comes from another program, or holds a value that
     cannot be; the message names file, point and field.
     """
-    path = path / "samples.json" if path.is_dir() else path
-    try:
-        content = read_small(path, MAX_TABLE_BYTES)
-    except OSError as error:
-        raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
+    path = samples_file(path)
+    content = samples_content(path)
     try:
         data = parse_json(content, MAX_TABLE_BYTES)
     except ValueError as error:
@@ -292,6 +291,30 @@ def read_bench_samples(path: Path) -> BenchSamples:
             "samples.json in the folder that nsysprof bench wrote is meant",
         )
     return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
+
+
+def samples_file(place: Path) -> Path:
+    """The samples in a folder, compressed where only that is there; a file is the samples itself."""
+    if not place.is_dir():
+        return place
+    plain, packed = place / "samples.json", place / "samples.json.xz"
+    return packed if packed.is_file() and not plain.exists() else plain
+
+
+def samples_content(path: Path) -> bytes:
+    """The JSON of samples, plain or compressed by xz; raises `NsysprofError` where the file cannot be read."""
+    try:
+        content = read_small(path, MAX_TABLE_BYTES)
+    except OSError as error:
+        raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
+    if path.suffix != ".xz":
+        return content
+    unpacker = lzma.LZMADecompressor()
+    with contextlib.suppress(lzma.LZMAError):
+        content = unpacker.decompress(content, MAX_TABLE_BYTES)
+    if not unpacker.eof:
+        raise _corrupt(f"{path} is corrupt: no whole xz file")
+    return content
 
 
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:

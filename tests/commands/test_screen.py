@@ -43,7 +43,7 @@ def test_a_head_is_bold_and_the_row_above_a_total_is_not(
 
 
 ROOT = Path(__file__).parents[2]
-RUN, SAMPLES = ROOT / "traces" / "run.sqlite", ROOT / "analysis" / "math-vs-flash" / "samples.json"
+RUN, SAMPLES = ROOT / "traces" / "run.sqlite", ROOT / "analysis" / "math-vs-flash"
 BUDGET = """\
 [[range]]
 path = "RUN::math::*/iter*"

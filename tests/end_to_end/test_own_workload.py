@@ -16,6 +16,7 @@ import pytest
 from nsysprof.bench.diff import compare_runs
 from nsysprof.bench.results import read_bench_results
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import samples_content, samples_file
 from nsysprof.formats.workload import TAKEN, ask_workload
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
@@ -242,7 +243,7 @@ def test_describing_needs_no_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("study", ["math-vs-flash", "scaling"])
 def test_samples_from_before_workloads_described_themselves_mean_the_same(study: str, tmp_path: Path) -> None:
     """With the description that their workload gives today, every table is the same."""
-    data = json.loads((ANALYSIS / study / "samples.json").read_text())
+    data = json.loads(samples_content(samples_file(ANALYSIS / study)))
     assert "workload" not in data
     plan = data["plan"]
     grids = [

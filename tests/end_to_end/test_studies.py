@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import shutil
 import statistics
 import sys
 from collections.abc import Iterator
@@ -15,27 +14,26 @@ import pandas as pd
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.bench.charts import BENCH_CHARTS
 from nsysprof.bench.files import write_bench_tables
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import read_bench_results
 from nsysprof.bench.text import bench_summary
 from nsysprof.bench.words import ratio_cell
-from nsysprof.charts.chart import files_of
-from nsysprof.compare.charts import CHARTS
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import write_gaps
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.samples import samples_content, samples_file
 from nsysprof.hardware.peaks import peak_flops, share_of_peak
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import open_report
 from tests.kit.ledger_claims import STEPS, claims_of_why_math_is_slow
 from tests.kit.study_figures import ANALYSIS, study_figures
+from tests.kit.study_pictures import all_drawings, kept_charts, looks_alike
 from tests.kit.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention
 
 BENCHES = ("math-vs-flash", "baseline", "scaling", "long")
-WITHOUT_CHARTS = (
+OTHER_BENCHES = (
     *("best-kernels", "best-kernels/flash-attn", "selection/cost", "short-block"),
     *("training/block", "training/gpt", "training/backward", "training/deterministic"),
     *("decoding/prefill", "decoding/decode-graph"),
@@ -65,15 +63,14 @@ def readme_of(study: str) -> str:
 
 
 @pytest.mark.studies
-@pytest.mark.parametrize("study", BENCHES + TILED_BENCHES + WITHOUT_CHARTS)
+@pytest.mark.parametrize("study", BENCHES + TILED_BENCHES + OTHER_BENCHES)
 def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -> None:
     """To the byte; only the version of nsysprof in the report may be another, and tables have more columns now.
 
     `LARGE` tables are not written again for a column more, nor where intervals and verdicts are no longer given: of
     these all is compared but the intervals, and verdicts as far as there are any.
     """
-    shutil.copy(ANALYSIS / study / "samples.json", tmp_path)
-    results = read_bench_results(tmp_path)
+    results = read_bench_results(ANALYSIS / study)
     for path in write_bench_tables(results, tmp_path):
         made, kept = (pd.read_csv(file, dtype=str) for file in (path, ANALYSIS / study / path.name))
         assert [name for name in made if name in kept] == list(kept), path
@@ -83,28 +80,46 @@ def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -
             made, kept = (table.drop(columns=INTERVALS) for table in (made, kept))
             made.loc[unsure, ["verdict", "reason"]] = kept.loc[unsure, ["verdict", "reason"]]
         pd.testing.assert_frame_equal(made[list(kept)], kept)
-    charts = () if study in WITHOUT_CHARTS else BENCH_CHARTS
     text_made, text_kept = (
         re.sub(r"\| nsysprof \| .* \|", "", text)
         for text in (
-            bench_report(results, charts),
+            bench_report(results, kept_charts(ANALYSIS / study)),
             (ANALYSIS / study / "report.md").read_text(encoding="utf-8"),
         )
     )
     assert text_made == text_kept
-    assert all((ANALYSIS / study / name).stat().st_size > 10_000 for name in files_of(charts))
+
+
+@pytest.mark.studies
+@pytest.mark.parametrize("name", all_drawings())
+def test_pictures_show_what_is_drawn_today(name: str) -> None:
+    """Pixel by pixel, up to what a palette changes: `python -m tests.kit.study_pictures` draws those that differ."""
+    for path, picture in all_drawings()[name]().items():
+        assert looks_alike(picture, path.read_bytes()), path
+
+
+def test_every_picture_is_shown_and_every_sample_packed() -> None:
+    """What no page shows can be drawn by a command, and need not be kept."""
+    pages = [path for path in ANALYSIS.rglob("*.md") if path.name != "report.md"]
+    pages += [ANALYSIS.parent / "README.md", *(ANALYSIS.parent / "docs").glob("*.md")]
+    shown = {
+        (page.parent / place).resolve()
+        for page in pages
+        for place in re.findall(r"!\[[^]]*\]\(([^)]*)\)", page.read_text(encoding="utf-8"))
+    }
+    assert {path.resolve() for path in ANALYSIS.rglob("*.png")} <= shown
+    assert list(ANALYSIS.rglob("samples.json")) == []
 
 
 @pytest.mark.studies
 def test_the_order_of_calls_follows_from_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script writes the table that is there, to the byte, and its chart."""
+    """The script writes the table that is there, to the byte."""
     monkeypatch.setattr(sys, "argv", ["order.py", str(tmp_path)])
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(ANALYSIS / "call-order" / "order.py"), run_name="__main__")
     assert stop.value.code == 0
     made, kept = ((folder / "order.csv").read_bytes() for folder in (tmp_path, ANALYSIS / "call-order"))
     assert made == kept
-    assert (tmp_path / "order.png").stat().st_size > 10_000
 
 
 @pytest.mark.studies
@@ -145,7 +160,6 @@ def test_the_ledgers_follow_from_the_report_and_its_counters(
                 ):  # they gave a verdict when these were written
                     kept_clock |= {name: clock[name] for name in ("verdict", "reason")}
         assert document == kept_document, step
-        assert all((study / step / chart).stat().st_size > 10_000 for chart in files_of(CHARTS))
 
 
 def _digits(number: str) -> float:
@@ -326,7 +340,7 @@ def claims_of_scaling() -> Iterator[str]:
         assert (frame["graph_median_ns"] < 1.02 * frame["median_ns"]).all()
     watched = [
         (point["configuration"]["seq"], [state["throttle"] & 4 for state in point["gpu"]], point["gpu"])
-        for point in json.loads((ANALYSIS / "scaling" / "samples.json").read_text(encoding="utf-8"))["points"]
+        for point in json.loads(samples_content(samples_file(ANALYSIS / "scaling")))["points"]
         if point["latency_ns"]
     ]
     capped = [any(caps) for seq, caps, _ in watched if seq >= 4096]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -276,3 +277,18 @@ def test_samples_of_what_is_not_measured_do_not_count(tmp_path: Path) -> None:
     point = next(each for each in samples.points if each.status == "wrong")
     assert [len(point.samples(kind)) for kind in KINDS] == [0, 0, 0]
     assert point not in samples.measured
+
+
+def test_packed_samples_are_the_same_samples(tmp_path: Path) -> None:
+    """As ``samples.json.xz`` alone in a folder; a file that ends early is refused by name."""
+    plain = write_samples(tmp_path)
+    before = read_bench_samples(tmp_path)
+    packed = tmp_path / "samples.json.xz"
+    packed.write_bytes(lzma.compress(plain.read_bytes()))
+    plain.unlink()
+    after = read_bench_samples(tmp_path)
+    assert (after.path, after.digest, len(after.points)) == (packed, before.digest, len(before.points))
+    for damaged in (packed.read_bytes()[:-8], b"{}"):
+        packed.write_bytes(damaged)
+        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is corrupt: no whole xz file"):
+            read_bench_samples(tmp_path)
