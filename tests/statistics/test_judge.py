@@ -18,10 +18,11 @@ from nsysprof.statistics.judge import (
     SLOW_ONES,
     TYPICAL,
     WARM_UP,
+    _second_kind,
     count_warm_up,
     judge,
 )
-from nsysprof.steps.features import fit_features
+from nsysprof.steps.features import _is_feature, fit_features
 
 ROOT = Path(__file__).parents[2]
 
@@ -241,3 +242,42 @@ def test_numbers_that_explain_nothing_are_silent() -> None:
     assert fit_features(["bs_1", "bs_2"], np.arange(60) % 2, rising) is None
     assert fit_features([f"id{10**30 + at * 7 % 11}" for at in range(60)], np.arange(60), rising) is None
     assert fit_features([f"a{at}" if at % 2 else f"b{at}" for at in range(60)], np.arange(60), rising) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        (range(60), False),  # counts the steps
+        ([*range(60), 0], True),  # falls once: no count
+        (np.arange(60) * 19 // 20, False),  # rises in 19 of 20 steps: still a count
+        (np.arange(60) * 4 // 5, True),  # stays as it is in one of five
+        ([5] * 30 + [7] * 30, False),  # two values fit any line
+        ([5] * 20 + [6] * 20 + [7] * 20, True),
+        ([3, 2, 1] * 20, True),
+    ],
+    ids=["count", "falls", "nearly", "seldom", "two values", "three", "down"],
+)
+def test_a_number_that_counts_the_steps_is_no_feature(values: list[int], feature: bool) -> None:
+    """Where it never falls and nearly always rises; and of a feature there are three values or more."""
+    assert _is_feature(np.array(values, np.float64)) is feature
+
+
+@pytest.mark.parametrize(
+    ("many", "few", "apart", "kinds"),
+    [
+        (90, 10, 0.5, False),
+        (89, 11, 0.5, True),
+        (89, 11, 0.02, False),
+        (16, 3, 0.5, True),
+        (17, 2, 0.5, False),
+        (12, 3, 0.5, False),
+    ],
+)
+def test_a_second_kind_is_more_than_a_tenth_and_clearly_apart(
+    many: int, few: int, apart: float, kinds: bool
+) -> None:
+    """Of 16 steps or more, and three at least; the rest differs by nothing."""
+    spread = 0.01 * np.linspace(-1, 1, many)
+    found = _second_kind(np.concatenate([spread, apart + 0.01 * np.linspace(-1, 1, few)]))
+    assert found[:many].tolist() == [0.0] * many
+    assert found[many:].tolist() == pytest.approx([apart if kinds else 0.0] * few)

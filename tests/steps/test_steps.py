@@ -13,6 +13,7 @@ import pytest
 
 import nsysprof
 from nsysprof.errors import NsysprofError
+from nsysprof.statistics.judge import SLOW, TYPICAL, Judgement
 from nsysprof.steps.findings import findings
 from nsysprof.steps.steps import NO_GPU, Steps
 from nsysprof.steps.text import steps_text
@@ -382,3 +383,21 @@ def test_near_steps_are_the_typical_ones_of_the_same_level() -> None:
     assert _shared_out(np.array([0, 0, 1]), np.array([5, 6, 4]), 3).tolist() == [1, 2, 1]
     near = _nearest(np.array([5]), np.delete(np.arange(100), 5), None)
     assert sorted(near[0].tolist()) == [at for at in range(32) if at != 5]
+
+
+@pytest.mark.parametrize(
+    ("at", "before", "behind"),
+    [(10, range(10), range(10, 20)), (20, range(10, 20), range(20, 30)), (30, range(20, 30), range(30, 40))],
+)
+def test_a_change_compares_the_levels_on_both_sides(
+    monkeypatch: pytest.MonkeyPatch, at: int, before: range, behind: range
+) -> None:
+    """All typical steps from the change before to it, and from it to the next, and no other step."""
+    from nsysprof.steps import steps
+
+    judged = Judgement(np.full(40, TYPICAL, np.uint8), np.ones(40), changes=((10, 2.0), (20, 0.5), (30, 2.0)))
+    judged.of[[13, 25]] = SLOW
+    monkeypatch.setattr(steps, "excess_of", lambda facts, windows, *compared: compared)
+    new, old, level = steps._changed(None, range(40), judged, at)  # type: ignore[arg-type, misc]
+    assert (old.tolist(), level) == ([step for step in before if step not in (13, 25)], None)
+    assert new.tolist() == [step for step in behind if step not in (13, 25)]

@@ -94,6 +94,15 @@ def test_kinds_gpus_and_processes_are_apart(trace: MakeTrace) -> None:
     }
 
 
+def test_pinned_memory_alone_is_told(trace: MakeTrace) -> None:
+    """Where nothing is allocated on a GPU."""
+    found = answer_of(trace(KERNEL, Range("load", 0, 50), allocate(20, 0xB0, 5000, id=2, kind=1)))
+    assert (
+        found.finding
+        == "Memory: at most 4.88 KiB of pinned memory on GPU 0, 4.88 KiB of them allocated in load"
+    )
+
+
 def test_pools_hold_what_they_hold(trace: MakeTrace) -> None:
     """The kind `pool` is what a pool reserves, whatever is allocated from it."""
     path = trace(

@@ -161,6 +161,17 @@ def test_waits_for_events_are_dependencies(tmp_path: Path) -> None:
         assert (len(found.waits), len(found.records), found.unnamed) == (waits, waits, unnamed)
 
 
+@pytest.mark.parametrize(("own_call", "time"), [(11, 1310), (0, 1311), (99, 1311)])
+def test_a_wait_begins_with_its_call(tmp_path: Path, own_call: int, time: int) -> None:
+    """The call that the event names by its correlation; where there is none, the event itself says when."""
+    waits, its = wait_event(1310, 11, 9, 10, 7)[0], wait_event(1311, own_call, 9, 10, 7)[1]
+    events = [*STEP, call("cudaEventRecord", 1300, 1302, 10), waits, its]
+    with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
+        trace = attribute(report).trace
+        found = report.reader.dependencies(trace)
+    assert found.waits.time.tolist() == [time]
+
+
 def test_memory_of_the_allocator(tmp_path: Path) -> None:
     """What is allocated is live until released; what was there before is unknown; reserved memory is the pool's."""
     events = [
