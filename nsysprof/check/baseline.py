@@ -38,12 +38,9 @@ from nsysprof.statistics.contrast import (
     judge,
 )
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.runs import OverRuns, over_runs, rounding_of
+from nsysprof.statistics.runs import HOST_NOISE, HOST_PACED, OverRuns, over_runs, rounding_of
 
 ANALYSIS = "analysis.json"
-# A range of which the GPU is busy for less than this part of the span goes as fast as the host, which no two runs do.
-HOST_PACED = 0.8
-RUN_NOISE = 0.25  # of a step: what grew by more is no difference between runs, whoever sets its time
 _INSTANCES, _RANGES = "instances.csv", "ranges.csv"
 _AGAIN = "write it again: nsysprof analyze REPORT"
 _READING = {"graphs": "launched", "ranges": "auto"}
@@ -218,7 +215,7 @@ def growths(
         by = now / before - 1
         counted = f"{format_ns(before)} to {format_ns(now)}, n = {len(base):,} and {len(new):,}"
         out[row, measure] = Growth(by, False, counted)
-        certain = measure == STEP and by > RUN_NOISE
+        certain = measure == STEP and by > HOST_NOISE
         if (
             by > tolerance
             and not certain

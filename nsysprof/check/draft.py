@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE, names_step
 from nsysprof.attribution.sources import annotated
-from nsysprof.check.baseline import HOST_PACED, gpu_names
+from nsysprof.check.baseline import gpu_names
 from nsysprof.check.measure import (
     COUNTS,
     STEP,
@@ -33,6 +33,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.backends import NO_ATTENTION, NONE, UNKNOWN
 from nsysprof.kernels.classify import Rules
+from nsysprof.statistics.runs import HOST_PACED
 from nsysprof.statistics.summary import LEAST_SAMPLES
 from nsysprof.trace.trace import MEMCPY
 

@@ -16,29 +16,48 @@ from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.selection import SPAN, STEP, LoadedReport
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.results.table import Column, TextTable, show_columns
 from nsysprof.statistics.confidence import RESAMPLES
-from nsysprof.statistics.contrast import DEFAULT_RULES, TOO_FEW_SAMPLES, Contrast, contrast, judge
+from nsysprof.statistics.contrast import (
+    DEFAULT_RULES,
+    FASTER,
+    NO_CLEAR_CHANGE,
+    SLOWER,
+    TOO_FEW_SAMPLES,
+    Contrast,
+    contrast,
+    judge,
+    noise_of,
+)
+from nsysprof.statistics.distributions import split_p
+from nsysprof.statistics.runs import HOST_NOISE, HOST_PACED, USUAL_NOISE
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Asked
 
 CPU, EVENTS, BUSY = "CPU", "CUDA events", "busy"
 CLOCKS = (STEP, CPU, EVENTS, SPAN, BUSY)
 Samples = Mapping[str, Ints]
+# How far apart, over the sum of both ranges, few samples lie that show a difference; and one beyond `HOST_NOISE`.
+_FAR, _APART = 2, 0.25
 # Values to draw in all, so that hundreds of pairs, or hundreds of thousands of calls, take seconds; and the fewest
 # resamples that make an interval.
 MAX_DRAWS, MIN_RESAMPLES = 200_000_000, 1_000
 
 
 def clock_rows(
-    pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]], steps: Sequence[float] = ()
+    pairs: Sequence[tuple[str, tuple[str, str], Samples, Samples]],
+    steps: Sequence[float] = (),
+    *,
+    recordings: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
     """A row per pair and clock, and warnings about the samples by which a pair is judged.
 
     A pair is its name, the names of its sides for warnings, and the samples of both; ``steps`` are of the GPU's clock,
-    a `clock_step` for each. Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
+    a `clock_step` for each; ``recordings``: whether the sides are of two, which differ anyway.
+
+    Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
     ``ratio`` of the medians, base/new, from ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p``
     and ``adjusted_p`` (by Holm over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock
     without samples on a side, or with a median of 0, has NaN and empty texts there; pairs that are no steps have no
@@ -57,15 +76,51 @@ def clock_rows(
             if both is not None:
                 contrasts[pair, clock] = both
                 rules.append(DEFAULT_RULES if clock == CPU else replace(DEFAULT_RULES, clock_step=step))
-        verdicts |= zip(contrasts, judge([*contrasts.values()], rules), strict=True)
+        judged = judge([*contrasts.values()], rules)
+        of = {name: (base, new) for name, _, base, new in pairs}
+        for (pair, _), one in zip(contrasts, judged, strict=True):
+            paced = recordings and clock != BUSY and _host_paced(of[pair], clock)
+            verdicts[pair, clock] = _of_recordings(one, recordings=recordings, paced=paced)
     rows = []
     for pair, _, base, new in pairs:
         for clock in (each for each in CLOCKS if each in base and each in new):
             sides = _summary("base", base[clock]) | _summary("new", new[clock])
             rows.append({"pair": pair, "clock": clock, **sides, **_numbers(verdicts.get((pair, clock)))})
-    judged = [verdicts.get((pair, STEP if STEP in base else SPAN)) for pair, _, base, _ in pairs]
-    texts = [each.warnings for each in judged if each and each.verdict != TOO_FEW_SAMPLES]
+    main = [verdicts.get((pair, STEP if STEP in base else SPAN)) for pair, _, base, _ in pairs]
+    enough = [each for each in main if each and min(each.base_n, each.new_n) >= DEFAULT_RULES.least_samples]
+    texts = [each.warnings for each in enough if each.verdict != TOO_FEW_SAMPLES]
     return pd.DataFrame(rows), list(dict.fromkeys(text for each in texts for text in each))
+
+
+def _host_paced(sides: Sequence[Samples], clock: str) -> bool:
+    """Whether the GPU is idle for so much of the time of either side that the host sets it."""
+    both = [(side.get(BUSY, ()), side[clock]) for side in sides]
+    return any(len(busy) and np.median(busy) < HOST_PACED * np.median(times) for busy, times in both)
+
+
+def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
+    """The verdict where samples are few, or two recordings differ anyway.
+
+    Few samples show a difference where those of the two sides lie far apart, and none of two recordings that differ by
+    less than unchanged programs do. A host sets no pace twice: what it makes faster takes more recordings to show.
+    """
+    effect = noise_of(one.ratio)
+    if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
+        reason = (
+            f"the host sets the pace, so that unchanged programs differ by up to {format_share(HOST_NOISE)}"
+        )
+        return replace(one, verdict=TOO_FEW_SAMPLES, reason=reason)
+    if one.verdict != TOO_FEW_SAMPLES:
+        return one
+    if recordings and effect <= USUAL_NOISE:
+        reason = f"recordings of an unchanged program differ by up to {format_share(USUAL_NOISE)}"
+        return replace(one, verdict=NO_CLEAR_CHANGE, reason=reason)
+    p = split_p(one.base_n, one.new_n) * one.family
+    enough = HOST_NOISE if paced or one.gap < _FAR else USUAL_NOISE
+    if abs(one.delta) == 1 and p < DEFAULT_RULES.alpha and one.gap >= _APART and effect > enough:
+        which = "all samples of one side are below all of the other"
+        return replace(one, verdict=FASTER if one.ratio < 1 else SLOWER, reason=f"p = {p:.2g}: {which}")
+    return one
 
 
 def _contrast(names: tuple[str, str], base: Ints, new: Ints, resamples: int) -> Contrast | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +85,36 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         )
         return Agreement((), notes, reasons)
     return Agreement((), notes)
+
+
+def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, str]]:
+    """Under what the reports were recorded that is not the same, as far as both say: a name with that of either."""
+    base, new = (dict(_conditions(each)) for each in (first, last))
+    return {
+        name: (base[name], new[name])
+        for name in base
+        if base[name] and new.get(name) and base[name] != new[name]
+    }
+
+
+def _conditions(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
+    trace, about, reader = loaded.trace, loaded.report.about, loaded.report.reader
+    used = np.unique(trace.stream_device[np.unique(trace.ops.stream)]).tolist()
+    devices = [trace.devices[device] for device in used]
+    gpus = [about.gpus[device.gpu] for device in devices if device.gpu is not None]
+    yield "GPU", " and ".join(sorted({str(gpu.name) for gpu in gpus}))
+    yield "GPUs in use", str(len({trace.gpu_numbers[device] for device in used}))
+    yield "processes", str(len({device.process for device in devices}))
+    yield (
+        "GPU clock",
+        " and ".join(sorted({f"{gpu.clock_hz / 1e6:,.0f} MHz" for gpu in gpus if gpu.clock_hz})),
+    )
+    yield "driver", about.driver_version or ""
+    yield "CUDA", about.cuda_version or ""
+    yield "operating system", about.os or ""
+    yield "CPU", "" if about.cpu == "unknown" else about.cpu or ""
+    yield "profiler", " ".join(filter(None, (reader.recorder, about.nsys_version)))
+    yield from ((f"profiler option {name}", value) for name, value in about.options.items())
 
 
 def _code(level: Level, path: str) -> int:

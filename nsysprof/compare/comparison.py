@@ -32,7 +32,7 @@ from nsysprof.compare.attention_model import (
     traffic_rows,
 )
 from nsysprof.compare.clocks import BUSY, clock_rows, compare_totals
-from nsysprof.compare.comparable import Agreement
+from nsysprof.compare.comparable import Agreement, conditions
 from nsysprof.compare.findings import Difference, row_dicts
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
 from nsysprof.compare.pairs import (
@@ -76,7 +76,8 @@ class Comparison(Shown):
     `work_rows`. ``sides`` are the pairs as objects, with
     all GPU ops. ``options``: the arguments of `compare`. ``measured``: for each pair the measurement of either side by
     hardware counters, empty without counters; ``gaps`` then has, for either side, the columns `traffic.COLUMNS`.
-    ``records``: the run record of each report, None where there is none. ``totals``: of whole traces `compare_totals`.
+    ``records``: the run record of each report, None where there is none; ``conditions`` what
+    `conditions` finds. ``totals``: of whole traces `compare_totals`.
     """
 
     pairs: pd.DataFrame
@@ -92,6 +93,7 @@ class Comparison(Shown):
     measured: dict[str, BothMeasured] = field(default_factory=dict, repr=False)
     records: tuple[Path | None, ...] = ()
     agreement: Agreement = field(default_factory=Agreement)
+    conditions: dict[str, tuple[str, str]] = field(default_factory=dict)
     totals: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     runs: dict[str, OverRecordings] = field(default_factory=dict)
 
@@ -233,6 +235,7 @@ def compare(
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
         [max(side.loaded.trace.clock_step for side in pair.sides) for pair in pairs],
+        recordings=other is not None,
     )
     gaps = pd.concat([_gaps(pair, measured.get(pair.name)) for pair in pairs], ignore_index=True)
     by_pair = {pair.name: gaps[gaps["pair"] == pair.name] for pair in pairs}
@@ -276,6 +279,7 @@ def compare(
         measured=measured,
         records=tuple(records),
         agreement=agreement,
+        conditions=conditions(*reports) if len(reports) > 1 else {},
         totals=compare_totals(reports[0], reports[-1]) if any(pair.base.is_whole for pair in pairs) else {},
     )
     if not more:

@@ -86,6 +86,7 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
         "options": comparison.options,
         "comparable": comparison.comparable,
         "reasons": list(comparison.agreement.reasons),
+        "conditions": {name: list(both) for name, both in comparison.conditions.items()},
         "warnings": list(comparison.warnings),
         **({"totals": totals} if totals else {}),
         "pairs": pairs,

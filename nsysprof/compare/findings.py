@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +18,20 @@ from nsysprof.compare.clocks import BUSY, EVENTS
 from nsysprof.compare.gap_ledger import causes_cancel, mean_text, no_shares_reason
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import SPAN, STEP
-from nsysprof.compare.several import OverRecordings, small_sample
+from nsysprof.compare.several import OverRecordings, to_record
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.compare.work import moved_sentences, work_sentences
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES, word_by_verdict
+from nsysprof.statistics.contrast import (
+    FASTER,
+    NO_CLEAR_CHANGE,
+    SLOWER,
+    TOO_FEW_SAMPLES,
+    noise_of,
+    word_by_verdict,
+)
+from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.waits.causes import WAITING_FOR
 from nsysprof.why.why import LAUNCHING_ACTIVITIES
 
@@ -41,17 +50,17 @@ _IN_WORDS = dict(
     zip(
         WAITING_FOR,
         (
-            "waiting for calls that launch",
+            "waiting for kernel launches",
             "waiting for a synchronization to return",
-            "waiting for other CUDA calls of the host",
-            "waiting for calls of the operating system",
+            "waiting for other CUDA calls",
+            "waiting for OS calls",
             "waiting for the profiler",
-            "waiting for code of the host",
-            "latency between GPU ops that could start",
+            "waiting for CPU code",
+            "launch latency",
             "waiting for communication",
             "waiting for copies",
-            "waiting while GPU ops of others run",
-            "waiting for what is not recorded",
+            "waiting for GPU ops of other ranges",
+            "waiting without a recorded reason",
         ),
         strict=True,
     )
@@ -127,20 +136,13 @@ class Difference:
         sentences = work_sentences(self.work, self.names, self.noun)
         return (*sentences, *moved_sentences(self.pair.sides, self.names))
 
-    @property
-    def _to_record(self) -> tuple[str, ...]:
-        """What to record for a verdict, where two reports have too few samples for one."""
-        few = self.row["verdict"] == TOO_FEW_SAMPLES and not (self.runs or self.pair.one_report)
-        return (small_sample(self.pair),) if few else ()
-
     @cached_property
     def findings(self) -> tuple[str, ...]:
         """The findings as sentences, the headline first."""
         clocks = {row["clock"]: row for row in row_dicts(self.clocks)}
         return (
             _headline(self),
-            *([self.runs.text] if self.runs else _verdict(self.row, clocks[self.clock])),
-            *self._to_record,
+            *([self.runs.text] if self.runs else _verdict(self, clocks[self.clock])),
             *self.doubts,
             *_elsewhere(self, clocks),
             *(_causes(self) if self.pair.one_report else ()),
@@ -177,15 +179,6 @@ def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock:
     return word_by_verdict(text, f"no clear change from {names[0]} to {names[1]}{where}", pair["verdict"])
 
 
-def changed(pair: Mapping[str, Any], clock: str) -> str:
-    """`after is 1.08x faster per step at iter*`: the new report as the subject, and no more than the verdict allows."""
-    name, where = pair["new_name"], clock + at(pair["place"])
-    how = speed(pair["new_median_ns"], pair["base_median_ns"]).removesuffix(" than")
-    how = how if "x" in how else f"{how} {pair['base_name']}"
-    text = f"{name} is {how}{where}"
-    return word_by_verdict(text, f"no clear change in {name}{where}", pair["verdict"])
-
-
 def at(place: str) -> str:
     """` at S=1024`, ` over the whole trace`, or nothing."""
     return f" over the {place}" if place == WHOLE_TRACE else f" at {place}" if place else ""
@@ -193,23 +186,39 @@ def at(place: str) -> str:
 
 def _headline(difference: Difference) -> str:
     pair = difference.row
-    clock = " per step" if difference.clock == STEP else " by span"
+    clock = " per step" if difference.clock == STEP else "" if difference.whole else " by span"
     base, new = (format_ns(pair[f"{side}_median_ns"]) for side in SIDES)
     counts = counts_text(pair["base_n"], pair["new_n"])
     if difference.pair.one_report:
         text = compared(pair, (pair["base_name"], pair["new_name"]), pair["place"], clock)
         median = "" if difference.whole else f", median {difference.noun}"
         return f"{text}: {base} against {new}{median} ({counts})"
-    causes = next(_causes(difference), "")
-    return f"{changed(pair, clock)} ({new} against {base}, {counts})" + (f": {causes}" if causes else "")
+    if new.split(" ")[1:] == base.split(" ")[1:]:
+        new = new.split(" ")[0]
+    name, where = pair["new_name"], clock + at(pair["place"])
+    if pair["verdict"] == NO_CLEAR_CHANGE:
+        apart = noise_of(pair["base_median_ns"] / max(pair["new_median_ns"], 1)) > USUAL_NOISE
+        doubt = f": {difference.noun}s vary too much" if apart else ""
+        return f"no clear change in {name}{where} ({new} against {base}, {counts}){doubt}"
+    how = speed(pair["new_median_ns"], pair["base_median_ns"]).removesuffix(" than")
+    text = f"{name} is {how}{where if 'x' in how else ' ' + pair['base_name'] + where}"
+    doubt = ", no verdict" if pair["verdict"] == TOO_FEW_SAMPLES else ""
+    return ": ".join((f"{text} ({new} against {base}, {counts}{doubt})", *islice(_causes(difference), 1)))
 
 
-def _verdict(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
-    """State the test of the samples, call by call, and by how much the median call differs."""
+def _verdict(difference: Difference, span: Mapping[str, Any]) -> Iterator[str]:
+    """State the test of the samples, call by call, and by how much the median call differs; or what would show it."""
+    pair, two = difference.row, not difference.pair.one_report
     if not span["verdict"]:
         return
     if span["verdict"] == TOO_FEW_SAMPLES:
-        yield f"verdict: too few samples ({span['reason']})"
+        alone = pair["base_n"] == pair["new_n"] == 1 and two
+        usual = f"unchanged programs differ by up to {format_share(USUAL_NOISE)}, and host-bound ones by more"
+        reason = f"one recording of either side ({usual})" if alone else span["reason"]
+        yield f"no verdict: {reason}{f'; {to_record(difference.pair)}' if two else ''}"
+        return
+    if two and pair["base_n"] == pair["new_n"] == 1:
+        yield f"verdict: {span['verdict']}; {span['reason']}"
         return
     ratio, low, high = (format_ratio(span[name]) for name in ("ratio", "ratio_low", "ratio_high"))
     clear = span["verdict"] in (FASTER, SLOWER)

@@ -29,6 +29,9 @@ from nsysprof.trace.trace import FOUND, START_END
 
 SIDES = ("base", "new")
 MAX_PAIRS = 200
+MIN_COVERED = (
+    0.5  # of the time of GPU ops in ranges of one name: with less, whole recordings are a pair as well
+)
 MIN_ALIKE = 0.5  # of the time of loops of one name in kernels of one name; with less they are likely others
 Matched = list[tuple[Match, Match]]
 Wanted = tuple[Instances | None, Instances | None]
@@ -164,9 +167,18 @@ def match_reports(
             replace(agreement, notes=(f"whole recordings are compared: {error.message}",)),
         )
     others = [pair for pair in matched if pair[0].code != WHOLE and not _found(first, pair[0])]
-    whole = _WHOLE_PAIR in matched or bool(agreement.notes and not main) or not (main or others)
+    most = max(
+        (min(_covered(first, one.code), _covered(last, other.code)) for one, other in others), default=0.0
+    )
+    whole = _WHOLE_PAIR in matched or (not main and (bool(agreement.notes) or most < MIN_COVERED))
     pairs = [*main, *(pair for pair in others if pair not in main), *([_WHOLE_PAIR] if whole else [])]
     return pairs, unmatched, agreement
+
+
+def _covered(loaded: LoadedReport, code: int) -> float:
+    """The part of the time of all GPU ops that a merged path owns with its inner ranges."""
+    ops, mine = loaded.trace.ops, loaded.attribution.inclusive.sum_ns[loaded.instances([code])].sum()
+    return float(mine / max(int((ops.end - ops.start).sum()), 1))
 
 
 def _match(loaded: LoadedReport, code: int) -> Match:

@@ -25,6 +25,8 @@ from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.runs import over_runs
 
+ENOUGH_STEPS = 20  # of a recording, for a verdict on them
+
 
 @dataclass(frozen=True)
 class Recordings:
@@ -60,45 +62,37 @@ def over_recordings(
     change = float(np.mean(logs[1]) - np.mean(logs[0]))
     factor = float(np.exp(change))
     how = f"{format_ratio(1 / factor)} faster" if factor < 1 else f"{format_ratio(factor)} slower"
-    counts = f"{plural(len(base), 'recording')} against {len(new)}"
-    if len(base) > 1 and len(new) > 1:
-        one, other = over_runs(logs)
-        less = other.less(one)
-        clear = less.p < DEFAULT_RULES.alpha and abs(change) >= np.log1p(DEFAULT_RULES.least_effect)
-        verdict = (FASTER if change < 0 else SLOWER) if clear else NO_CLEAR_CHANGE
-        ends = less.interval()
-        text = (
-            f"over {counts} it is {how}: {verdict} (p = {less.p:.2g}, t over runs; 95 % interval of the time"
-            f" {format_ratio(ends.low)} to {format_ratio(ends.high)})"
-        )
-        return OverRecordings(times, verdict, text)
-    unchanged = (*base, *(_median(_like(each, pair.base, rules, merge)) for each in more.noise))
-    alike = [np.log(group) for group in (unchanged, new) if len(group) > 1]
-    if not alike:
-        return OverRecordings(
-            times, TOO_FEW_SAMPLES, "one more recording of unchanged code is no measure of noise"
-        )
-    noise = max(float(np.ptp(each)) for each in alike)
-    count = sum(map(len, alike))
-    verdict = NO_CLEAR_CHANGE if abs(change) <= noise else TOO_FEW_SAMPLES
-    beyond = "within" if abs(change) <= noise else "beyond"
+    unchanged = [*logs[0], *np.log([_median(_like(each, pair.base, rules, merge)) for each in more.noise])]
+    known = [over_runs([group])[0] for group in (unchanged, logs[1]) if len(group) > 1]
+    if not known:
+        return OverRecordings(times, TOO_FEW_SAMPLES, "one recording of either side shows no noise")
+    found = known[1].less(known[0]) if len(known) > 1 else known[0].against_new(known[0].mean + change)
+    noise = max(float(np.ptp(group)) for group in (unchanged, logs[1]))
+    clear = found.p < DEFAULT_RULES.alpha and abs(change) >= np.log1p(DEFAULT_RULES.least_effect)
+    verdict = NO_CLEAR_CHANGE if abs(change) <= noise or len(known) > 1 else TOO_FEW_SAMPLES
+    verdict = (FASTER if change < 0 else SLOWER) if clear else verdict
+    counts = f"{plural(len(unchanged), 'recording')} against {len(new)}"
+    interval = found.interval()
     text = (
-        f"it is {how}, {beyond} what {plural(count, 'recording')} of unchanged code differ by"
-        f" ({format_share(float(np.expm1(noise)))}); for a verdict record both sides again: --also-base, --also-new"
+        f"over {counts} it is {how}: {verdict} (p = {found.p:.2g}, t over runs; 95 % interval of the time"
+        f" {format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by up to"
+        f" {format_share(float(np.expm1(noise)))}"
     )
-    return OverRecordings(times, verdict, text)
+    more_of_both = (
+        "" if clear or len(known) > 1 else "; to know, record both sides again: --also-base, --also-new"
+    )
+    return OverRecordings(times, verdict, text + more_of_both)
 
 
-def small_sample(pair: Pair) -> str:
-    """What to do where a recording of either side has too few steps for a verdict, with their spread."""
-    spreads = []
-    for side in pair.sides:
-        values = side.samples.get(pair.clock, np.empty(0))
-        if len(values) > 1:
-            spreads.append(float(np.ptp(values)) / float(np.median(values)))
-    what = "steps" if pair.clock == STEP else "calls"
-    spread = f"{what} of one recording differ by up to {format_share(max(spreads))}; " if spreads else ""
-    return f"{spread}for a verdict record 20 steps or more, or both sides again (--also-base, --also-new)"
+def to_record(pair: Pair) -> str:
+    """What shows a difference for which the recordings of either side have too few steps, with the spread of these."""
+    times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
+    noun = "steps" if pair.clock == STEP else "calls"
+    spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)
+    text = f"{noun} of one recording differ by up to {format_share(spread)}; " if spread else ""
+    again = "record both sides again, three times each (--also-base, --also-new)"
+    few = pair.clock == STEP and min(map(len, times)) < ENOUGH_STEPS
+    return f"{text}to know, {f'record {ENOUGH_STEPS} steps, or ' if few else ''}{again}"
 
 
 def _median(side: Selection) -> float:

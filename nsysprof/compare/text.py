@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nsysprof.compare.attention_model import Expected
@@ -56,10 +56,10 @@ def comparison_text(
     if not comparison.comparable:
         first, *others = comparison.agreement.reasons
         blocks.append([wrap(shown(f"cannot be compared: {first}; nearest: {'; '.join(others)}"), "", "  ")])
-    blocks += [[wrap(shown(note), "", "  ")] for note in comparison.agreement.notes]
     differences = [*comparison.differences.values()]
     for difference in differences if every else differences[:1]:
-        blocks += _difference(difference, top, markdown, every=every)
+        notes = _notes_on_both(comparison) if difference is differences[0] else ()
+        blocks += _difference(difference, top, markdown, notes, every=every)
     if len(differences) > 1:
         blocks.append(pair_table(comparison, None if every else _MAX_PAIRS).lines(markdown))
     if every:
@@ -69,6 +69,14 @@ def comparison_text(
     # Markdown is escaped already, and visible but for the mark that breaks mentions
     shown = str if markdown else visible
     return "".join(f"{shown(line)}\n" for text in lines for line in text.split("\n"))
+
+
+def _notes_on_both(comparison: Comparison) -> Iterator[str]:
+    """What is compared, and under which other conditions, where a reader would not expect it."""
+    yield from comparison.agreement.notes
+    unlike = [f"{name} {one} against {other}" for name, (one, other) in comparison.conditions.items()]
+    if unlike:
+        yield f"recorded under other conditions: {'; '.join(one_line(text, _NAME_WIDTH * 2) for text in unlike)}"
 
 
 def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -> Iterator[list[str]]:
@@ -118,14 +126,17 @@ def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
     return TextTable(head, rows, "lrrrrll", note)
 
 
-def _difference(difference: Difference, top: int, markdown: bool, *, every: bool) -> Iterator[list[str]]:
+def _difference(
+    difference: Difference, top: int, markdown: bool, notes: Iterable[str], *, every: bool
+) -> Iterator[list[str]]:
     headline, *more = difference.findings if every else difference.findings[:_MAX_FINDINGS]
+    more = [*notes, *more]
     if markdown:
         yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     traffic = traffic_tables(difference) if every else ()
-    for table in (gap_table(difference, top), clock_table(difference), *traffic):
+    for table in (gap_table(difference, top), *([clock_table(difference)] if every else ()), *traffic):
         yield table.lines(markdown)
     if every:
         yield _evidence(difference, top, markdown)

@@ -20,6 +20,7 @@ LESS, SAME, MORE, OTHER, UNKNOWN = "less", "same", "more", "other", "unknown"
 MIN_PART = 0.01  # of the time of a side's GPU ops: kernels that take less are not judged
 MIN_CHANGE = 0.1  # of launches, threads and bytes: less is the same
 MIN_FASTER = 0.5  # of the time before, for as many launches and threads: less is another amount of work
+MIN_LOST = 0.05  # of that time, in threads that kernels no longer run: what takes less may be done elsewhere
 MIN_MOVED = 0.1  # of the time that steps save: what runs outside of them instead
 _PERSISTENT = {"gemm", "attention", "communication"}  # families whose grids need not grow with the work
 _MAX_NAMES, _NAME = 3, 60
@@ -105,19 +106,19 @@ def _verdict(row: dict[Any, Any]) -> str:
 def work_sentences(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[str]:
     """What a reader should check before believing a time: less or other work, never an accusation."""
     base_ns, new_ns = rows["base_ns"].sum(), rows["new_ns"].sum()
-    large = rows[(rows["base_ns"] >= MIN_PART * base_ns) | (rows["new_ns"] >= MIN_PART * new_ns)]
-    each = large["new_launches"] / large["base_launches"]
-    as_often = each.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE))
-    fewer = large[(large["verdict"] == LESS) & as_often & (large["kind"] == "kernel")]
-    if len(fewer):
+    often = rows["new_launches"] / rows["base_launches"]
+    rows = rows.assign(threads=rows["new_threads"] / rows["base_threads"] / often)
+    large = (rows["base_ns"] >= MIN_PART * base_ns) | (rows["new_ns"] >= MIN_PART * new_ns)
+    alike = rows[large & often.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE)) & (rows["kind"] == "kernel")]
+    fewer = alike[alike["verdict"] == LESS]
+    if (fewer["base_ns"] * (1 - fewer["threads"])).sum() >= MIN_LOST * base_ns > 0:
         some = [
-            f"{_short(row['name'])} runs {format_ratio(_threads(row))} the threads"
-            for row in fewer.to_dict("records")
+            f"{_short(name)} runs {format_ratio(threads)} the threads"
+            for name, threads in zip(fewer["name"], fewer["threads"], strict=True)
         ]
         yield f"less work in {names[1]}: {join_first(some, _MAX_NAMES)}, in as many launches: check its result"
-    same = large[large["verdict"].isin([SAME, UNKNOWN]) & as_often & (large["kind"] == "kernel")]
-    grid = (same["new_threads"] / same["base_threads"]).between(0.999, 1.001)
-    quick = same[grid & (same["new_ns"] < MIN_FASTER * same["base_ns"]) & (same["base_ns"] >= 0.2 * base_ns)]
+    same = alike[alike["verdict"].isin([SAME, UNKNOWN]) & alike["threads"].between(0.999, 1.001)]
+    quick = same[(same["new_ns"] < MIN_FASTER * same["base_ns"]) & (same["base_ns"] >= 0.2 * base_ns)]
     for row in quick.head(1).to_dict("records"):
         yield (
             f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time for as many launches"
@@ -125,12 +126,6 @@ def work_sentences(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Ite
         )
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _fewer_launches(rows, names, noun)
-
-
-def _threads(row: dict[Any, Any]) -> float:
-    """How many times as many threads a launch of the new side has."""
-    one, other = (row[f"{side}_threads"] / row[f"{side}_launches"] for side in ("new", "base"))
-    return float(one / other)
 
 
 def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[str]:
@@ -163,7 +158,7 @@ def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Itera
         fewer = (
             inside[0].get(kind, 0) / base.ledger.calls - inside[1].get(kind, 0) / new.ledger.calls
         ) * calls
-        if saved > 0 and fewer > 0 and grown > max(MIN_MOVED * saved, fewer / 2):
+        if fewer > MIN_MOVED * saved > 0 and grown > fewer / 2:
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
         kinds = join_first(moved, _MAX_NAMES)

@@ -28,6 +28,9 @@ LEAST_PER_RUN = 14
 # The share of a step of the clock within which 95 of 100 rounded values are of what they stand for.
 _ROUNDED = 0.475
 _LEAST_VARIANCE, _LEAST_TICK = 1e-12, 0.05  # of logarithms; in steps of the clock
+# What recordings of an unchanged program differ by: public ones of one GPU by up to 3.7 %. Where the GPU is busy for
+# less than `HOST_PACED` of a step the host sets the pace, which no two runs do alike.
+USUAL_NOISE, HOST_NOISE, HOST_PACED = 0.05, 0.25, 0.8
 
 
 @dataclass(frozen=True)

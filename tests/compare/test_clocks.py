@@ -87,3 +87,32 @@ def test_samples_that_cannot_tell() -> None:
     assert any("math: drifts" in warning for warning in warnings)
     _, warnings = clock_rows([("p", ("math", "b"), samples(span=rising[:3]), samples(span=around(1000, 40)))])
     assert warnings == []
+
+
+def judged(base: NDArray[np.int64], new: NDArray[np.int64], *, busy: float = 1.0, two: bool = True) -> str:
+    """The verdict on the span of two sides, busy for a part of it, of two recordings or one."""
+    sides = [samples(span=side, busy=(side * busy).astype(np.int64)) for side in (base, new)]
+    frame, _ = clock_rows([("p", ("a", "b"), *sides)], recordings=two)
+    return str(frame.set_index("clock").loc["span", "verdict"])
+
+
+def test_few_samples_that_lie_far_apart_are_a_verdict() -> None:
+    """Four steps against four at twice the time show a difference, three do not, nor does one that is no larger than
+    between unchanged programs.
+    """
+    assert judged(around(2000, 4), around(1000, 4)) == FASTER
+    assert judged(around(1000, 4), around(2000, 4), two=False) == SLOWER
+    assert judged(around(2000, 3), around(1000, 3)) == TOO_FEW_SAMPLES
+    assert judged(around(1040, 4), around(1000, 4)) == NO_CLEAR_CHANGE
+    assert judged(around(1040, 1), around(1000, 1)) == NO_CLEAR_CHANGE
+    assert judged(around(1200, 1), around(1000, 1)) == TOO_FEW_SAMPLES
+
+
+def test_a_host_sets_no_pace_twice() -> None:
+    """Where the GPU is mostly idle two recordings differ anyway: 15 % is no verdict, twice the time is, and of one
+    recording so is 15 %.
+    """
+    assert judged(around(1150, 40), around(1000, 40, 2), busy=0.5) == TOO_FEW_SAMPLES
+    assert judged(around(1150, 40), around(1000, 40, 2), busy=0.9) == FASTER
+    assert judged(around(2000, 40), around(1000, 40, 2), busy=0.5) == FASTER
+    assert judged(around(1150, 40), around(1000, 40, 2), busy=0.5, two=False) == FASTER

@@ -47,6 +47,7 @@ from nsysprof.trace.kineto.events import Events, is_pytorch, read_events, whole
 from nsysprof.trace.kineto.text import BOMS, GZIP, TraceText
 from nsysprof.trace.trace import KERNEL, Progress, Reader, Report, Trace
 
+_OPTIONS = ("record_shapes", "profile_memory", "with_stack", "with_flops")  # stated where they are on
 _HEAD = 1 << 12  # bytes that show what a file is
 _ANY_TRACE, _BYTES_PER_ROW = 450_000_000, 150  # memory of an analysis in all, and per event that is kept
 _EPOCH_NS = 1_000_000_000 * 1_000_000_000  # times above it are since 1970: traces before 2024
@@ -112,6 +113,7 @@ class KinetoReader(Reader):
             gpus=tuple(_gpus(_json(beside, "deviceProperties"))),
             cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda > 1000 else None,
             processes=processes,
+            options={name: "on" if _json(beside, name) else "off" for name in _OPTIONS},
             warnings=tuple(self._faults()),
         )
 

@@ -19,6 +19,7 @@ SEVERITIES: dict[str, Severity] = {"2": "warning", "warning": "warning", "3": "e
 SOURCES = {"1": "injection", "2": "daemon", "3": "analysis"}
 PROCESS_PART = re.compile(r"PROCESS_(\d{1,9}):(?:COMMAND|ARGUMENT_(\d{1,9}))\Z")
 CAPTURE = re.compile(rf"{PROCESS_PART.pattern}|\w*PRODUCT_VERSION\Z")  # never ENVIRONMENT_VARIABLE
+_OPTION = re.compile(r"CAPTURE_EVENT_TYPE\Z|PROCESS_\d+:CUDA_GRAPH_TRACE_OPTIONS:MODE\Z")
 # The folder of the nsys that recorded; a folder of Nsight Compute or of an HPC SDK has a version of its own.
 INSTALLED = re.compile(r"nsight[-_ ]systems(?:-cli)?[-_/\\ ](20\d\d(?:\.\d+)+)", re.IGNORECASE)
 _SYSTEM = (
@@ -58,8 +59,17 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
         command=_command(capture),
         processes=_processes(source),
         diagnostics=_diagnostics(source),
+        options=_options(source),
         warnings=_warnings(generation, meta),
     )
+
+
+def _options(source: Source) -> dict[str, str]:
+    """What was traced, and how: kinds of events, CUDA graphs, memory."""
+    options: dict[str, set[str]] = {}
+    for name, value in named_values(source, "META_DATA_CAPTURE", _OPTION.match):
+        options.setdefault(name.rpartition(":")[0].rpartition(":")[2] or name, set()).add(value)
+    return {name: ", ".join(sorted(values)) for name, values in options.items()}
 
 
 def _system_properties(source: Source) -> dict[str, str]:
