@@ -46,7 +46,8 @@ class About:
     """What a report says of itself; None or empty where it does not.
 
     ``nsys_version`` is the version that recorded the report (``recorder_version``) where that is known, else the one
-    that exported it; ``processes`` maps globalPid to a name; ``warnings`` are nsysprof's own about this metadata.
+    that exported it; ``processes`` maps globalPid to a name; ``options`` is how the
+    profiler recorded, as far as the report says; ``warnings`` are nsysprof's own about this metadata.
     """
 
     nsys_version: str | None = None
@@ -64,6 +65,7 @@ class About:
     command: str | None = None
     processes: dict[int, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
+    options: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
