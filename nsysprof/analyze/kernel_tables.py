@@ -14,7 +14,7 @@ from nsysprof.attribution.split import Part
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
-from nsysprof.statistics.distributions import quartile_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import Groups, quartile_of_sorted
 from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, op_slices
 
 # ---- what paths own, by op name
@@ -61,21 +61,23 @@ def kernel_tables(
         moved.append((key[place][copies], np.maximum(sizes[ops][own][copies], 0)))
         stop = place.stop
     del sizes
-    key, called, queued = key[:stop], called[:stop], queued[:stop]
-    owned, length = _by_name(key, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
+    groups, called, queued = Groups.of(key[:stop]), called[:stop], queued[:stop]
+    by_name = Groups.of(key[:stop] % names) if whole else groups
+    del key
+    owned, length = _by_name(groups, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
+    medians = _launch_medians(by_name, called, queued)
+    del called, queued
     if not whole:
-        owned = ColumnTable({**owned.columns, **_launch_medians(owned, key, called, queued, names)})
+        owned = ColumnTable({**owned.columns, **medians})
     path, captured = np.divmod(owned["path"] + 1, places)
     codes = {"path": (path - 1).astype(np.int32), "captured": (captured - 1).astype(np.int32)}
     owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
     merged_key = merged * names + owned["name"]
-    repeated = np.repeat(merged_key, owned["count"])
-    together, _ = _by_name(repeated, length, names, merged_key, owned["size_bytes"])
+    groups = Groups.of(np.repeat(merged_key, owned["count"]))
+    together, _ = _by_name(groups, length, names, merged_key, owned["size_bytes"])
     if whole:
-        together = ColumnTable(
-            {**together.columns, **_launch_medians(together, key % names, called, queued, names)}
-        )
+        together = ColumnTable({**together.columns, **medians})
     rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
     first, second = (
         table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"])))
@@ -84,18 +86,17 @@ def kernel_tables(
     return first, second
 
 
-def _by_name(key: Ints, length: Ints, names: int, moved: Ints, size: Ints) -> tuple[ColumnTable, Ints]:
+def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) -> tuple[ColumnTable, Ints]:
     """Make the table of GPU ops by their keys, in the order of those; with the lengths of the ops in that order.
 
     ``moved`` are keys of what has a ``size``.
     """
-    keys, length = sorted_in_groups(key, length)
-    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-    count = np.diff(np.append(first, len(keys)))
+    count, length = groups.size, groups.sort(length)
+    first = np.cumsum(count) - count
     low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
-    path, name = np.divmod(keys[first], names)
+    path, name = np.divmod(groups.codes, names)
     size_bytes = np.zeros(len(first), np.int64)
-    np.add.at(size_bytes, np.searchsorted(keys[first], moved), size)
+    np.add.at(size_bytes, np.searchsorted(groups.codes, moved), size)
     columns = {
         "path": path - 1,
         "name": name.astype(np.int32),
@@ -109,25 +110,19 @@ def _by_name(key: Ints, length: Ints, names: int, moved: Ints, size: Ints) -> tu
     return ColumnTable(columns), length
 
 
-def _launch_medians(table: ColumnTable, key: Ints, called: Ints, queued: Ints, names: int) -> dict[str, Ints]:
-    """The medians of how long the host calls took that launched the ops of each row, and of how long these then waited:
-    from the return of the call to the start of the op, 0 where that began before; -1 in rows without launches.
+def _launch_medians(groups: Groups, called: Ints, queued: Ints) -> dict[str, Ints]:
+    """The medians of how long the host calls took that launched the ops of each group, and of how long these then
+    waited: from the return of the call to the start of the op, 0 where that began before; -1 without launches.
 
-    ``called`` and ``queued`` are of each op with its ``key``; -1 in ``called`` where it has no launch.
+    ``called`` and ``queued`` are of each op; -1 in ``called`` where it has no launch.
     """
-    launched = called >= 0
-    if not launched.all():
-        key, called, queued = key[launched], called[launched], queued[launched]
-    keys = (table["path"] + 1) * names + table["name"]
-    ordered, values = sorted_in_groups(key, called)
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
-    size = np.zeros(len(keys), np.int64)
-    size[np.searchsorted(keys, ordered[first])] = np.diff(np.append(first, len(ordered)))
-    medians = [quartile_of_sorted(values, size)]
-    del ordered, values  # this is where memory peaks
-    medians.append(quartile_of_sorted(sorted_in_groups(key, queued)[1], size))
+    launched = called[groups.order] >= 0
+    if len(launched):
+        size = np.add.reduceat(launched, np.cumsum(groups.size) - groups.size, dtype=np.int64)
+        groups = Groups(groups.order[launched], groups.codes, size)
+    medians = (quartile_of_sorted(groups.sort(each), groups.size) for each in (called, queued))
     named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
-    return {name: np.where(size > 0, median, -1) for name, median in named}
+    return {name: np.where(groups.size > 0, median, -1) for name, median in named}
 
 
 # ---- what lies inside merged paths, by family

@@ -20,7 +20,7 @@ from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.kernels.classify import Kinds
 from nsysprof.results.table import Table, table
-from nsysprof.statistics.distributions import Quartiles, grouped_quartiles
+from nsysprof.statistics.distributions import Groups, Quartiles
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, RANGE_KINDS, START_END, pid_of, tid_of
 
 _S = TypeVar("_S")  # what the values are made from
@@ -94,6 +94,10 @@ class PathRows:
         return out
 
     @cached_property
+    def _groups(self) -> Groups:
+        return Groups.of(self.of[self.instances])
+
+    @cached_property
     def _together(self) -> tuple[Index, Cover] | None:
         """The paths whose start/end ranges overlap one another, and what they hold together."""
         rows = np.flatnonzero((self.attribution.trace.ranges.kind == START_END) & self.keep)
@@ -112,8 +116,7 @@ class PathRows:
     def quartiles(self, name: str) -> Quartiles:
         """Find the `Quartiles` of `values` per path."""
         if name not in self._quartiles:
-            code = self.of[self.instances]
-            self._quartiles[name] = grouped_quartiles(code, self.values(name), len(self.paths))
+            self._quartiles[name] = self._groups.quartiles(self.values(name), len(self.paths))
         return self._quartiles[name]
 
     def processes(self) -> Ints:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import allocator, open_report, read_tables
-from nsysprof.trace.trace import MIGRATION, START_END, Report, Trace
+from nsysprof.trace.trace import MIGRATION, START_END, OpsByLaunch, Report, Trace
 
 # The outcomes of GPU ops, in the order of the ledger.
 OWN_THREAD, FOLLOWED, WINDOW, OUTSIDE, AMBIGUOUS, NO_LAUNCH, MIGRATED = range(7)
@@ -31,6 +32,7 @@ OUTCOMES = (
     *("own thread", "followed", "start/end window", "outside every range", "ambiguous", "no launch row"),
     "unified memory",
 )
+Made = TypeVar("Made")
 THREADS = ("follow", "strict")
 GRAPHS = ("launched", "captured")
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
@@ -72,11 +74,19 @@ class Attribution:
     sources: str = AUTO
     replay: NDArray[np.int32] | None = None
     recorded: Trace | None = None
+    _made: dict[Callable[[Attribution], Any], Any] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
         found = sum(row.ops for row in self.ledger if row.outcome in OUTCOMES[: WINDOW + 1])
         shares = f"{found:,} of {len(self.trace.ops):,} GPU ops belong to ranges"
         return f"<Attribution of {self.trace.report.path.name}: {shares}>"
+
+    def once(self, make: Callable[[Attribution], Made]) -> Made:
+        """What ``make`` makes of this, made once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: Made = self._made[make]
+        return made
 
     @cached_property
     def launched(self) -> Attribution:
@@ -170,13 +180,12 @@ def attribute(
     )
     range_bounds = _bounds(trace.ranges.thread, len(trace.threads))
     launch_bounds = _bounds(launches.thread, len(trace.threads))
-    rows, begins = _ops_by_launch(trace)
-    first_thread = _bounds(trace.thread_process, len(trace.processes))
+    first_thread, work = _bounds(trace.thread_process, len(trace.processes)), trace.ops_by_launch
 
     def one_process(process: int) -> int:
         members = range(first_thread[process], first_thread[process + 1])
         first, last = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
-        calls = _calls(trace, first, last, rows, begins)
+        calls = _calls(trace, work, first, last)
         _attribute_process(result, members, calls, range_bounds, launch_bounds)
         return last - first
 
@@ -193,37 +202,15 @@ def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
     return np.searchsorted(codes, np.arange(count + 1))
 
 
-def _ops_by_launch(trace: Trace) -> tuple[NDArray[np.int32], NDArray[np.intp] | None]:
-    """The GPU ops that have a launch, in the order of their launches, and where those of each launch begin.
-
-    None for the latter means that every launch caused one, which takes no sorting.
-    """
-    launch, count = trace.ops.launch, len(trace.launches)
-    if np.count_nonzero(launch >= 0) == count:
-        rows = trace.arena.full(count, -1, np.int32)
-        for first in range(0, len(launch), _CHUNK):
-            part = launch[first : first + _CHUNK]
-            known = np.flatnonzero(part >= 0)
-            rows[part[known]] = first + known
-        if not count or rows.min() >= 0:
-            return rows, None
-    with_launch = np.flatnonzero(launch >= 0).astype(np.int32)
-    launch = launch[with_launch]
-    order = np.argsort(launch, kind="stable")
-    begins = np.cumsum(np.bincount(launch, minlength=count))
-    return trace.arena.take(with_launch, order), np.append(0, begins)
-
-
-def _calls(
-    trace: Trace, first: int, last: int, rows: NDArray[np.int32], begins: NDArray[np.intp] | None
-) -> LaunchWork:
-    """The launches ``[first, last)`` with what they caused; the other arguments are those of `_ops_by_launch`."""
-    ops = trace.ops
+def _calls(trace: Trace, work: OpsByLaunch, first: int, last: int) -> LaunchWork:
+    """The launches ``[first, last)`` with what they caused."""
+    ops, begins = trace.ops, work.begins
+    call = np.arange(last - first, dtype=np.int32)
     if begins is None:
-        caused, call = rows[first:last], np.arange(last - first, dtype=np.int32)
+        caused = work.ops[first:last]
     else:
-        caused = rows[begins[first] : begins[last]]
-        call = np.repeat(np.arange(last - first, dtype=np.int32), np.diff(begins[first : last + 1]))
+        caused = work.ops[begins[first] : begins[last]]
+        call = np.repeat(call, np.diff(begins[first : last + 1]))
     return LaunchWork.build(
         trace.launches.start[first:last],
         trace.launches.end[first:last],

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -105,6 +106,10 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 def range_paths(attribution: Attribution) -> Paths:
     """The path of every range instance, by name, domain and kind of every part. Start/end ranges have one part."""
+    return attribution.once(_paths)
+
+
+def _paths(attribution: Attribution) -> Paths:
     ranges, names = attribution.trace.ranges, attribution.trace.range_names
     return _group(attribution.parent, ranges.name, ranges.kind, [name.text for name in names])
 
@@ -128,8 +133,11 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
 
 def merged_names(names: Sequence[str], merge: Sequence[str] | None = DEFAULT_MERGE) -> list[str]:
     """What `merged_paths` makes of each name."""
-    if merge is None:
-        return list(names)
+    return list(names) if merge is None else list(_merged_names(tuple(names), tuple(merge)))
+
+
+@lru_cache(maxsize=4)
+def _merged_names(names: tuple[str, ...], merge: tuple[str, ...]) -> list[str]:
     numbered = [(g, re.compile(re.escape(g).replace(r"\*", _NUMBERED))) for g in merge if g in DEFAULT_MERGE]
     if len({glob for glob, _ in numbered}) == len(DEFAULT_MERGE):
         numbered += [("", _STEP), *(("", pattern) for pattern in _counted(names))]

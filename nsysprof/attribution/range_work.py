@@ -40,15 +40,13 @@ class Cover:
             np.add.at(out, path, before[high] - before[low])
         return out
 
-    def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.intp]]]:
+    def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Paths and, beside them, rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
 
         Not all at once, since ranges inside one another hold the same ops again and again.
         """
-        by_launch, bounds = _ops_by_launch(trace)
         for launches, path, low, high in self.parts:
-            size = np.diff(bounds)[launches]
-            caused = by_launch[expand_ranges(bounds[launches], size)]
+            caused, size = trace.ops_by_launch.of(launches)
             edges = np.append(0, np.cumsum(size))
             low, length = edges[low], edges[high] - edges[low]
             group = np.cumsum(length) // _PIECE
@@ -175,15 +173,13 @@ class WorkIndex:
     """The launches in each of some ranges, and the GPU ops that each launch caused.
 
     ``number`` int32 per range instance: its place among those indexed, -1 for others. The launches of place ``i`` are
-    ``launches[first[i] : first[i + 1]]``; the ops of launch ``j`` are ``ops[begin[j] : begin[j + 1]]``.
+    ``launches[first[i] : first[i + 1]]``.
     """
 
     attribution: Attribution
     number: NDArray[np.int32]
     first: NDArray[np.int64]
     launches: NDArray[np.intp]
-    begin: NDArray[np.int64]
-    ops: NDArray[np.intp]
 
     def launches_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """The launches inside the ranges ``rows``, one range after the other, and for each the place in ``rows``."""
@@ -195,8 +191,8 @@ class WorkIndex:
     def ops_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """The same of the GPU ops that these launches caused."""
         launch, place = self.launches_of(rows)
-        size = self.begin[launch + 1] - self.begin[launch]
-        return self.ops[expand_ranges(self.begin[launch], size)], np.repeat(place, size)
+        op, size = self.attribution.trace.ops_by_launch.of(launch)
+        return op.astype(np.intp), np.repeat(place, size)
 
 
 def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
@@ -210,15 +206,8 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
     place = np.concatenate([np.empty(0, np.int32), *places])
     launch = np.concatenate([np.empty(0, np.intp), *launches])
     order = np.argsort(place, kind="stable")
-    by_launch, begin = _ops_by_launch(trace)
     first = np.searchsorted(place[order], np.arange(len(rows) + 1))
-    return WorkIndex(attribution, number, first, launch[order], begin, by_launch)
-
-
-def _ops_by_launch(trace: Trace) -> tuple[Index, Index]:
-    """The rows of GPU ops in the order of their launches, and where those of each launch begin, and the end."""
-    by_launch = np.argsort(trace.ops.launch, kind="stable")
-    return by_launch, np.searchsorted(trace.ops.launch, np.arange(len(trace.launches) + 1), sorter=by_launch)
+    return WorkIndex(attribution, number, first, launch[order])
 
 
 @dataclass(frozen=True)
@@ -278,8 +267,8 @@ def range_work(
         call_of = np.full(len(trace.launches), -1, np.int64)
         call_of[inside] = number
         call = call_of[launch]
-    size = index.begin[launch + 1] - index.begin[launch]
-    op = index.ops[expand_ranges(index.begin[launch], size)]
+    caused, size = trace.ops_by_launch.of(launch)
+    op = caused.astype(np.intp)
     window, call = np.repeat(window, size), np.repeat(call, size)
     count, replay = len(windows if calls is None else calls), index.attribution.replay
     left = 0

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.graph_work import GraphWork
+from nsysprof.core.columns import pick
 from nsysprof.trace.trace import Trace, pid_of, tid_of
 from nsysprof.trace.variants import only_ops
 
@@ -82,7 +83,7 @@ def _slices(
     nobody = len(trace.threads)  # of ops without a launch
     owner, launch = attribution.op_owner, trace.ops.launch
     thread = np.append(trace.launches.thread.astype(np.int32), np.int32(nobody))[launch]
-    thread = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], thread)
+    thread = np.where(owner >= 0, pick(trace.ranges.thread, owner, 0), thread)
     names = [*thread_labels(trace), "no launch row"]
     together, labels = _fewer(trace, np.append(thread, trace.ranges.thread), names, "threads")
     return together[: len(thread)], together[len(thread) :], labels

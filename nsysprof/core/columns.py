@@ -65,6 +65,14 @@ def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]
     return first, place.reshape(-1)
 
 
+def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArray[np.int64]:
+    """``values[rows]`` of a column of whole numbers as int64; ``missing`` for -1, and for a row behind the last."""
+    out = np.full(len(rows), missing, np.int64)
+    some = np.flatnonzero((rows >= 0) & (rows < len(values)))
+    out[some] = values[rows[some]]
+    return out
+
+
 def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.int64]:
     """Add up whole numbers in ``count`` groups; ``group`` holds a code below ``count`` per value."""
     out = np.zeros(count, np.int64)

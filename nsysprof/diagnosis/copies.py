@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import covered
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
@@ -56,12 +57,12 @@ def _made_op(case: Case) -> NDArray[np.int64]:
 
 def _is(case: Case, kind: int) -> Mask:
     op = _op(case)
-    mask: Mask = (op >= 0) & (np.append(case.facts.attribution.trace.ops.kind, 255)[op] == kind)
+    mask: Mask = (op >= 0) & (pick(case.facts.attribution.trace.ops.kind, op, 255) == kind)
     return mask
 
 
 def _pageable(case: Case) -> Mask:
-    mask: Mask = np.append(case.facts.copy_memory, 0)[_op(case)] == _PAGEABLE
+    mask: Mask = pick(case.facts.copy_memory, _op(case), 0) == _PAGEABLE
     return mask
 
 
@@ -75,7 +76,7 @@ def _on_gpu(case: Case) -> Mask:
 def _small(case: Case) -> Mask:
     """Copies of few bytes of which many are made in each step."""
     op = _op(case)
-    small = (op >= 0) & (np.append(case.facts.copy_sizes, 0)[op] < SMALL)
+    small = (op >= 0) & (pick(case.facts.copy_sizes, op, 0) < SMALL)
     trace = case.facts.attribution.trace
     rows = np.flatnonzero((trace.ops.kind == MEMCPY) & (case.facts.copy_sizes < SMALL))
     return small & (len(rows) >= _MANY * max(len(case.chosen.windows), 1))
@@ -86,10 +87,10 @@ def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
     op = _op(case)[rows]
     trace = case.facts.attribution.trace
     texts = case.facts.texts
-    size = bucket(np.append(case.facts.copy_sizes, 0)[op])
-    owner = np.append(case.facts.attribution.owner, np.int32(-1))[np.append(trace.ops.launch, -1)[op]]
-    where = np.append(case.facts.name_code[trace.ranges.name], -1)[owner]
-    memory = np.append(case.facts.copy_memory, 0)[op]
+    size = bucket(pick(case.facts.copy_sizes, op, 0))
+    owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op, -1), -1)
+    where = pick(case.facts.name_code, pick(trace.ranges.name, owner, -1), -1)
+    memory = pick(case.facts.copy_memory, op, 0)
 
     def describe(name: int, memory: int, size: int, where: int) -> str:
         what = trace.op_names[name].removeprefix("memcpy ")
@@ -99,7 +100,7 @@ def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
         direction = _DIRECTIONS.get(what, what)
         return f"{MEMORY[memory].strip()} copies {direction} of {format_bytes(size)}{place}".strip()
 
-    return texts.each(describe, np.append(trace.ops.name, 0)[op], memory, size, where)
+    return texts.each(describe, pick(trace.ops.name, op, 0), memory, size, where)
 
 
 def _words(case: Case, row: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case, Place
@@ -144,8 +145,8 @@ def _copied_op(case: Case) -> NDArray[np.int64]:
     behind = np.where(ops.made[exposing] >= 0, ops.made[exposing], ops.on[exposing]).astype(np.int64)
     quick = (pieces["ns"] < case.long_code_ns) & (np.isin(case.purpose[call], LAUNCHING) | (call < 0))
     op = np.where(made >= 0, made, np.where((exposing >= 0) & quick, behind, -1))
-    large = np.append(case.facts.copy_sizes, 0)[op] > ITEM_BYTES
-    kind = np.append(case.facts.attribution.trace.ops.kind, 255)[op]
+    large = pick(case.facts.copy_sizes, op, 0) > ITEM_BYTES
+    kind = pick(case.facts.attribution.trace.ops.kind, op, 255)
     return np.where((op >= 0) & large & (kind == MEMCPY), op, -1)
 
 

@@ -17,7 +17,7 @@ from nsysprof.core.intervals import Ints, covered_by, union, union_length
 from nsysprof.core.text import one_line, plural, read_list, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import Column, table
-from nsysprof.statistics.distributions import grouped_quartiles, quartile_of_sorted, sorted_in_groups
+from nsysprof.statistics.distributions import Groups, grouped_quartiles, quartile_of_sorted
 from nsysprof.summaries.summary import Answer, Asked, Summary, mostly
 from nsysprof.trace.details import CALL_KINDS, CUDA_CALL, HostCalls
 from nsysprof.trace.trace import KERNEL, MEMCPY, MPI, PROCESS_OF_THREAD, Trace, pid_of, tid_of
@@ -220,10 +220,9 @@ def _added_up(
     """The distinct keys of calls, sorted, of which each name has ``per_name``; and the columns of `CALLS` of each but
     those that say where the calls stand.
     """
-    ordered, length = sorted_in_groups(key, found.end - found.start)
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    keys: Ints = ordered[first].astype(np.int64)
-    count, sum_ns = np.diff(np.append(first, len(ordered))), np.add.reduceat(length, first)
+    groups = Groups.of(key)
+    keys, count, length = groups.codes, groups.size, groups.sort(found.end - found.start)
+    sum_ns = np.add.reduceat(length, np.cumsum(count) - count)
     low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
     name = keys // per_name
     failed, waits = (np.searchsorted(keys, key[rows]) for rows in (found.failed, found.waits))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import ranks
-from nsysprof.core.intervals import merge, settled
+from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace.about import About
 from nsysprof.trace.details import (
@@ -301,6 +301,24 @@ class Report:
         self.close()
 
 
+@dataclass(frozen=True)
+class OpsByLaunch:
+    """The GPU ops that have a launch, in the order of their launches; and where those of each begin, and the end.
+
+    ``begins`` is None where every launch caused one.
+    """
+
+    ops: NDArray[np.int32]
+    begins: NDArray[np.int64] | None
+
+    def of(self, launches: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """What launches caused, one launch after the other, and how much each did."""
+        if self.begins is None:
+            return self.ops[launches], np.ones(len(launches), np.int64)
+        size = self.begins[launches + 1] - self.begins[launches]
+        return self.ops[expand_ranges(self.begins[launches], size)], size
+
+
 @dataclass(frozen=True, repr=False)
 class Trace:
     """Everything that attribution needs of what was recorded.
@@ -444,6 +462,24 @@ class Trace:
         return self.report.reader.memory()
 
     @cached_property
+    def ops_by_launch(self) -> OpsByLaunch:
+        """The GPU ops in the order of their launches."""
+        launch, count = self.ops.launch, len(self.launches)
+        if np.count_nonzero(launch >= 0) == count:
+            rows = self.arena.full(count, -1, np.int32)
+            for first in range(0, len(launch), _CHUNK):
+                part = launch[first : first + _CHUNK]
+                known = np.flatnonzero(part >= 0)
+                rows[part[known]] = first + known
+            if not count or rows.min() >= 0:
+                return OpsByLaunch(rows, None)
+        with_launch = np.flatnonzero(launch >= 0).astype(np.int32)
+        launch = launch[with_launch]
+        order = np.argsort(launch, kind="stable")
+        begins = np.append(0, np.cumsum(np.bincount(launch, minlength=count)))
+        return OpsByLaunch(self.arena.take(with_launch, order), begins)
+
+    @cached_property
     def copy_ops(self) -> NDArray[np.intp]:
         """The GPU ops that `copies` has a row for: copies, memsets and migrations."""
         return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
@@ -464,7 +500,7 @@ class Trace:
         """The device of each stream."""
         return np.array([stream.device for stream in self.streams], np.int32)
 
-    @property
+    @cached_property
     def stream_process(self) -> NDArray[np.int32]:
         """The process of each stream."""
         return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)

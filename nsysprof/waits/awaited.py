@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CUDA, OS, SYNCHRONIZING, HostActivity
 from nsysprof.trace.trace import MEMCPY, MIGRATION, Trace
@@ -87,7 +87,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each copy, -1 for none, the one that stands for all that are called the same; a launch of several has one."""
-    launch = np.append(trace.ops.launch, -1)[copied]
+    launch = pick(trace.ops.launch, copied, -1)
     out: NDArray[np.int64] = ops.example[launch].astype(np.int64)
     return out
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import PROFILER, HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMSET, Trace
@@ -121,7 +122,7 @@ def idle_pieces(
     ops = attribution.trace.ops
     pieces = walk(attribution.trace, facts.reasons, start, end, op)
     late = np.flatnonzero(pieces.kind == walked.HOST)
-    launch = np.append(ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
+    launch = pick(ops.launch, pieces.op[late], -1).astype(np.int64)
     whose = np.zeros(len(late), np.int64) if thread is None else thread[pieces.gap[late]]
     blamed = threads_to_blame(attribution, launch, pieces.start[late], pieces.end[late], whose)
     host = host_time(attribution, facts.activity, *blamed)

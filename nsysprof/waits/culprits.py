@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.kernels.classify import short_name
@@ -88,7 +89,7 @@ def account(
         OTHER_KERNEL,
     )
     culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
-    late, ranks = peer[rest] >= 0, np.append(facts.peers.last, -1)[op] >= 0 if facts.peers else runs & False
+    late, ranks = peer[rest] >= 0, pick(facts.peers.last, op, -1) >= 0 if facts.peers else runs & False
     activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
     unknown = ~runs & (kind != LATENCY)
@@ -119,22 +120,22 @@ def _host_parts(
 ) -> dict[str, NDArray[Any]]:
     trace, calls = facts.attribution.trace, facts.activity.calls
     late = np.flatnonzero(pieces.kind == HOST)
-    launch = np.append(trace.ops.launch, np.int32(-1))[pieces.op[late]].astype(np.int64)
+    launch = pick(trace.ops.launch, pieces.op[late], -1).astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
     at = window[pieces.gap[late]]
     of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
-    thread = np.where(of >= 0, np.append(trace.ranges.thread, 0)[of], 0)
+    thread = np.where(of >= 0, pick(trace.ranges.thread, of, 0), 0)
     time = host_time(
         facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
     )
-    name = np.append(calls.name, -1)[time.call]
-    owner = np.append(facts.attribution.owner, np.int32(-1))[launch]
-    own = np.where(launch >= 0, np.append(trace.launches.thread, 0)[launch], thread)
-    of_range = np.where(owner >= 0, np.append(trace.ranges.thread, 0)[owner], own)
+    name = pick(calls.name, time.call, -1)
+    owner = pick(facts.attribution.owner, launch, -1)
+    own = np.where(launch >= 0, pick(trace.launches.thread, launch, 0), thread)
+    of_range = np.where(owner >= 0, pick(trace.ranges.thread, owner, 0), own)
     helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
     followed = _where_open(facts, owner[time.piece], time.start, time.end)
     where = _merged_name(facts, np.where(helps >= 0, followed, time.range))
-    around = np.append(facts.attribution.parent, np.int32(-1))[of][time.piece]
+    around = pick(facts.attribution.parent, of, -1)[time.piece]
     paused = (time.end <= windows.begin[at][time.piece]) & (of[time.piece] >= 0) & (time.range == around)
     where = np.where(paused & (helps < 0), _PAUSE, where)
     copied, on = copies_of(trace, facts.ops_of_calls, time), facts.ops_of_calls.on[time.call].astype(np.int64)
@@ -148,7 +149,7 @@ def _host_parts(
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, of_range, since)
     begun = (
-        np.append(calls.start, 0)[exposing][time.piece] < time.end
+        pick(calls.start, exposing, 0)[time.piece] < time.end
     )  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],
@@ -166,7 +167,7 @@ def _host_parts(
         "thread": time.thread.astype(np.int64),
         "call": time.call.astype(np.int64),
         "exposing": np.where(begun, exposing[time.piece], -1),
-        "copied": np.where((copied < 0) & (np.append(trace.ops.kind, 255)[on] == MEMCPY), on, copied),
+        "copied": np.where((copied < 0) & (pick(trace.ops.kind, on, 255) == MEMCPY), on, copied),
         "on": on,
     }
 
@@ -226,13 +227,13 @@ def _op_texts(
     Where its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the rank that came late to it.
     """
     trace = facts.attribution.trace
-    owner = np.append(facts.attribution.owner, np.int32(-1))[trace.ops.launch[op]]
+    owner = pick(facts.attribution.owner, trace.ops.launch[op], -1)
     if facts.op_owner is not None:
-        owner = facts.op_owner[op]
+        owner = facts.op_owner[op].astype(np.int64)
     collective = facts.collectives.of_ops(len(trace.ops))[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, facts.copy_sizes[op], -1)
-    size = np.where(collective >= 0, np.append(facts.collectives.size_bytes, -1)[collective], size)
-    group = np.append(facts.collectives.group, -1)[collective]
+    size = np.where(collective >= 0, pick(facts.collectives.size_bytes, collective, -1), size)
+    group = pick(facts.collectives.group, collective, -1)
     memory = facts.copy_memory[op]
 
     activity = np.zeros(len(op), np.int64) if activity is None else activity
@@ -291,29 +292,28 @@ def _where_open(
 ) -> NDArray[np.integer]:
     """The ranges that are open from ``start`` to ``end``, -1 for the others."""
     ranges = facts.attribution.trace.ranges
-    around = (np.append(ranges.start, 0)[rows] <= start) & (end <= np.append(ranges.end, 0)[rows])
+    around = (pick(ranges.start, rows, 0) <= start) & (end <= pick(ranges.end, rows, 0))
     return np.where((rows >= 0) & around, rows, -1)
 
 
 def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
     """The merged name of each range, as its place in `Facts.names`; -1 for none."""
-    names = facts.attribution.trace.ranges.name
-    return np.where(rows >= 0, np.append(facts.name_code[names], -1)[rows], -1)
+    return pick(facts.name_code, pick(facts.attribution.trace.ranges.name, rows, -1), -1)
 
 
-def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int32]) -> NDArray[np.int64]:
+def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int64]) -> NDArray[np.int64]:
     """The texts of calls that let the GPU run dry, with the copy that they made or that was launched right before.
 
     Where the thread of a call has no range open, its range is that of ``owner``, if that is open meanwhile.
     `.item()` for what waits for the copy of a few bytes, and `nonzero()` where a kernel of that name had made them.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
-    tid = np.append(calls.threads, 0)[np.append(calls.thread, -1)[call]]
+    tid = pick(calls.threads, pick(calls.thread, call, -1), 0)
     thread = np.searchsorted(trace.threads, tid)
-    known = (call >= 0) & (np.append(trace.threads, -1)[thread] == tid)
+    known = (call >= 0) & (pick(trace.threads, thread, -1) == tid)
     thread = np.where(known, thread, -1)
-    start = np.append(calls.start, 0)[call]
-    end = np.append(calls.end, 0)[call]
+    start = pick(calls.start, call, 0)
+    end = pick(calls.end, call, 0)
     rows = ranges_around(facts.attribution, thread, start, end)
     rows = np.where(rows < 0, _where_open(facts, owner, start, end), rows)
     copied, own = np.full(len(call), -1, np.int64), np.zeros(len(call), bool)
@@ -322,7 +322,7 @@ def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int32]) -
         mine = np.flatnonzero(thread == code)
         first, last = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
         at = first + np.searchsorted(trace.launches.start[first:last], start[mine])
-        own[mine] = (at < last) & (np.append(trace.launches.start, 0)[at] == start[mine])
+        own[mine] = (at < last) & (pick(trace.launches.start, at, 0) == start[mine])
         copied[mine] = np.where(own[mine] | (at > first), copies[at - ~own[mine]], -1)
     copied = examples(trace, facts.ops_of_calls, copied)
 
@@ -338,4 +338,4 @@ def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int32]) -
             what = "nonzero()" if nonzero else ".item()"
         return f"{what}{_where(facts, row)}"
 
-    return facts.texts.each(describe, np.append(calls.name, -1)[call], copied, own, _merged_name(facts, rows))
+    return facts.texts.each(describe, pick(calls.name, call, -1), copied, own, _merged_name(facts, rows))

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import Ints, expand_ranges, slice_reduce
 from nsysprof.core.nesting import nest
-from nsysprof.trace.details import CODE, SYNCHRONIZING, HostActivity
-from nsysprof.trace.trace import START_END, Trace
+from nsysprof.trace.details import CODE, SYNCHRONIZING, CallList, HostActivity
+from nsysprof.trace.trace import START_END, Ranges, Trace
 from nsysprof.waits.walk import Reasons
 
 ACTIVITIES = ("launch calls", "synchronizing calls", "other CUDA calls", "OS calls", "profiler", "code")
@@ -54,13 +54,13 @@ def threads_to_blame(
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
-    owner = np.append(attribution.owner, np.int32(-1))[launch]
-    own = np.where(launch >= 0, np.append(launches.thread, 0)[launch], thread).astype(np.int32)
-    of_range = np.where(owner >= 0, np.append(ranges.thread, 0)[owner], own).astype(np.int32)
+    owner = pick(attribution.owner, launch, -1)
+    own = np.where(launch >= 0, pick(launches.thread, launch, 0), thread).astype(np.int32)
+    of_range = np.where(owner >= 0, pick(ranges.thread, owner, 0), own).astype(np.int32)
     helped = own != of_range
     first = np.append(np.append(True, launches.thread[1:] != launches.thread[:-1])[: len(launches)], True)
     earlier = np.where(first[launch], _NEVER, np.append(launches.end, (0, 0))[launch - 1])
-    begun = np.append(ranges.start, 0)[owner]
+    begun = pick(ranges.start, owner, 0)
     cut = np.where(helped & (earlier < begun), np.clip(begun, start, end), start)
     earlier_thread = of_range
     # launches that others made for a thread's ranges, by that thread and time
@@ -107,10 +107,9 @@ def host_time(
     for code in np.flatnonzero(np.bincount(thread)).tolist():
         rows = np.flatnonzero(thread == code)
         mine = calls.of_thread(int(trace.threads[code]))
-        low, high = _push_pop(attribution, code)
-        edges = np.sort(
-            np.concatenate([calls.start[mine], calls.end[mine], ranges.start[low:high], ranges.end[low:high]])
-        )
+        around = _push_pop(attribution, code, start[rows], end[rows])
+        edges = np.concatenate([calls.start[mine], calls.end[mine], ranges.start[around], ranges.end[around]])
+        edges = np.sort(edges)
         edges = edges[np.append(True, edges[1:] != edges[:-1])[: len(edges)]]
         inner = np.searchsorted(edges, start[rows], side="right")
         count = np.maximum(np.searchsorted(edges, end[rows], side="left") - inner, 0)
@@ -123,8 +122,8 @@ def host_time(
         begin[inside] = edges[expand_ranges(inner, count)]
         stop = np.append(begin[1:], 0)
         stop[np.append(starts[1:], len(whose)) - 1] = end[rows]
-        call = _innermost(calls.start[mine], calls.end[mine], begin, stop, mine.start)
-        inner_range = _innermost(ranges.start[low:high], ranges.end[low:high], begin, stop, low)
+        call = _innermost(calls, np.arange(mine.start, mine.stop), begin, stop)
+        inner_range = _innermost(ranges, around, begin, stop)
         does = np.append(activity.kind, np.uint8(CODE))[call]
         out.append((piece[whose], begin, stop, np.full(len(whose), code, np.int32), does, call, inner_range))
     if not out:
@@ -151,23 +150,30 @@ def ranges_around(
     out = np.full(len(start), -1, np.int64)
     for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():
         rows = np.flatnonzero(thread == code)
-        low, high = _push_pop(attribution, code)
-        out[rows] = _innermost(ranges.start[low:high], ranges.end[low:high], start[rows], end[rows], low)
+        around = _push_pop(attribution, code, start[rows], end[rows])
+        out[rows] = _innermost(ranges, around, start[rows], end[rows])
     return out
 
 
-def _push_pop(attribution: Attribution, thread: int) -> tuple[int, int]:
-    """Where the push/pop ranges of a thread begin and end among all ranges."""
+def _push_pop(attribution: Attribution, thread: int, start: Ints, end: Ints) -> NDArray[np.intp]:
+    """The push/pop ranges of a thread that overlap some of the time from the first ``start`` to the last ``end``."""
     ranges = attribution.trace.ranges
     low, high = np.searchsorted(ranges.thread, [thread, thread + 1]).tolist()
-    return low, low + int(np.searchsorted(ranges.kind[low:high], START_END))
+    high = low + int(np.searchsorted(ranges.kind[low:high], START_END))
+    high = low + int(np.searchsorted(ranges.start[low:high], end.max(), side="right"))
+    open_then: NDArray[np.intp] = low + np.flatnonzero(ranges.end[low:high] >= start.min())
+    return open_then
 
 
-def _innermost(start: Ints, end: Ints, begin: Ints, stop: Ints, offset: int) -> NDArray[np.int32]:
-    if len(start) == 0:
+def _innermost(
+    columns: Ranges | CallList, rows: NDArray[np.intp], begin: Ints, stop: Ints
+) -> NDArray[np.int32]:
+    """The row of the innermost of some ranges, or calls, that is open from each ``begin`` to its ``stop``; -1: none."""
+    if len(rows) == 0:
         return np.full(len(begin), -1, np.int32)
-    found = nest(start, end).innermost(begin, stop)
-    return np.where(found >= 0, found + offset, -1).astype(np.int32)
+    return pick(rows, nest(columns.start[rows], columns.end[rows]).innermost(begin, stop), -1).astype(
+        np.int32
+    )
 
 
 def exposed_by(
@@ -191,8 +197,8 @@ def exposed_by(
     known = np.flatnonzero((trace.ops.launch >= 0) & (why.ready > _NEVER))
     np.maximum.at(lead, trace.ops.launch[known], why.ready[known] - why.launched[known])
     out = np.full(len(launch), -1, np.int64)
-    by = np.where(launch >= 0, np.append(launches.thread, 0)[launch], thread)
-    called = np.where(launch >= 0, np.append(launches.start, 0)[launch], end)
+    by = np.where(launch >= 0, pick(launches.thread, launch, 0), thread)
+    called = np.where(launch >= 0, pick(launches.start, launch, 0), end)
     first, pair = distinct(by, thread)
     for number, row in enumerate(first.tolist()):
         mine = np.flatnonzero(pair == number)

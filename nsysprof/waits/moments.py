@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CUDA, SYNCHRONIZING, HostActivity
 from nsysprof.trace.trace import MEMCPY, PROCESS_OF_THREAD, Trace
@@ -43,7 +44,7 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
     rows = np.flatnonzero((activity.kind == SYNCHRONIZING) | _implied_waits(trace, activity))
     tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
     thread = np.searchsorted(trace.threads, tid)
-    here = np.append(trace.threads, -1)[thread] == tid
+    here = pick(trace.threads, thread, -1) == tid
     rows, thread = rows[here], thread[here]
     waits = np.zeros(len(launches), bool)
     launch = np.full((2, len(launches)), -1, np.int32)
@@ -57,8 +58,8 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
         mine = np.flatnonzero(thread == code)
         start = launches.start[low:high]
         at = low + np.searchsorted(start, calls.start[rows[mine]])
-        same = (at < high) & (np.append(launches.start, 0)[at] == calls.start[rows[mine]])
-        same &= np.append(launches.end, 0)[at] == calls.end[rows[mine]]
+        same = (at < high) & (pick(launches.start, at, 0) == calls.start[rows[mine]])
+        same &= pick(launches.end, at, 0) == calls.end[rows[mine]]
         waits[at[same]], alone[mine[same]] = True, False
         mine = mine[~same]
         extra = np.flatnonzero(asked.thread == code)

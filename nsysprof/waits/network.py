@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
@@ -46,7 +47,7 @@ def network_of(
     lanes = lanes_of(trace)
     host = host_of(trace, activity, asked)
     launched = launched_behind(trace, host)
-    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
     items = items_of(trace, lanes, dependencies, called, peers)
     parts = Parts(len(items.op))
     done, length = _ends(trace, items, peers, parts)

@@ -76,13 +76,15 @@ def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
     if len(np.unique(rank)) < 2:
         return None
     columns = (ops.name[rows], rank, ops.end[rows], ops.end[rows] - ops.start[rows])
-    one, members = np.zeros(len(rows), np.int64), set[int]()
+    numbers, members = list[int](), set[int]()
     number = this = until = shortest = -1
-    for at, (name, who, end, length) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
-        if name != this or who in members or end - until > min(shortest, length) // 2:
+    for name, who, end, length in zip(*(each.tolist() for each in columns), strict=True):
+        if name != this or who in members or 2 * (end - until) > (shortest if shortest < length else length):
             number, this, until, shortest, members = number + 1, name, end, length, set()
         members.add(who)
-        shortest, one[at] = min(shortest, length), number
+        shortest = shortest if shortest < length else length
+        numbers.append(number)
+    one = np.array(numbers, np.int64)
     some = np.bincount(one)[one] > 1
     waiting, last = wait_for_last(one, ops.end[rows] - ops.start[rows])
     found = Peers(np.full(len(ops), -1, np.int32), np.zeros(len(ops), np.int64))

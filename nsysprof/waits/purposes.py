@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
 from nsysprof.trace.trace import KERNEL, MIGRATION, PROCESS_OF_THREAD, Trace
@@ -115,7 +115,7 @@ def happens_once(
     calls, out = activity.calls, np.isin(purpose, SET_UP)
     rows = np.flatnonzero(out[:-1])
     step = np.searchsorted(start, calls.start[rows], side="right") - 1
-    inside = (step >= 0) & (calls.start[rows] < np.append(end, 0)[step])
+    inside = (step >= 0) & (calls.start[rows] < pick(end, step, 0))
     rows, step = rows[inside], step[inside]
     first, _ = distinct(calls.name[rows], step)
     again = np.bincount(calls.name[rows[first]], minlength=len(calls.names)) * 2 >= max(len(start), 2)

@@ -16,7 +16,7 @@ from nsysprof.attribution.levels import MIN_REPEATS, WHOLE, Level, choose_level
 from nsysprof.attribution.paths import SLOWEST, Instances, instances_text, merged_names, pick_instances
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints, covered
+from nsysprof.core.intervals import Ints, covered, merge
 from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.judge import count_warm_up
@@ -24,7 +24,6 @@ from nsysprof.trace.trace import pid_of
 from nsysprof.waits.windows import (
     Windows,
     compute_ops,
-    gpu_lines,
     steady,
     step_windows,
     whole_windows,
@@ -145,8 +144,8 @@ def _for_others(attribution: Attribution, windows: Windows, communication: NDArr
     """For how long the GPU computes in each window what the range instance did not launch."""
     trace, each = attribution.trace, np.unique(windows.range)
     op, place = index_work(attribution, each).ops_of(each)
-    own = compute_ops(trace, communication)[op]
-    op, place = op[own], place[own]
+    computes = compute_ops(trace, communication)
+    op, place = op[computes[op]], place[computes[op]]
     out = np.zeros(len(windows), np.int64)
     for gpu in np.unique(windows.gpu).tolist():
         mine = np.flatnonzero(windows.gpu == gpu)
@@ -158,8 +157,9 @@ def _for_others(attribution: Attribution, windows: Windows, communication: NDArr
             trace.ops.start[row], windows.start[at]
         )
         np.add.at(out, at, -np.maximum(inside, 0))
-        lines = gpu_lines(trace, communication, gpu)
-        out[mine] += covered(lines.compute, windows.start[mine], windows.end[mine])
+        every = np.flatnonzero(computes & (trace.op_gpu == gpu))
+        line = merge(trace.ops.start[every], trace.ops.end[every])
+        out[mine] += covered(line, windows.start[mine], windows.end[mine])
     return np.maximum(out, 0)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.trace.trace import Trace
@@ -69,7 +70,7 @@ class Spans:
             np.minimum.reduceat(np.where(self.computes, begun, NO_TIME), self.first)[1:], NO_TIME
         )
         follows[self.heads[1:] - 1] = NO_TIME
-        follows = np.minimum(follows, np.append(times.start, NO_TIME)[self.until])
+        follows = np.minimum(follows, pick(times.start, self.until, NO_TIME))
         done = np.maximum(computed, np.minimum(done, follows))
         start, end = times.moment[self.begin].copy(), np.maximum(done, times.moment[self.stop])
         joined = self.windows.start < self.windows.begin  # to the one before, by the pause in between

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import KERNEL, MEMCPY, Trace
@@ -30,7 +31,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lag
     known = before >= 0
     row = np.where(known, items.op[before], -1)
     ready = np.where(known, np.where(row >= 0, ops.end[row], items.time[before]), LONG_AGO)
-    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
     came = np.maximum(ready, called)
     lag, known = ops.start - came, (came > LONG_AGO // 2) & ~_carried(trace, came, called)
     known[_in_turn(trace)[0]] = False
@@ -62,7 +63,7 @@ def _carried(trace: Trace, came: Ints, called: Ints) -> NDArray[np.bool_]:
     That is no latency of the GPU, and each copy has its own.
     """
     ops, launches, launch = trace.ops, trace.launches, trace.ops.launch
-    returned = np.append(launches.end, 0)[launch]
+    returned = pick(launches.end, launch, 0)
     found: NDArray[np.bool_] = (ops.kind == MEMCPY) & (launch >= 0) & (ops.start <= returned)
     found &= (came == called) | (ops.start - came > _PREPARED_NS)
     return found
@@ -84,17 +85,17 @@ def stream_edges(
     one, other = parts.edges
     before = items.before
     earlier = np.where(before >= 0, items.op[before], -1)
-    other.to[:] = np.where(before < 0, NEVER, np.where(earlier >= 0, np.append(done, 0)[earlier], before + 2))
+    other.to[:] = np.where(before < 0, NEVER, np.where(earlier >= 0, pick(done, earlier, 0), before + 2))
     other.op[:] = earlier
     awaited = np.flatnonzero(items.record >= 0)
     one.to[awaited] = items.record[awaited] + 2
     of = items.of_op
     behind = earlier[of]
-    ready = np.where(behind >= 0, np.append(ops.end, 0)[behind], np.append(items.time, LONG_AGO)[before[of]])
+    ready = np.where(behind >= 0, pick(ops.end, behind, 0), pick(items.time, before[of], LONG_AGO))
     null = barriers(dependencies, lanes)
-    null[(null == behind) | (np.append(ops.end, 0)[null] > ops.start)] = -1
-    held = np.where(null >= 0, np.append(ops.end, 0)[null], LONG_AGO)
-    called = np.where(launched >= 0, np.append(host.time, 0)[launched], LONG_AGO)
+    null[(null == behind) | (pick(ops.end, null, 0) > ops.start)] = -1
+    held = np.where(null >= 0, pick(ops.end, null, 0), LONG_AGO)
+    called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
     came = np.maximum(np.maximum(called, held), np.where(ready <= ops.start, ready, LONG_AGO))
     own, carried = ops.start - came, _carried(trace, came, called)
     slack = ops.start - ready

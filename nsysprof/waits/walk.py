@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import sort_groups
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import GRAPH, MEMCPY, Ops, Trace
@@ -225,7 +226,7 @@ class Lanes:
     def behind(self, stream: NDArray[np.integer], place: NDArray[np.intp]) -> NDArray[np.intp]:
         """The ops that run next in each stream behind a place as `before` gives it, where there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
-        found: NDArray[np.intp] = self.order[following[np.append(self.stream, -1)[following] == stream]]
+        found: NDArray[np.intp] = self.order[following[pick(self.stream, following, -1) == stream]]
         return found
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import MEMCPY, MEMSET
@@ -57,7 +57,7 @@ class Wholes:
         self.facts = facts
         self.trace = facts.attribution.launched.trace
         calls = facts.activity.calls
-        tid = np.append(calls.threads, 0)[calls.thread]
+        tid = pick(calls.threads, calls.thread, 0)
         self.thread = np.minimum(
             np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0)
         )
@@ -122,7 +122,7 @@ class Wholes:
         syncs, launch = self.behind_launch
         copied[syncs] = self.copy_name[launch]
         range_of = ranges_around(self.facts.attribution.launched, self.thread, calls.start, calls.end)
-        name = np.append(self.facts.name_code[self.trace.ranges.name], -1)[range_of]
+        name = pick(self.facts.name_code, pick(self.trace.ranges.name, range_of, -1), -1)
         _, group = distinct(calls.name, self.thread, name, copied)
         return self.of_calls(np.flatnonzero(np.isin(group, group[cause.calls]))) | cause
 
@@ -162,7 +162,7 @@ class Wholes:
             edges = [calls.start[rows], calls.end[rows], ranges.start[low:high], ranges.end[low:high]]
             bounds = np.unique(np.concatenate(edges))
             at = np.searchsorted(bounds, start[mine], side="right") - 1
-            begin[mine] = np.where(at >= 0, np.append(bounds, 0)[at], start[mine])
+            begin[mine] = np.where(at >= 0, pick(bounds, at, 0), start[mine])
             at = np.searchsorted(bounds, end[mine])
-            stop[mine] = np.where(at < len(bounds), np.append(bounds, 0)[at], end[mine])
+            stop[mine] = np.where(at < len(bounds), pick(bounds, at, 0), end[mine])
         return Cause(thread=thread.astype(np.int64), start=begin, end=stop)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import Ints, covered, expand_ranges, merge, union_length
 from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
@@ -179,11 +179,12 @@ def _with_pauses(attribution: Attribution, windows: Windows, communication: NDAr
     same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
     same &= (parent[1:] == parent[:-1]) & (windows.start[1:] > windows.end[:-1])
     same &= trace.ranges.kind[windows.range[1:]] != FOUND
-    start = windows.start.copy()
-    for gpu in np.unique(windows.gpu).tolist():
+    start, computes = windows.start.copy(), compute_ops(trace, communication)
+    for gpu in np.unique(windows.gpu[1:][same]).tolist():
         behind = np.flatnonzero(same & (windows.gpu[1:] == gpu)) + 1
         pause, until = windows.end[behind - 1], windows.start[behind]
-        computed = covered(gpu_lines(trace, communication, gpu).compute, pause, until)
+        ops = np.flatnonzero(computes & (trace.op_gpu == gpu))
+        computed = covered(merge(trace.ops.start[ops], trace.ops.end[ops]), pause, until)
         idle = computed <= (until - pause) // _IDLES
         idle &= np.bincount(windows.path[behind], np.where(idle, 1, -1), 1)[windows.path[behind]] > 0
         start[behind[idle]] = pause[idle]
@@ -325,8 +326,8 @@ def _gaps(
     at = expand_ranges(first, count)
     tail = np.zeros(len(whose), bool)
     tail[np.cumsum(count) - 1] = True
-    low = np.maximum(np.where(at > 0, np.append(end, 0)[at - 1], begin[whose]), begin[whose])
+    low = np.maximum(np.where(at > 0, pick(end, at - 1, 0), begin[whose]), begin[whose])
     following = np.minimum(at, len(start))
-    high = np.where(tail, stop[whose], np.append(start, 0)[following])
+    high = np.where(tail, stop[whose], pick(start, following, 0))
     some = low < high
-    return window[whose][some], low[some], high[some], np.append(lines.first, 0)[following][some], tail[some]
+    return window[whose][some], low[some], high[some], pick(lines.first, following, 0)[some], tail[some]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from nsysprof.statistics import distributions
-from nsysprof.statistics.distributions import Quartiles, grouped_quartiles, sorted_in_groups
+from nsysprof.statistics.distributions import Groups, Quartiles, grouped_quartiles
 
 Ints = NDArray[np.int64]
 
@@ -78,7 +78,7 @@ def test_no_values_at_all() -> None:
     assert len(grouped_quartiles(none, none, 0).median) == 0
 
 
-def test_sorted_in_groups_equals_lexsort() -> None:
+def test_groups_sort_as_lexsort_does() -> None:
     """Packing and unpacking loses nothing, for any code type, negative values and values of 2^56."""
     dtypes: tuple[type[np.integer], ...] = (np.uint8, np.uint16, np.int32, np.int64)
     for dtype in dtypes:
@@ -87,9 +87,9 @@ def test_sorted_in_groups_equals_lexsort() -> None:
         for low, high in ((-5, 5), (2**56, 2**56 + 9), (-(2**40), 2**40), (-(2**62), 2**62)):
             values = rng.integers(low, high, 500)
             order = np.lexsort((values, group))
-            groups, ordered = sorted_in_groups(group, values)
-            assert np.array_equal(groups, group[order]), (dtype, low)
-            assert np.array_equal(ordered, values[order]), (dtype, low)
+            groups = Groups.of(group)
+            assert np.array_equal(np.repeat(groups.codes, groups.size), group[order]), (dtype, low)
+            assert np.array_equal(groups.sort(values), values[order]), (dtype, low)
 
 
 FREEDOMS = [1, 1.5, 2, 3, 5, 7.3, 10, 19, 38, 100, 1000.5, 1e5]

@@ -112,7 +112,8 @@ class Programs:
         elif change == "gpu":
             order = np.lexsort((trace.launches.start[launch], place))
             last = np.append(place[order][1:] != place[order][:-1], True)[: len(order)]
-            edits.delay_gpu(made, index.ops[index.begin[launch[order[last]]]], ns)
+            caused, count = trace.ops_by_launch.of(launch[order[last]])
+            edits.delay_gpu(made, caused[np.cumsum(count) - count], ns)
         elif change == "nosync":
             edits.stop_waiting(made, waits[np.any(within, axis=0)])
         else:

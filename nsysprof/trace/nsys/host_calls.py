@@ -345,15 +345,14 @@ def _in_order(
     """
     columns["thread"] = thread = ranks(threads.values)[columns["thread"]]
     group = thread.astype(np.uint16) if len(threads) <= 1 << 16 else thread  # sorted by radix
-    order, _ = sort_groups(group, columns["start"], columns["end"], arena, longest=True)
-    equal = np.ones(max(len(order) - 1, 0), bool)
-    for name in ("thread", "start", "end"):
-        values = columns[name][order]
-        equal &= values[1:] == values[:-1]
+    order, start = sort_groups(group, columns.pop("start"), columns["end"], arena, longest=True)
+    equal = start[1:] == start[:-1]
+    some = np.flatnonzero(equal)
+    for name in ("thread", "end"):
+        values = columns[name]
+        equal[some] &= values[order[some + 1]] == values[order[some]]
     order = settled(order, equal, *keys)
-    for name, values in list(columns.items()):
-        columns[name] = arena.take(values, order)
-    return columns
+    return {"start": start} | {name: arena.take(values, order) for name, values in columns.items()}
 
 
 def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
