@@ -23,7 +23,7 @@ _STEPS = (
 )
 
 
-def steps_table(diagnosis: Diagnosis) -> TextTable | None:
+def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None:
     """Where the time of a step goes, of the paths with most time; None where no step repeats."""
     if not diagnosis.repeats or not diagnosis.times:
         return None
@@ -32,15 +32,14 @@ def steps_table(diagnosis: Diagnosis) -> TextTable | None:
         row = {"path": one_line(each.path, _PATH), "steps": each.steps, "step_ns": each.step_ns}
         row |= {f"{name}_share": getattr(each, f"{name}_ns") / max(each.total_ns, 1) for name in _PARTS}
         by_path.setdefault(each.path, row)
-    rows = [*by_path.values()][:MAX_STEPS]
+    rows = [*by_path.values()][:most]
     empty = {f"{name}_share" for name in _PARTS[1:3] if not any(row[f"{name}_share"] for row in rows)}
-    more = len(by_path) - len(rows)
     columns = [column for column in _STEPS if column.name not in empty]
     clause = diagnosis.chosen.level.clause
     notes = [f"{clause[:1].upper()}{clause[1:]}."]
     if diagnosis.left_out:
         notes.append(f"{plural(diagnosis.left_out, 'step')} left out as warm-up.")
-    if more:
+    if more := len(by_path) - len(rows):
         notes.append(f"{plural(more, 'more path')}.")
     return show_columns(columns, rows, note=" ".join(notes))
 

@@ -12,7 +12,6 @@ from nsysprof.attribution.levels import preparation
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
-from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.trace.trace import PUSH_POP, START_END
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def top_rows(
     if sort == "name":
         rows = rows[np.argsort(merged.take(rows).texts("name").tolist(), kind="stable")]
     elif sort or by not in ("busy_ns", "time_ns"):
-        rows = rows[np.argsort(-most[rows], kind="stable")]
+        rows = rows[np.lexsort((-most[rows], preparing(merged)[rows] if sort == "time" else most[rows] * 0))]
     return tree_order(parent, rows)
 
 
@@ -119,23 +118,6 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
         out.append(row)
         todo.extend(children.get(row, [])[::-1])
     return np.array(out, np.intp)
-
-
-def kernels_inside(breakdown: Breakdown, row: int, label: object = None) -> ColumnTable:
-    """Add up a merged range by kernel: ``kernel, family, math_unit, cause, count, sum_ns``, longest first.
-
-    Row -1 stands for what no range owns, in the part of that ``label`` if one is given.
-    """
-    parent = breakdown.columns("merged")["parent"]
-    inside = np.arange(-1, len(parent)) == row
-    if row >= 0:
-        inside[1:] = ancestors_or_self(parent, inside[1:])
-    rows = breakdown.columns("merged_kernels")
-    rows = rows.take(inside[rows["row"] + 1])
-    if breakdown.by and label is not None:
-        rows = rows.take(np.array([each == label for each in rows.columns[breakdown.by].tolist()], bool))
-    kernels = rows.summed(["kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
-    return kernels.take(np.argsort(-kernels["sum_ns"], kind="stable"))
 
 
 def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ from nsysprof.analyze.range_text import (
     range_notes,
 )
 from nsysprof.analyze.subject import subtitle
-from nsysprof.analyze.text import ledger_table, warning_lines, work_line
+from nsysprof.analyze.text import ledger_table, messages, work_line
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.diagnosis.text import gain_text, next_command, sentence
@@ -53,7 +53,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         findings=_findings(breakdown),
         steps=steps.html() if (steps := steps_table(breakdown.diagnosis)) else None,
         totals=_totals(breakdown),
-        warnings=[visible(line.strip()) for line in warning_lines(breakdown)],
+        warnings=[visible(line) for line in messages(breakdown)],
         charts=figures(analysis_charts(breakdown=breakdown), pictures),
         timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
         ledger=ledger_table(breakdown, empty=True).html() if breakdown.totals["ops"] else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -12,84 +13,117 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, launch_bound, top_rows
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import join_words, one_line, plural
+from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.results.table import TextTable, spread_text, text_table, wrap
+from nsysprof.results.one_screen import Rows
+from nsysprof.results.table import TextTable, spread_text
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-TABLE_WIDTH = 125  # where no width is given
-_NAME_WIDTH, _LEAST_NAME = 48, 28
+_NAME_WIDTH, _LEAST_NAME, _MAX_INDENTS = 48, 28, 12
 # Columns to leave out where there is no room, the first one first: what a step takes, and how much of it, stays.
 _SPARE = ("busy each", "kernels", "CPU", "launches", "captured", "busy", "instances", "span")
-_MAX_INDENTS, _MOST_THEMSELVES = 12, 10
+# Columns of one screen, with heads that need no note; of what has GPU work, and of what has none.
+_FEW = {"instances": "instances", "span each": "median span", "busy": "GPU busy", "share": "of GPU time"}
+_FEW_ON_HOST = {
+    "instances": "instances",
+    "each": "median",
+    "CPU": "CPU time",
+    "share": "of CPU time",
+    "itself": "itself",
+}
 Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the number behind it
 
 
-def ranges_text(
+def range_rows(
     breakdown: Breakdown,
     top: int,
-    width: int | None = None,
+    width: int,
+    *,
+    full: bool = False,
     sort: str | None = None,
     depth: int | None = None,
-) -> Iterator[str]:
-    """The ranges with most time and those around them as a tree, ``top`` of them; nothing where there are none.
+) -> Rows | None:
+    """The ranges with most time and those around them as a tree, about ``top`` of them; None where there are none.
 
-    Of a ``width`` columns are left out, the less important first; ``sort`` and ``depth`` as in `top_rows`.
+    For one screen without ranges that hold one other alone, the longest of those beside one another first.
     """
     merged = breakdown.columns("merged")
     if not len(merged):
-        return
+        return None
     on_host = cpu_only(merged)
-    numbers = top_rows(breakdown, top, "cpu_ns" if on_host else "time_ns", sort=sort, depth=depth)
+    by, order = "cpu_ns" if on_host else "time_ns", sort if full else sort or "time"
+    numbers = top_rows(breakdown, top, by, sort=order, depth=depth)
+    total = len(merged)
+    if not full:
+        wrapping = _wrapping(merged, numbers)
+        numbers, total = numbers[~wrapping][:top], total - int(wrapping.sum())
     shown = merged.take(numbers)
+    waiting = np.zeros(len(numbers), bool)
     if on_host:
-        total = outermost_cpu(merged)
-        cells = [cpu_cells(row, total) for row in row_objects(shown)]
-        yield from _tree(breakdown, shown, cells, width)
-        yield from (wrap(note, "", "", width) for note in cpu_notes(shown))
+        whole = outermost_cpu(merged)
+        cells, notes = [cpu_cells(row, whole) for row in row_objects(shown)], [*cpu_notes(shown)]
     else:
-        waiting = launch_bound(breakdown, numbers, idle_shares(breakdown, numbers.tolist()))
+        if full:
+            waiting = launch_bound(breakdown, numbers, idle_shares(breakdown, numbers.tolist()))
         pairs = zip(row_objects(shown), waiting.tolist(), strict=True)
         captured = breakdown.graphs is not None
         cells = [range_cells(row, breakdown.work_ns, waits, captured=captured) for row, waits in pairs]
-        yield from _tree(breakdown, shown, cells, width)
-        yield from (wrap(note, "", "", width) for note in range_notes(shown, waiting))
-    if (shown["depth"] > _MAX_INDENTS).any():
-        yield "[n]: n ranges are around this one."
-    if len(merged) > len(shown):
-        more = f"--top {len(merged)}, or " if len(top_rows(breakdown, len(merged))) > len(shown) else ""
-        yield f"{plural(len(merged) - len(shown), 'more range')}: {more}see ranges.csv"
-    if on_host:
-        yield from _longest_themselves(breakdown, top, width)
+        notes = [*range_notes(shown, waiting)]
+    if not full:
+        few = _FEW_ON_HOST if on_host else _FEW
+        alone = "CPU" if on_host else "span"  # the median of one
+        cells = [
+            {head: row[name] if row[name][0] else row[alone] for name, head in few.items()} for row in cells
+        ]
+        notes = []
+    levels = _levels(merged["parent"], numbers)
+    table = _tree(breakdown, shown, levels, cells, " ".join(notes))
+    hidden = [name for name in table.head if name not in table.fit(width)[0]] if full else []
+    if hidden:
+        table = replace(
+            table, note=f"{table.note} Columns hidden to fit: {join_words(hidden)} (see ranges.csv)."
+        )
+    return Rows(table, "range", total)
 
 
-def _tree(breakdown: Breakdown, shown: ColumnTable, cells: list[Cells], width: int | None) -> Iterator[str]:
-    """A row per range, those inside indented, and which columns there is no room for."""
-    by = breakdown.by
-    around: list[int] = []  # depths of the ranges around the row, as far as they are shown
-    head = [*([by] if by else []), "range", *cells[0]]
-    parts = [[one_line(str(getattr(row, by)), 30)] if by else [] for row in row_objects(shown)]
-    texts = [[text for text, _ in row.values()] for row in cells]
+def _wrapping(merged: ColumnTable, numbers: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Mark rows of a tree that hold nothing but the next one."""
+    inner = np.append(numbers[1:], numbers[-1:])
+    work, cpu = merged["sum_ns"], merged["exclusive_cpu_ns"]
+    same: NDArray[np.bool_] = (work[inner] == work[numbers]) & ((work[numbers] > 0) | (cpu[numbers] == 0))
+    kind = merged.texts("kind").codes
+    return same & (merged["parent"][inner] == numbers) & (kind[inner] == kind[numbers])
+
+
+def _levels(parent: NDArray[np.integer], numbers: NDArray[np.intp]) -> list[tuple[int, int]]:
+    """For each row of a tree the place of the row around it, -1 for none, and how many rows are around it."""
+    place: dict[int, int] = {}
+    levels: list[tuple[int, int]] = []
+    for at, row in enumerate(numbers.tolist()):
+        up = int(parent[row])
+        while up >= 0 and up not in place:
+            up = int(parent[up])
+        outer = place.get(up, -1)
+        levels.append((outer, levels[outer][1] + 1 if outer >= 0 else 0))
+        place[row] = at
+    return levels
+
+
+def _tree(
+    breakdown: Breakdown, shown: ColumnTable, levels: list[tuple[int, int]], cells: list[Cells], note: str
+) -> TextTable:
+    """A row per range, indented by the ranges around it that are shown, with the path from there."""
+    by, paths, around = breakdown.by, shown.texts("merged_path").tolist(), shown["depth"].tolist()
     rows: list[list[str]] = []
-    for row, part, line in zip(row_objects(shown), parts, texts, strict=True):
-        while around and around[-1] >= row.depth:
-            around.pop()
-        left_out = row.depth - around[-1] - 1 if around else 0
-        if left_out:
-            indent = "  " * min(row.depth - left_out, _MAX_INDENTS)
-            gap = f"{indent}… {left_out:,} more, each inside the one above"
-            rows.append([*([""] if by else []), gap, *[""] * len(line)])
-        around.append(row.depth)
-        rows.append([*part, _label(row), *line])
-    table = TextTable(head, rows, ("ll" if by else "l").ljust(len(head), "r"), spare=_SPARE)
-    if width is None:
-        yield text_table(head, rows, table.align)
-        return
-    fitting = table.fit(width, _LEAST_NAME)
-    yield text_table(*fitting)
-    left_out = [name for name in head if name not in fitting[0]]
-    if left_out:
-        yield f"Not shown, for lack of room: {join_words(left_out)}; ranges.csv has them."
+    for row, (outer, level), line in zip(row_objects(shown), levels, cells, strict=True):
+        before = f"{paths[outer]}/" if outer >= 0 else ""
+        nested = row.depth > (around[outer] + 1 if outer >= 0 else 0) and row.merged_path.startswith(before)
+        inner = row.merged_path.removeprefix(before) if nested else row.name
+        part = [one_line(str(getattr(row, by)), 30)] if by else []
+        rows.append([*part, _label(row, inner, level), *(text for text, _ in line.values())])
+    head = [*([by] if by else []), "range", *cells[0]]
+    align = ("ll" if by else "l").ljust(len(head), "r")
+    return TextTable(head, rows, align, note, spare=_SPARE, least=_LEAST_NAME)
 
 
 # ---- by CPU time, where no range has GPU work
@@ -136,27 +170,6 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
         yield "(a–b): the least and the most, of few instances, or where half the IQR exceeds the median."
     elif (some & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
-
-
-def _longest_themselves(breakdown: Breakdown, most: int, width: int | None) -> Iterator[str]:
-    """List the ranges with most CPU time without inner ranges, where there are inner ranges."""
-    merged = breakdown.columns("merged")
-    total, own = outermost_cpu(merged), merged["exclusive_cpu_ns"]
-    order = np.argsort(-own, kind="stable")[: min(most, _MOST_THEMSELVES)]
-    if not merged["depth"].any() or not total:
-        return
-    rows = [
-        [
-            one_line(row.merged_path, 2 * _NAME_WIDTH),
-            format_count(row.instances),
-            format_ns(row.exclusive_cpu_ns),
-            format_share(row.exclusive_cpu_ns / total),
-        ]
-        for row in row_objects(merged.take(order[own[order] > 0]))
-    ]
-    yield ""
-    table = TextTable(["CPU time itself, without inner ranges", "instances", "itself", "share"], rows, "lrrr")
-    yield from table.lines(width=width or TABLE_WIDTH)
 
 
 # ---- by GPU work
@@ -209,13 +222,13 @@ def _each(row: Any, name: str) -> str:
     return spread_text(median, iqr, low, high, row.instances) if median > 0 else ""
 
 
-def _label(row: Any) -> str:
-    """Write the name, indented by its depth, with what makes the row's numbers differ from those of its neighbours."""
-    lead = "  " * min(row.depth, _MAX_INDENTS) + (f"[{row.depth}] " if row.depth > _MAX_INDENTS else "")
+def _label(row: Any, name: str, level: int) -> str:
+    """Write the name, indented by its level, with what makes the row's numbers differ from those of its neighbours."""
+    lead = "  " * min(level, _MAX_INDENTS)
     notes = " (start/end)" if row.kind == "start_end" else ""
     if row.unclosed:
         notes += " (never closed)" if row.instances == 1 else f" ({row.unclosed:,} never closed)"
-    name = one_line(row.name, max(_NAME_WIDTH - len(lead) - len(notes), 12)) or "(no name)"
+    name = one_line(name, max(_NAME_WIDTH - len(lead) - len(notes), 12)) or "(no name)"
     return f"{lead}{name}{notes}"
 
 

@@ -1,33 +1,33 @@
-"""An answer as text for a terminal, a log or a pull request."""
+"""An answer as text for a terminal, a log or a pull request: one screen of it, or all."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from textwrap import fill
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.findings import MOST, steps_table
+from nsysprof.analyze.findings import steps_table
 from nsysprof.analyze.highlights import annotated
-from nsysprof.analyze.kernel_text import kernels_text
-from nsysprof.analyze.range_text import TABLE_WIDTH, ranges_text
+from nsysprof.analyze.range_text import range_rows
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible
+from nsysprof.core.text import drop_repeats, join_words, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
-from nsysprof.diagnosis.text import finding_lines, nothing_text, overview_lines
-from nsysprof.results.table import Column, TextTable, show_columns, text_table, wrap
+from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
+from nsysprof.results.one_screen import Rows, answer_lines, grave
+from nsysprof.results.table import Column, TextTable, screen_width, show_columns, wrap
 from nsysprof.trace.about import Diagnostic
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END, Report
 
-_FEW = 5  # rows of summaries beside ranges
-_LABELLED = len("  warning  ")
-_MAX_DIFFERENCES = 20
-_MAX_DIAGNOSTICS = 3
+MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
+_MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
+_FAMILY_WIDTH, _LEAST_NAME = 28, 36
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
 _OF_ONE_PROCESS = re.compile(
     r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected"
@@ -39,59 +39,75 @@ _LEDGER = (
     Column("sum_ns", "their added durations", head="sum"),
     Column("share", "the part of the whole that these are"),
 )
+_KERNEL_COLUMNS = (
+    Column("kernel", "its name", head="GPU op"),
+    Column("kind", "family, unit and cause", head="family"),
+    Column("count", "how many ran"),
+    Column("sum_ns", "added durations", head="sum"),
+    Column("share", "of that of all", head="of GPU time"),
+    Column("median_ns", "of the durations", head="median"),
+    Column("min_ns", "of the durations", head="min"),
+    Column("max_ns", "of the durations", head="max"),
+    Column(
+        "api_median_ns",
+        "of the calls that launched them",
+        "launch",
+        lambda ns: format_ns(ns) if ns >= 0 else "",
+    ),
+    Column(
+        "queue_median_ns",
+        "from their return to the start",
+        "queue",
+        lambda ns: format_ns(ns) if ns >= 0 else "",
+    ),
+)
+_LAUNCHES = "launch: median of the host call that launched it; queue: median of the time from its return to the start."
 
 
 def summary(
     breakdown: Breakdown,
-    top: int = 20,
+    top: int | None = None,
     *,
-    verbose: bool = False,
+    full: bool = False,
     width: int | None = None,
     sort: str | None = None,
     depth: int | None = None,
 ) -> str:
-    """Write the whole answer: report, warnings, ledger, range tree (``top`` rows), top kernels of the top ranges.
+    """Write one screen: for how much of the steps the GPU computes, top bottlenecks, steps, ranges and GPU ops.
 
-    ``verbose`` shows all that nsys recorded of the recording, and each warning. Text fits the ``width``, where one is
-    given; ``sort`` and ``depth`` are of the tree, see `top_rows`. What names hold that a terminal would obey is written
-    out; the text ends with a newline.
+    ``full`` is the whole answer: with report, every message, ledger, and what else was recorded. ``top`` rows of each
+    table; ``sort`` and ``depth`` are of the ranges, see `top_rows`. Text fits the ``width``; what names hold that a
+    terminal would obey is written out.
     """
-    ranges, kernels = (
-        [[*ranges_text(breakdown, top, width, sort, depth)]],
-        [*kernels_text(breakdown, top, width)],
-    )
-    parts = [
-        [
-            *report_lines(breakdown.attribution.trace.report, verbose=verbose),
-            *warning_lines(breakdown, verbose=verbose),
-        ],
-        [work_line(breakdown), *breakdown.graph_counts.sentences(breakdown.attribution.graphs)],
-        [*_findings(breakdown, width)],
-        steps.lines(width=width) if (steps := steps_table(breakdown.diagnosis)) else [],
-        [*_ledger(breakdown)],
-        [*_parts(breakdown, top)],
-        *(ranges + kernels if annotated(breakdown.columns("merged")) else kernels + ranges),
-        *_summaries(breakdown, top, width),
+    width = width or screen_width()
+    report, diagnosis = breakdown.attribution.trace.report, breakdown.diagnosis
+    most, few = top or MOST, not full
+    findings = None if full else _FINDINGS
+    ranges = range_rows(breakdown, top or _RANGES if few else most, width, full=full, sort=sort, depth=depth)
+    steps = steps_table(diagnosis, most if full else _STEPS)
+    by_kernel = _kernel_rows(breakdown, top or _KERNELS if few else most, full)
+    device = "" if full else _devices(report)
+    head = headline(diagnosis, report.path, device)
+    said = [wrap(f"warning: {each}", "", "  ", width) for each in grave(breakdown.warnings)]
+    parts: list[str | Rows | None] = [
+        "\n".join([wrap(visible(head), "", "  ", width), *said]),
+        findings_text(diagnosis, report.path, "analyze", findings, width),
+        steps and Rows(steps if full else replace(steps, note="")),
+        _parts(breakdown, most),
+        *([ranges, by_kernel] if annotated(breakdown.columns("merged")) else [by_kernel, ranges]),
     ]
-    lines = [line for part in parts if part for line in ("", *part)][1:]
-    return "".join(f"{visible(line)}\n" for block in lines for line in _fold(block, width).split("\n"))
+    if full:
+        about = [*report_lines(report), work_line(breakdown), *graph_sentences(breakdown)]
+        parts.insert(2, "\n".join(wrap(line, "", "  ", width) for line in about))
+        parts += [_ledger(breakdown), _family_rows(breakdown, most), *_summaries(breakdown, most, width)]
+    notes = [*messages(breakdown, every=full), *graph_sentences(breakdown) * few]
+    more = len(diagnosis.findings) - _FINDINGS
+    left = [plural(more, "more bottleneck")] if few and more > 0 else []
+    return answer_lines([each for each in parts if each], notes, more=left, full=full, width=width)
 
 
-def _fold(text: str, width: int | None) -> str:
-    """Break a sentence that is wider than a terminal; tables, of several lines, and commands stay as they are."""
-    if width is None or "\n" in text or len(text) <= width or text.startswith("   $ "):
-        return text
-    indent = " " * (_LABELLED if text.startswith("  ") else 2)
-    first, mark, rest = text.partition("; ")  # where a reader would draw breath
-    after = len(indent) + len(rest) <= width or not text.startswith("  ")
-    parts = [f"{first};", f"{indent}{rest}"] if mark and after and len(first) < width else [text]
-    how: dict[str, Any] = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
-    glued = (re.sub(r"(?<=\d) (?=\S)", "\0", part) for part in parts)  # a number and its unit stay together
-    return "\n".join(fill(part, width, **how) for part in glued).replace("\0", " ")
-
-
-def report_lines(report: Report, *, verbose: bool = False) -> Iterator[str]:
-    """Describe the report: its file and GPUs, and with ``verbose`` system and command."""
+def report_lines(report: Report) -> Iterator[str]:
+    """Describe the report: its file, GPUs, system and command."""
     about = report.about
     made = f"report of {report.reader.recorder}, version not recorded"
     if about.nsys_version:
@@ -107,13 +123,21 @@ def report_lines(report: Report, *, verbose: bool = False) -> Iterator[str]:
     cuda = [gpu for gpu in about.gpus if gpu.is_cuda]
     for gpu in dict.fromkeys(_gpu(gpu) for gpu in cuda):
         count = sum(_gpu(other) == gpu for other in cuda)
-        yield f"  GPU      {f'{count} x ' if count > 1 else ''}{gpu}"
+        yield f"GPU: {f'{count} x ' if count > 1 else ''}{gpu}"
     versions = [("driver", about.driver_version), ("CUDA", about.cuda_version), ("", about.os)]
-    system = ", ".join(f"{label} {value}".strip() for label, value in versions if value)
-    if system and verbose:
-        yield f"  system   {system}"
-    if about.command and verbose:
-        yield f"  command  {one_line(about.command, 100)}"
+    if system := ", ".join(f"{label} {value}".strip() for label, value in versions if value):
+        yield f"system: {system}"
+    if about.command:
+        yield f"command: {one_line(about.command, 100)}"
+
+
+def _devices(report: Report) -> str:
+    """The GPUs that a headline names."""
+    names = [gpu.name for gpu in report.about.gpus if gpu.is_cuda]
+    counts = {name: names.count(name) for name in names}
+    return one_line(
+        ", ".join(f"{f'{many} × ' if many > 1 else ''}{name}" for name, many in counts.items()), 60
+    )
 
 
 def _same(one: str, other: str) -> bool:
@@ -131,20 +155,23 @@ def _gpu(gpu: Any) -> str:
     return f"{gpu.name} ({known})" if known else str(gpu.name)
 
 
-def warning_lines(breakdown: Breakdown, *, verbose: bool = False) -> Iterator[str]:
-    """List messages of nsys that bear on the numbers, and the warnings of the analysis; ``verbose``: all of them."""
+def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
+    """Messages of nsys that bear on the numbers, and the warnings of the analysis; all of them where ``every``."""
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
-    shown: Sequence[Diagnostic] = diagnostics
-    if not verbose:
-        shown = [each for each in diagnostics if _bears_on_numbers(each)][:_MAX_DIAGNOSTICS]
-    for each in shown:
-        times = f" ({each.count} times)" if each.count > 1 else ""
-        yield f"  nsys {each.severity}: {one_line(each.text, 160)}{times}"
-    more = len(diagnostics) - len(shown)
-    if more:
-        yield f"  nsys recorded {plural(more, 'message')} more: --verbose shows, and analysis.json holds them"
-    for warning in breakdown.warnings if verbose else drop_repeats(breakdown.warnings):
-        yield f"  warning  {one_line(warning, 400)}"
+    if not every:
+        diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]
+    times = [f" ({each.count} times)" if each.count > 1 else "" for each in diagnostics]
+    said = [
+        f"nsys {each.severity}: {one_line(each.text, 160)}{n}"
+        for each, n in zip(diagnostics, times, strict=True)
+    ]
+    warnings = breakdown.warnings if every else drop_repeats(breakdown.warnings)
+    return [*said, *(one_line(each, 400) for each in warnings)]
+
+
+def graph_sentences(breakdown: Breakdown) -> list[str]:
+    """What CUDA graphs ran, and what was not recorded of them."""
+    return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 
 def _bears_on_numbers(each: Diagnostic) -> bool:
@@ -187,17 +214,18 @@ def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
     return show_columns(_LEDGER, rows, missing="-")
 
 
-def _ledger(breakdown: Breakdown) -> Iterator[str]:
+def _ledger(breakdown: Breakdown) -> Rows | None:
     """Show the ledger, save where there are no annotated ranges to own anything and nothing is lost either."""
     kind = breakdown.columns("merged").texts("kind").codes
     fates = set(np.flatnonzero(breakdown.columns("ledger")["ops"]).tolist())
     if fates and (
         ((kind == PUSH_POP) | (kind == START_END)).any() or fates - {OWN_THREAD, FOLLOWED, OUTSIDE, MIGRATED}
     ):
-        yield from ledger_table(breakdown, empty=False).lines()
+        return Rows(ledger_table(breakdown, empty=False))
+    return None
 
 
-def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
+def _parts(breakdown: Breakdown, top: int) -> Rows | None:
     """Show how the GPU ops divide, the ``top`` parts, where the answer is split."""
     rows, total = [], breakdown.totals["sum_ns"]
     for part, _ in breakdown.parts if breakdown.by else ():
@@ -208,36 +236,67 @@ def _parts(breakdown: Breakdown, top: int) -> Iterator[str]:
         name = one_line(str(part.label), 40)
         rows.append((-sum_ns, name, [name, f"{len(kind):,}", f"{kernels:,}", format_ns(sum_ns), share]))
     cells = [row for _, _, row in sorted(rows) if row[1] != "0"]
-    if cells:
-        yield text_table([f"by {breakdown.by}", "GPU ops", "kernels", "sum", "share"], cells[:top], "lrrrr")
-        if len(cells) > top:
-            yield f"{len(cells) - top:,} more: --top {len(cells)}"
+    if not cells:
+        return None
+    head = [f"by {breakdown.by}", "GPU ops", "kernels", "sum", "share"]
+    return Rows(TextTable(head, cells[:top], "lrrrr"), str(breakdown.by), len(cells))
 
 
-def _findings(breakdown: Breakdown, width: int | None) -> Iterator[str]:
-    """The top bottlenecks, each with what to do, what that gains and the next command."""
-    diagnosis = breakdown.diagnosis
-    if not breakdown.totals["ops"]:
-        return
-    yield from (wrap(line, "", "  ", width) for line in overview_lines(diagnosis))
-    if not diagnosis.findings:
-        yield nothing_text(diagnosis)
-        yield f"   $ nsysprof why {quote_path(breakdown.attribution.trace.report.path)}"
-        return
-    yield "Top bottlenecks:"
-    file = breakdown.attribution.trace.report.path
-    yield from finding_lines(diagnosis.findings[:MOST], file, "analyze", width)
+def _kernel_rows(breakdown: Breakdown, top: int, full: bool) -> Rows | None:
+    """GPU ops of the ranges of the answer by name, the ``top`` with most time; with statistics where ``full``."""
+    table = breakdown.columns("whole_kernels")
+    table = table.take(~table.texts("family").equal("migration"))
+    if not len(table):
+        return None
+    table = table.take(np.argsort(-table["sum_ns"], kind="stable"))
+    total, by = int(table["sum_ns"].sum()), breakdown.by
+    known_calls = full and bool((table["api_median_ns"] >= 0).any())
+    columns = _KERNEL_COLUMNS[: 5 if not full else None if known_calls else -2]
+    columns = (
+        *columns[:1],
+        *([Column(by, "", cell=lambda part: one_line(str(part), 30))] if by else []),
+        *columns[1:],
+    )
+    cells = [_cells(row, total, 100) for row in table.take(slice(top)).records()]
+    shown = show_columns(
+        columns,
+        cells,
+        note=_LAUNCHES * known_calls,
+        spare=("min", "max", "queue", "launch"),
+        least=_LEAST_NAME,
+    )
+    return Rows(shown, "GPU op", len(table))
 
 
-def _summaries(breakdown: Breakdown, top: int, width: int | None) -> Iterator[list[str]]:
-    """Show each summary; few rows beside annotated ranges, which are the answer there."""
-    rows = min(top, _FEW) if annotated(breakdown.columns("merged")) else top
+def _family_rows(breakdown: Breakdown, top: int) -> Rows | None:
+    """What families and causes of GPU ops add up to, where they are known and fewer than the names."""
+    table = breakdown.columns("whole_kernels")
+    kinds = table.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
+    kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
+    known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]
+    if not any(known) or len(kinds) >= len(table):
+        return None
+    cells = [_cells(row, int(table["sum_ns"].sum())) for row in kinds.take(slice(top)).records()]
+    return Rows(show_columns(_KERNEL_COLUMNS[1:5], cells))
+
+
+def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
+    """A row of `_KERNEL_COLUMNS`, without a ``width`` one of kinds."""
+    unit = "" if row["math_unit"] == "unknown" else f", {row['math_unit']}"
+    cause = "" if row["cause"] == row["family"] else f": {row['cause']}"
+    unit = unit if not cause or not width else ""  # where there is room for one, the cause
+    name = {"kernel": one_line(short_name(row["kernel"], width), width)} if width else {}
+    share = row["sum_ns"] / total if total else None
+    return {**row, **name, "kind": one_line(f"{row['family']}{unit}{cause}", _FAMILY_WIDTH), "share": share}
+
+
+def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Rows]:
+    """Show each summary: its sentence and its rows."""
     for answer in breakdown.summaries.values():
         if answer.finding:
-            finding = wrap(re.sub(r"(?<=\d) ", "\u00a0", answer.finding), "", "", width).replace(
-                "\u00a0", " "
-            )
-            yield [finding, *answer.show(rows).lines(width=width or TABLE_WIDTH)]
+            finding = re.sub(r"(?<=\d) ", "\u00a0", answer.finding)
+            yield wrap(finding, "", "", width).replace("\u00a0", " ")
+            yield Rows(answer.show(top))
 
 
 def verification(result: Verification) -> str:

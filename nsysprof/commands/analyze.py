@@ -75,8 +75,13 @@ def analyze(
         int | None, typer.Option(min=1, metavar="N", help="How many levels of ranges to print.")
     ] = None,
     top: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many rows to print of each table, and to draw.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="How many rows to print of each table, and to draw [default: what fits, 20].",
+        ),
+    ] = None,
     skip: SkipOption = 0,
     merge: MergeOption = None,
     no_merge: NoMergeOption = False,
@@ -93,7 +98,7 @@ def analyze(
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Print all that nsys recorded of the recording, and every warning."),
+        typer.Option("--verbose", hidden=True, help="The same as --full."),
     ] = False,
     *,
     reading: ReadingOptions,
@@ -121,7 +126,6 @@ def analyze(
         from nsysprof.formats.answers import ANALYSIS_SCHEMA
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import report_stem
-        from nsysprof.results.table import screen_width
         from nsysprof.summaries.calls import read_kinds
         from nsysprof.summaries.every import FILES
         from nsysprof.trace.report import open_report
@@ -140,7 +144,7 @@ def analyze(
 
         rules, kinds = load_rules(reading.rules), read_kinds(calls)
         with open_report(report, nsys=reading.nsys) as opened:
-            drawn = analysis_charts(top)
+            drawn = analysis_charts(top or 20)
             place = output or Path(f"{report_stem(report)}.analysis")
             results = writing.folder(
                 place,
@@ -169,10 +173,8 @@ def analyze(
                     progress("drawing charts", 0)
                     painter.paint(plans_of(drawn, breakdown))
             order = sort.value if sort else None
-            width = screen_width()
-            writing.show(
-                lambda: summary(breakdown, top, verbose=verbose, width=width, sort=order, depth=depth)
-            )
+            full = writing.full or verbose
+            writing.show(lambda: summary(breakdown, top, full=full, sort=order, depth=depth))
             writing.write(results, tables, drawn, painter, page, asked=output is not None)
             for note in left_out:
                 print(note, file=sys.stderr)

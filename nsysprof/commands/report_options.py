@@ -128,6 +128,9 @@ SpreadsheetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")
+]
 ReplaceOption = Annotated[
     bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
 ]
@@ -170,6 +173,7 @@ class ResultOptions:
     html: HtmlOption = False
     spreadsheet_safe: SpreadsheetOption = False
     force: ReplaceOption = False
+    full: FullOption = False
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the answer as one JSON document; write files only where -o says."),
@@ -222,7 +226,7 @@ class ResultOptions:
     @property
     def of_folder(self) -> dict[str, bool]:
         """The options of a folder of results."""
-        return {name: value for name, value in vars(self).items() if name != "as_json"}
+        return {name: value for name, value in vars(self).items() if name not in ("as_json", "full")}
 
     def check(self, results: ResultFolder) -> None:
         """Refuse a folder that is not ours, where something will be written."""

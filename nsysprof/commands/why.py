@@ -30,30 +30,26 @@ def why(
     ] = None,
     per: Annotated[
         str | None,
-        typer.Option(
-            metavar="GLOB", help="Inner ranges that count as calls [default: times are per window]."
-        ),
+        typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: times are per step]."),
     ] = None,
     instance: Annotated[
         str | None,
-        typer.Option(
-            metavar="N|N-M", help="Only these windows of each path, as `steps` numbers them, from 0."
-        ),
+        typer.Option(metavar="N|N-M", help="Only these steps of each path, as `steps` numbers them, from 0."),
     ] = None,
     slowest: SlowestOption = False,
     skip: SkipOption = None,
     output: Annotated[Path | None, folder_option("REPORT.why in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many culprits to print of a cause.")] = 8,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of a kind to print.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: NoMergeOption = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Print how well dependencies explain the windows.")
+        bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")
     ] = False,
     *,
     reading: ReadingOptions,
     writing: ResultOptions,
 ) -> None:
-    """Say why the GPU waits in ranges of REPORT: for every nanosecond without compute its cause and culprit."""
+    """Say why the GPU waits in ranges of REPORT: the cause of every nanosecond without compute."""
     if instance and (slowest or skip):
         raise typer.BadParameter("give --instance without --slowest and --skip")
     from nsysprof.charts.chart import start_painter
@@ -93,7 +89,7 @@ def why(
                 if writing.charts:
                     progress("drawing charts", 0)
                     painter.paint(plans_of(CHARTS, answer))
-            writing.show(lambda: why_text(answer, top, markdown=markdown))
+            writing.show(lambda: why_text(answer, top, full=writing.full, markdown=markdown))
             if verify and not writing.as_json:
                 print()
                 for line in "\n".join(verification(answer.residuals)).split("\n"):

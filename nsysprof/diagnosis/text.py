@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from shlex import quote
 from typing import Any
 
@@ -18,15 +17,34 @@ _MOSTLY = 0.5
 _MIN_ONCE_NS = 1_000_000  # less is not worth a line
 
 
-def overview_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Where no step repeats, what there is instead; and what the program did once."""
+def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
+    """For how much of the steps the GPUs compute; where no step repeats, of the time between their GPU operations."""
+    gpus = len({each.gpu for each in diagnosis.times})
+    who = "the GPU computes" if gpus == 1 else f"{gpus:,} GPUs compute"
+    if not gpus:
+        return f"{file}: no GPU work{' in these ranges' * (diagnosis.busy_ns > 0)}"
+    computes, on = f"{who} for {format_share(1 - diagnosis.idle_share)}", f"; {device}" if device else ""
+    if not diagnosis.repeats:
+        span = format_ns(max(each.total_ns for each in diagnosis.times))
+        once = [(name, ns) for name, ns in diagnosis.once if ns >= _MIN_ONCE_NS]
+        names = join_words([name for name, _ in once])
+        set_up = f"set-up takes {format_ns(sum(ns for _, ns in once))} ({names}); " if once else ""
+        return (
+            f"{file}: no step repeats; {set_up}{computes} of the {span} from first to last GPU operation{on}"
+        )
+    level = diagnosis.chosen.level
+    several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)
+    found = ", found by their pattern" * level.found
+    steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}"
+    return f"{file}: {computes} of the step time ({steps}{on})"
+
+
+def once_text(diagnosis: Diagnosis) -> str:
+    """What the program did once, where steps repeat; empty for nothing long."""
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= _MIN_ONCE_NS]
-    if diagnosis.repeats:
-        if once:
-            yield f"Once, outside the steps or in the first of them: {join_words(once)}."
-        return
-    set_up = f"Set-up {join_words(once)}; " if once else ""
-    yield f"No step repeats. {set_up}GPU busy {format_ns(diagnosis.busy_ns)}."
+    if not once or not diagnosis.repeats:
+        return ""
+    return f"Once, outside the steps or in the first of them: {join_words(once)}."
 
 
 def nothing_text(diagnosis: Diagnosis) -> str:
@@ -63,15 +81,33 @@ def sentence(finding: Finding) -> str:
     return finding.text if finding.path == WHOLE else f"{one_line(finding.path, _PATH)}: {finding.text}"
 
 
-def finding_lines(
-    found: Sequence[Finding], file: Any, asked_by: str, width: int | None = None
-) -> Iterator[str]:
-    """Numbered findings, each with its remedy, what that gains, and the next command."""
-    for number, each in enumerate(found, 1):
-        yield wrap(f"{number}. {sentence(each)}", "", "   ", width)
+def findings_text(
+    diagnosis: Diagnosis, file: Any, asked_by: str, most: int | None = None, width: int | None = None
+) -> str:
+    """The top bottlenecks, each with what to do, what that gains, and the next command; and what happened once.
+
+    Of ``most`` of them the first alone has a command, and none repeats what another one says to do.
+    """
+    if not diagnosis.findings:
+        ranges = len(diagnosis.chosen.attribution.trace.ranges)
+        other = "analyze" if asked_by == "why" else "why"
+        other = (
+            other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
+        )
+        command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
+        return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
+    lines, said = ["Top bottlenecks:"], dict[str, int]()
+    for number, each in enumerate(diagnosis.findings[:most], 1):
+        lines.append(wrap(f"{number}. {sentence(each)}", "", "   ", width))
         if each.remedy:
-            yield wrap(f"→ {each.remedy} ({gain_text(each)})", "   ", "     ", width)
-        yield f"   $ {next_command(each, file, asked_by)}"
+            known = said.setdefault(each.remedy, number)
+            remedy = f"as {known}" if most and known < number else each.remedy
+            lines.append(wrap(f"→ {remedy} ({gain_text(each)})", "   ", "     ", width))
+        if number == 1 or not most:
+            lines.append(f"   $ {next_command(each, file, asked_by)}")
+    if not most and (once := once_text(diagnosis)):
+        lines.append(wrap(once, "", "  ", width))
+    return "\n".join(lines)
 
 
 def next_command(finding: Finding, file: Any, asked_by: str) -> str:

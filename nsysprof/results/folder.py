@@ -18,16 +18,17 @@ from typing import Any
 
 from nsysprof.core.document import members_at_head
 from nsysprof.core.files import PART, give_final_name, make_spreadsheet_safe, open_regular
-from nsysprof.core.text import quote_path, visible
+from nsysprof.core.text import plural, quote_path, visible
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import OTHER_FOLDER, writing
-from nsysprof.results.table import wrap
+from nsysprof.results.table import screen_width, wrap
 from nsysprof.tools.interrupts import interrupts_ignored
 from nsysprof.trace.trace import Progress, Report
 
 PAGE = "report.html"  # every command calls it so; its head names the command
 OTHER_NAME = "another name: -o NAME"
 _LOCK_TRIES = 100  # tenths of a second, far longer than a few renames take
+_COUNTED = (("chart", ".png"), ("table", ".csv"))
 _HEAD = 4096  # bytes of a page that hold the name of its command
 _JSON = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z")
 
@@ -134,10 +135,16 @@ class ResultFolder:
 
     def message(self, names: Sequence[str]) -> str:
         """Report the files that were written, and the earlier ones that were removed."""
+        on_terminal = sys.stderr is not None and sys.stderr.isatty()
         lines = [f"Written to {visible(str(self.place))}/: {', '.join(names)}"]
+        if on_terminal and len(lines[0]) > screen_width():
+            counts = [(noun, [name for name in names if name.endswith(end)]) for noun, end in _COUNTED]
+            some = [plural(len(each), noun) for noun, each in counts if each]
+            others = [name for name in names if not name.endswith((".png", ".csv"))]
+            lines = [f"Written to {visible(str(self.place))}/: {', '.join([*others, *some])}"]
         if self.stale:
             lines.append(f"removed from an earlier {self.earlier}: {', '.join(self.stale)}")
-        if sys.stderr is not None and sys.stderr.isatty():
+        if on_terminal:
             lines = [wrap(line, "", "  ") for line in lines]
         return "\n".join(["", *lines])
 

@@ -131,6 +131,7 @@ def show_columns(
     missing: str = "",
     spare: Sequence[str] = (),
     last_cut: bool = False,
+    least: int = _MIN_NAME_WIDTH,
 ) -> TextTable:
     """Columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and pages.
 
@@ -152,6 +153,7 @@ def show_columns(
         [[value if isinstance(value, int | float) else None for value in row] for row in values],
         spare,
         last_cut,
+        least=least,
     )
 
 
@@ -195,7 +197,8 @@ class TextTable:
     cells, where they are known. Where there is no room for all columns, those called ``spare`` go first, in that order,
     then the last ones. Texts of the last one are cut (``last_cut``) to what the others leave; rather than names in
     the first, it goes.
-    ``after_head`` is how much wider than its head a column is at least.
+    ``after_head`` is how much wider than its head a column is at least; names in the first keep ``least`` characters
+    where they have as many.
     """
 
     head: Sequence[str]
@@ -207,32 +210,25 @@ class TextTable:
     spare: Sequence[str] = ()
     last_cut: bool = False
     after_head: int = _AFTER_HEAD
+    least: int = _MIN_NAME_WIDTH
 
-    def lines(
-        self,
-        markdown: bool = False,
-        *,
-        even: bool = True,
-        width: int | None = None,
-        least: int = _MIN_NAME_WIDTH,
-    ) -> list[str]:
+    def lines(self, markdown: bool = False, *, even: bool = True, width: int | None = None) -> list[str]:
         """The table as lines of text of some ``width``, its note below it, which Markdown would take for another row.
 
-        Without a ``width`` it is the `screen_width`; ``least`` is that of `fit`. In Markdown, where not ``even``,
-        columns are as narrow as can be.
+        Without a ``width`` it is the `screen_width`. In Markdown, where not ``even``, columns are as narrow as can be.
         """
         if markdown:
             note = ["", escape_markdown(self.note)] if self.note else []
             return [*markdown_table(self.head, self.rows, self.align, even=even), *note]
-        head, rows, align = self.fit(width or screen_width(), least)
+        head, rows, align = self.fit(width or screen_width())
         left = _note_without(self.note, [name for name in self.head if name not in head])
         table = text_table(head, rows, align, last_apart=self.last_apart, after_head=self.after_head)
         return [table, *([wrap(left, "", "", width)] if left else [])]
 
-    def fit(self, width: int, least: int = _MIN_NAME_WIDTH) -> tuple[list[str], list[list[str]], str]:
+    def fit(self, width: int) -> tuple[list[str], list[list[str]], str]:
         """Head, rows and alignment of what fits the width: columns are left out, then names in the first shortened.
 
-        Names keep ``least`` characters where they have as many; two columns always stay.
+        Two columns always stay.
         """
         widths = _widths(self.head, self.rows, self.after_head)
         shown, last = list(range(len(self.head))), len(self.head) - 1
@@ -240,7 +236,7 @@ class TextTable:
         spare += [place for place in reversed(shown[1:]) if place not in spare]
         if self.last_cut:
             widths[last] = min(widths[last], max(_MIN_LAST_WIDTH, len(self.head[last]) + self.after_head))
-        narrowest = min(widths[0], max(least, len(self.head[0]) + self.after_head))
+        narrowest = min(widths[0], max(self.least, len(self.head[0]) + self.after_head))
 
         def left() -> int:
             return width - sum(widths[place] + 2 for place in shown[1:])
@@ -255,6 +251,15 @@ class TextTable:
         if self.last_cut and last in shown:
             short = [[*row[:-1], one_line(row[-1], widths[last])] for row in short]
         return head, short, "".join(self.align[place] for place in shown)
+
+    def first(self, count: int) -> TextTable:
+        """The table with its first rows alone, and its total."""
+        if count >= len(self.rows):
+            return self
+        count -= self.last_apart
+        last = slice(len(self.rows) - self.last_apart, None)
+        values = self.values and [*self.values[:count], *self.values[last]]
+        return replace(self, rows=[*self.rows[:count], *self.rows[last]], values=values)
 
     def html(self) -> dict[str, Any]:
         """The table as the macro ``text_table`` of pages shows it, with the numbers as ``data-v``."""

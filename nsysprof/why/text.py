@@ -1,28 +1,19 @@
-"""Why the GPU waits as text: a tree whose children add up at every level, and sentences about the largest waits."""
+"""Why the GPU waits as text: the largest bottlenecks, and trees whose children add up at every level."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from nsysprof.core.text import one_line, plural, visible
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.text import join_words, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.diagnosis.diagnose import Diagnosis
-from nsysprof.diagnosis.text import finding_lines, nothing_text, overview_lines
-from nsysprof.results.table import (
-    WIDTH,
-    TextTable,
-    answer_text,
-    code_block,
-    markdown_list,
-    warning_lines,
-    wrap,
-)
+from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.results.one_screen import Rows, answer_lines, grave
+from nsysprof.results.table import TextTable, screen_width, wrap
 from nsysprof.why.residuals import abstention
 from nsysprof.why.why import Why
 
-MAX_FINDINGS = 5
-MAX_PATHS, MAX_PLACES = 3, 16  # trees: of how many paths, and of how many GPUs and processes of each
-_MIN_SHARE = 0.005  # of the windows: smaller rows of the tree are one
+_FINDINGS, _PATHS, _FAMILIES = 3, 1, 5  # of one screen: findings, paths, and families of kernels
+_PLACES = 16  # GPUs and processes of each path
+_MIN_SHARE = 0.005  # of the steps: smaller rows of the tree are one
 _NAME = 64
 _PARTS = (
     ("compute", "compute_ns"),
@@ -32,62 +23,45 @@ _PARTS = (
 )
 
 
-def why_text(answer: Why, top: int = 8, most_paths: int = MAX_PATHS, *, markdown: bool = False) -> str:
-    """The answer for a terminal, or as Markdown; ``top`` rows below each part of a step. Ends with a newline."""
-    lines = [_head(answer)]
-    if answer.lacks:
-        lacks = f"not recorded: {', '.join(answer.lacks)}: which stream waits for which is not known"
-        lines.append(wrap(lacks, "  ", "    "))
-    lines += warning_lines(answer.warnings, "why.json", markdown)
+def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
+    """One screen for a terminal, or as Markdown, or the ``full`` answer; ``top`` rows below each part of a step.
+
+    The paths are in the order of `ranked_paths`. Ends with a newline.
+    """
+    width, diagnosis, report = screen_width(), answer.diagnosis, answer.attribution.trace.report
     paths = ranked_paths(answer)
-    if paths and answer.diagnosis is not None:
-        sentences = "\n".join(_sentences(answer, answer.diagnosis))
-        lines += ["", markdown_list(sentences) if markdown else sentences]
-    for path in paths[:most_paths]:
-        of_path = places(answer, str(path))
-        for gpu, pid in of_path[:MAX_PLACES]:
-            table = tree(answer, str(path), int(gpu), int(pid), top)
-            text = "\n".join(table.lines(width=WIDTH if markdown else None))
-            lines += ["", *(code_block([visible(line) for line in text.split("\n")]) if markdown else [text])]
-        if len(of_path) > MAX_PLACES:
-            lines += [
-                "",
-                f"{len(of_path) - MAX_PLACES:,} more GPUs or processes of this path: why.csv has them",
-            ]
-        if doubt := abstention(answer.residuals, str(path)):
-            lines += ["", wrap(doubt, "", "")]
-    if not paths:
-        lines += ["", "no GPU work in these ranges, and so no wait"]
-    if len(paths) > most_paths:
-        lines += [
-            "",
-            f"{plural(len(paths) - most_paths, 'path')} more: why.csv has them, --range GLOB shows some",
+    head = headline(diagnosis, report.path) if diagnosis else f"{report.path}: no GPU work"
+    head = visible(f"{head}{f'; {answer.picked}' if answer.picked else ''}")
+    said = [f"warning: {each}" for each in grave(answer.warnings)]
+    if answer.lacks:
+        said.append(f"not recorded: {join_words(answer.lacks)}; which stream waits for which is unknown")
+    parts: list[str | Rows] = ["\n".join(wrap(line, "", "  ", width) for line in (head, *said))]
+    left: list[str] = []
+    if diagnosis:
+        parts.append(findings_text(diagnosis, report.path, "why", None if full else _FINDINGS, width))
+        more = len(diagnosis.findings) - _FINDINGS
+        left += [plural(more, "more bottleneck")] if more > 0 and not full else []
+    shown = paths if full else paths[:_PATHS]
+    for path in shown:
+        of_path = places(answer, path)[: _PLACES if full else 1]
+        parts += [
+            Rows(tree(answer, path, *place, top, *([] if full else [_FAMILIES])), "row", code=True)
+            for place in of_path
         ]
-    return answer_text(lines, markdown)
-
-
-def _head(answer: Why) -> str:
-    report = answer.attribution.trace.report
-    chosen = f"; {answer.chosen}" if answer.chosen else ""
-    if answer.level and not answer.level.asked:
-        chosen += " (--range GLOB chooses others)"
-    picked = f"; {answer.picked}" if answer.picked else ""
-    return f"{report.path}: why the GPU waits{chosen}{_typical(answer)}{picked}"
-
-
-def _typical(answer: Why) -> str:
-    """How many steps there are and how long the median one is, if all are of one path and GPU."""
-    windows = answer.windows
-    if len(windows[["path", "gpu", "pid"]].drop_duplicates()) != 1 or (windows["range"] < 0).any():
-        return ""
-    median = float((windows["end_ns"] - windows["start_ns"]).median())
-    return f"; {plural(len(windows), 'step')}, {format_ns(median)} each (median)"
+    if len(paths) > len(shown):
+        left.append(plural(len(paths) - len(shown), "more path"))
+    doubts = [doubt for path in shown if (doubt := abstention(answer.residuals, path))]
+    return answer_lines(
+        parts, [*answer.warnings, *doubts], more=left, full=full, markdown=markdown, width=width
+    )
 
 
 def ranked_paths(answer: Why) -> list[str]:
-    """The paths, those with most time in their windows first."""
-    total = (answer.windows["end_ns"] - answer.windows["start_ns"]).groupby(answer.windows["path"]).sum()
-    return [str(path) for path in total.sort_values(ascending=False).index]
+    """The paths, those first in whose steps GPUs compute nothing for longest."""
+    windows = answer.windows
+    lost = windows["end_ns"] - windows["start_ns"] - windows["compute_ns"]
+    total = lost.groupby(windows["path"]).sum()
+    return [str(path) for path in total.sort_values(ascending=False, kind="stable").index]
 
 
 def places(answer: Why, path: str) -> list[tuple[int, int]]:
@@ -97,13 +71,14 @@ def places(answer: Why, path: str) -> list[tuple[int, int]]:
     return sorted(set(pairs))
 
 
-def tree(answer: Why, path: str, gpu: int, pid: int, top: int) -> TextTable:
-    """The windows of a path on a GPU as a tree, indented by blanks; ``top`` culprits of a cause."""
+def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1 << 30) -> TextTable:
+    """The steps of a path on a GPU as a tree, indented by blanks; ``top`` causes of a kind, ``families`` of compute."""
     windows, rows = (
         frame[(frame["path"] == path) & (frame["gpu"] == gpu) & (frame["pid"] == pid)]
         for frame in (answer.windows, answer.rows)
     )
-    head = f"{one_line(path, _NAME)}, {plural(len(windows), 'window')} on GPU {gpu}"
+    step = "recording" if path == WHOLE else "step"
+    head = f"{one_line(path, _NAME)}, {plural(len(windows), step)} on GPU {gpu}"
     count = int(windows["calls"].sum()) if "calls" in windows else len(windows)
     head += f", {plural(count, answer.per)}" if "calls" in windows else ""
     span = int((windows["end_ns"] - windows["start_ns"]).sum())
@@ -127,6 +102,9 @@ def tree(answer: Why, path: str, gpu: int, pid: int, top: int) -> TextTable:
         part = rows[rows["meanwhile"] == meanwhile.get(name, "nothing")]
         key = "activity" if name == "compute" else "cause"
         by_cause = part.groupby(key)["waited_ns"].sum().sort_values(ascending=False)
+        if name == "compute" and len(by_cause) > families:
+            by_cause = by_cause.head(families - 1)
+        others = len(part[key].unique()) - len(by_cause)
         for cause, ns in by_cause.items():
             add(2, _LABELS.get((name, str(cause)), str(cause)), ns)
             if name == "compute":
@@ -140,23 +118,16 @@ def tree(answer: Why, path: str, gpu: int, pid: int, top: int) -> TextTable:
                 add(3, f"{culprit}{f' ← {exposed}' if exposed and exposed != culprit else ''}", each)
             rest = int(below.sum() - shown.sum())
             if rest and len(shown):
-                add(3, f"{plural(len(below) - len(shown), 'culprit')} more", rest)
-    return TextTable(["", f"per {answer.per}", "share"], cells, "lrr")
+                add(3, plural(len(below) - len(shown), "more cause"), rest)
+        if others:
+            add(2, f"{others:,} more", total - int(by_cause.sum()))
+    return TextTable(["", f"per {answer.per if 'calls' in windows else step}", "share"], cells, "lrr")
 
 
 _LABELS = {
     ("exposed communication", "communication"): "blocking: the next compute depended on it",
     ("exposed copies", "copy"): "blocking: the next compute depended on it",
+    ("idle", "host"): "late launch: what the CPU did meanwhile",
+    ("idle", "latency"): "launch latency",
+    ("idle", "unknown"): "unknown: the recording does not say why",
 }
-
-
-def _sentences(answer: Why, diagnosis: Diagnosis) -> Iterator[str]:
-    yield from (wrap(line, "", "  ") for line in overview_lines(diagnosis))
-    if not diagnosis.findings:
-        yield nothing_text(diagnosis)
-        return
-    yield "Top bottlenecks:"
-    file = answer.attribution.trace.report.path
-    yield from finding_lines(diagnosis.findings[:MAX_FINDINGS], file, "why")
-    if len(diagnosis.findings) > MAX_FINDINGS:
-        yield f"{len(diagnosis.findings) - MAX_FINDINGS:,} more: why.json has them"

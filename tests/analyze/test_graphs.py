@@ -124,7 +124,7 @@ def test_without_graphs_the_columns_are_empty() -> None:
     assert not found.ranges[[*CAPTURED, "captured_exclusive_sum_ns"]].any(axis=None)
     assert (found.kernels["captured_path"] == "").all()
     assert list(found.graph_counts.sentences("launched")) == []
-    assert "captured" not in summary(found)
+    assert "captured" not in summary(found, full=True, width=500)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_summary_page_and_json_count_what_belongs_where(
     first, whole = found.graph_counts.sentences(graphs)
     assert first == f"4 kernels of CUDA graphs: 4 belong to ranges at capture, {shown}"
     assert whole.startswith("1 CUDA graph traced whole: --cuda-graph-trace=node")
-    text = summary(found)
+    text = summary(found, full=True, width=500)
     assert first in text
     assert "captured: kernels that CUDA graphs replay" in text
     page = analysis_page(found)
@@ -157,7 +157,7 @@ def test_summary_page_and_json_count_what_belongs_where(
 def test_replays_are_never_launch_bound(trace: MakeTrace) -> None:
     """A captured range has no mark, however far its replays lie apart: nothing of it waits for launches."""
     found = answer(trace(*report(), duration=END), "captured")
-    text = summary(found)
+    text = summary(found, full=True, width=500)
     assert "*" not in text.split("All columns")[0]
     assert "the GPU idles" not in text
 

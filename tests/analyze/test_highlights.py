@@ -13,14 +13,14 @@ import pytest
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import chart_rows
-from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, kernels_inside, top_rows
+from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, top_rows
 from nsysprof.analyze.ledger import slow_starts
 from nsysprof.analyze.text import summary
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Op, Reference, refer
 from tests.kit.reports import BLOCK, RUN, broken_down
-from tests.kit.trace import Items, Kernel, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Items, Kernel, Range, launch_kernel
 
 DEEP = 1009
 LATE = 1_000_000  # the end of the session, so that no range seems to end with it
@@ -153,40 +153,6 @@ def test_without_ranges_nothing_is_shown(trace: MakeTrace) -> None:
     assert paths(broken_down(trace(work("k", 1, 2, 1))), 5) == []
 
 
-def test_kernels_inside_are_those_of_all_inner_ranges(trace: MakeTrace) -> None:
-    """Equal kernels of inner ranges are one row, the longest first, and the sum is the inclusive one."""
-    answer = broken_down(trace(*three_phases(), launch_memcpy((410, 411), (412, 413), id=9), duration=10_000))
-    train = answer.merged["merged_path"].tolist().index("train")
-    found = kernels_inside(answer, train).frame()
-    assert list(zip(found["kernel"], found["count"], found["sum_ns"], strict=True)) == [
-        ("k2", 2, 60),
-        ("k3", 1, 10),
-        ("memcpy HtoD", 1, 1),
-    ]
-    assert found["sum_ns"].sum() == answer.merged["sum_ns"][train]
-
-
-@pytest.mark.parametrize(("path", "threads"), [(RUN, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
-def test_kernels_inside_add_up_on_shipped_reports(path: Path, threads: str) -> None:
-    """For every row, and for what no range owns, the kernels add up to what the frames say."""
-    answer = broken_down(path, threads)
-    for row, total in enumerate(answer.merged["sum_ns"].tolist()):
-        assert kernels_inside(answer, row)["sum_ns"].sum() == total
-    outside = answer.ledger.set_index("fate")["sum_ns"]["outside every range"]
-    assert kernels_inside(answer, -1)["sum_ns"].sum() == outside
-    assert (outside > 0) == (threads == "strict")
-
-
-def test_unowned_kernels_of_a_split_answer_are_one_table(trace: MakeTrace) -> None:
-    """With `by` the rows that no range owns are still found, those of all parts together."""
-    items = [
-        launch_kernel("k", (1, 2), (3, 10), id=1, process=1),
-        launch_kernel("k", (1, 2), (3, 8), id=1, process=2),
-    ]
-    found = kernels_inside(broken_down(trace(*items), by="process"), -1).frame()
-    assert found[["kernel", "count", "sum_ns"]].values.tolist() == [["k", 2, 12]]
-
-
 # ---- slow starts
 
 SLOW = "the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
@@ -290,7 +256,7 @@ def shares(path: Path, **how: Any) -> dict[str, float]:
 
 def marked(path: Path, name: str) -> bool:
     """Whether the summary marks a range as launch-bound."""
-    text = summary(broken_down(path))
+    text = summary(broken_down(path), full=True, width=500)
     [line] = [line for line in text[text.index("\nrange ") :].splitlines() if line.startswith(f"{name} ")]
     return line.endswith(" *")
 

@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
+from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import chart_rows
 from nsysprof.analyze.charts import analysis_charts
-from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, kernels_inside, top_rows
+from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, top_rows
 from nsysprof.analyze.ledger import slow_starts
-from nsysprof.analyze.text import summary, verification
+from nsysprof.analyze.text import summary, verification, work_line
 from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.kernels.classify import short_name
+from nsysprof.results.one_screen import LINES
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import gpus_of
-from tests.kit.reports import BLOCK, RUN, broken_down
+from tests.kit.reports import BLOCK, RUN, TWO, broken_down
 from tests.kit.trace import (
     CudaDevice,
     Diagnostic,
@@ -64,9 +65,64 @@ def table(text: str, first: str) -> list[dict[str, str]]:
     return [{head: cell if head == heads[0] else cell.strip() for head, cell in row.items()} for row in rows]
 
 
+def whole(answer: Breakdown, top: int | None = None, **options: Any) -> str:
+    """The whole answer, so wide that nothing is left out or broken."""
+    return summary(answer, top, full=True, **{"width": 500, **options})
+
+
 def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
     """A kernel of some length, launched at a time."""
     return launch_kernel(name, (at, at + 1), (at + 2, at + 2 + length), id=id, **where)
+
+
+@pytest.mark.parametrize("path", [RUN, BLOCK, TWO])
+def test_one_screen_begins_with_the_verdict(path: Path) -> None:
+    """At most 40 lines of 100 columns: verdict, bottlenecks with one command, tables, and what is left out."""
+    answer = broken_down(path)
+    lines = summary(answer, width=100).splitlines()
+    assert sum(max(-(-len(line) // 100), 1) for line in lines) <= LINES - 2
+    share = format_share(1 - answer.diagnosis.idle_share)
+    assert lines[0].startswith(f"{path}: the GPU computes for {share} of the step time"[:90])
+    first = lines.index("Top bottlenecks:")
+    [command] = [line for line in lines if line.startswith("   $ nsysprof ")]
+    tables = [lines.index(line) for line in lines if re.match("where a step|range  |GPU op  ", line)]
+    assert first < lines.index(command) < min(tables)
+    assert tables == sorted(tables)
+    assert len(tables) == 3
+    assert [line[:3] for line in lines if re.match(r"\d\. ", line)] == ["1. ", "2. ", "3. "][
+        : len(answer.findings)
+    ]
+    assert re.fullmatch(r"(\d+ more .*)?\d+ notes?: --full", lines[-1])
+
+
+def test_a_screen_counts_what_it_leaves_out(trace: MakeTrace) -> None:
+    """Ranges, GPU ops and notes that are not shown; a range that only holds another one stands in its path."""
+    items: list[Items] = [Range("outer", 0, 100_000)]
+    for number in range(12):
+        at = 1 + number * 1000
+        items += [Range(f"r{number:02}", at, at + 900 + number), Range("inner", at, at + 800)]
+        items += [work(f"kernel_{'abcdefghijkl'[number]}", at + 1, 30 + number, number + 1)]
+    text = summary(broken_down(trace(*items, duration=LATE)), width=100)
+    ranges = [row["range"] for row in table(text, "range")]
+    assert ranges[:3] == ["outer", "  r11/inner", "  r10/inner"]
+    kernels = [row["GPU op"] for row in table(text, "GPU op")]
+    assert kernels[:2] == ["kernel_l", "kernel_k"]
+    inside = sum("/inner" in name for name in ranges)
+    assert f"\n{25 - len(ranges) - inside} more ranges and {12 - len(kernels)} more GPU ops: --full\n" in text
+    every = whole(broken_down(trace(*items, duration=LATE)))
+    assert "--full" not in every
+    assert len(table(every, "range")) == 25
+
+
+def test_only_warnings_that_change_the_answer_are_on_a_screen(trace: MakeTrace) -> None:
+    """Dropped events stand below the verdict; a thread that was followed is a note."""
+    lost = Diagnostic("Not all NVTX events might have been collected.", 2)
+    followed = [Range("a", 0, 100), work("k", 10, 5, 1, thread=2)]
+    calm = summary(broken_down(trace(*followed, duration=LATE)))
+    assert "\nwarning: " not in calm
+    assert calm.endswith("\n1 note: --full\n")
+    text = summary(broken_down(trace(lost, *followed, duration=LATE)))
+    assert "\nwarning: nsys may have dropped events" in text[: text.index("Top bottlenecks")]
 
 
 @pytest.mark.parametrize("seed", [None, 0, 2, 5, 7, 11, 19])
@@ -76,7 +132,7 @@ def test_every_number_of_the_ranges_is_that_of_the_frame(
 ) -> None:
     """Row by row and column by column the printed tree is the merged frame, formatted; the mark is that of idleness."""
     answer = broken_down(RUN if seed is None else trace(*random_report(seed)), by=by)
-    rows = [row for row in table(summary(answer, 500), by or "range") if row["instances"]]
+    rows = table(whole(answer, 500), by or "range")
     numbers = top_rows(answer, 500)
     shown = answer.merged.iloc[numbers]
     assert len(rows) == len(shown) > 0
@@ -131,7 +187,7 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> N
     """
     path = RUN if seed is None else trace(*random_report(seed))
     answer = broken_down(path)
-    text = summary(answer)
+    text = whole(answer)
     ledger = answer.ledger[answer.ledger["ops"] > 0]
     expected = [
         {
@@ -154,57 +210,27 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> N
     who = "the GPU is" if gpus == 1 else f"{gpus} GPUs are"
     recording = totals["recording_ns"]
     rest = f" and {format_share(totals['busy_ns'] / (gpus * recording))} of the {format_ns(recording)} of recording"
-    lines = [line for line in text.splitlines() if "from the first GPU op to the last" in line]
-    assert lines == [
+    assert work_line(answer) == (
         f"{counted(totals)}: sum {format_ns(answer.work_ns)}; {who} busy for {busy} of the"
         f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
         + rest
         * (recording > totals["span_ns"])
-    ]
+    )
+    assert f"\n{work_line(answer)}\n" in text
 
 
-@pytest.mark.parametrize(("path", "threads"), [(RUN, "follow"), (BLOCK, "follow"), (BLOCK, "strict")])
-def test_kernels_of_the_longest_ranges(path: Path, threads: str) -> None:
-    """The four longest outermost ranges, then what no range owns, each with the five longest kernels."""
-    answer = broken_down(path, threads)
-    text = summary(answer)
-    roots = answer.merged[answer.merged["parent"] < 0].sort_values("busy_ns", ascending=False)
-    titles = [f"GPU ops in {name}" for name in roots["merged_path"][:4]]
-    rows = roots.index[:4].tolist()
-    if threads == "strict":
-        titles, rows = [*titles, "GPU ops that no range owns"], [*rows, -1]
-    found = re.findall(r"^(GPU ops .*): (.*) under (\d+ names?)$", text, re.M)
-    assert [title for title, _, _ in found] == titles
-    for (title, total, names), row in zip(found, rows, strict=True):
-        kernels = kernels_inside(answer, row).frame()
-        assert total == format_ns(kernels["sum_ns"].sum())
-        assert names == ("1 name" if len(kernels) == 1 else f"{len(kernels)} names")
-        printed = table(text[text.index(f"\n{title}:") :], "GPU op")
-        assert list(printed[0]) == ["GPU op", "family", "cause", "count", "sum", "share"]
-        assert [line["GPU op"] for line in printed] == [
-            short_name(name, 70) for name in kernels["kernel"][:5]
-        ]
-        assert [line["family"] for line in printed] == [
-            family if unit == "unknown" else f"{family}, {unit}"
-            for family, unit in zip(kernels["family"][:5], kernels["math_unit"][:5], strict=True)
-        ]
-        assert [line["cause"] for line in printed] == [
-            "" if cause == family else cause
-            for family, cause in zip(kernels["family"][:5], kernels["cause"][:5], strict=True)
-        ]
-        assert [line["sum"] for line in printed] == [format_ns(ns) for ns in kernels["sum_ns"][:5].tolist()]
-        assert [line["count"] for line in printed] == [
-            format_count(count) for count in kernels["count"][:5].tolist()
-        ]
-        share = kernels["sum_ns"] / kernels["sum_ns"].sum()
-        assert [line["share"] for line in printed] == [format_share(part) for part in share[:5].tolist()]
-
-
-def test_little_unowned_work_is_not_listed(trace: MakeTrace) -> None:
-    """Kernels that no range owns are listed from a tenth of the time on."""
-    inside = [Range("a", 0, 500), work("k", 10, 91, 1)]
-    assert "no range owns:" not in summary(broken_down(trace(*inside, work("x", 600, 9, 2), duration=LATE)))
-    assert "no range owns:" in summary(broken_down(trace(*inside, work("x", 600, 11, 2), duration=LATE)))
+@pytest.mark.parametrize("by", [None, "process"])
+def test_kernels_are_those_of_the_frame(by: str | None) -> None:
+    """Whichever range owns them, the longest first, a row per part where the answer is split."""
+    answer = broken_down(TWO, by=by)
+    frame = answer.columns("whole_kernels").frame().sort_values("sum_ns", ascending=False, kind="stable")
+    printed = table(whole(answer, 500), "GPU op")
+    assert len(printed) == len(frame)
+    for line, row in zip(printed, frame.to_dict("records"), strict=True):
+        assert (line["count"], line["sum"]) == (format_count(row["count"]), format_ns(row["sum_ns"]))
+        assert line["of GPU time"] == format_share(row["sum_ns"] / answer.work_ns)
+        assert line["family"].startswith(row["family"][:8])
+        assert by is None or line[by] == str(row[by])
 
 
 def test_the_launch_bound_mark(trace: MakeTrace) -> None:
@@ -232,7 +258,7 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         Kernel("k", 1090, 1095, 11, graph_node=2),
         duration=LATE,
     )
-    text = summary(broken_down(path))
+    text = whole(broken_down(path))
     marks = {row["range"]: row["busy/span"] for row in table(text, "range")}
     assert marks == {
         "waits": "34 % *",
@@ -244,8 +270,8 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         "one call": "12 %",
     }
     legend = "* launch-bound: for more than 50 % of the span the GPU runs nothing, not even GPU ops of other ranges."
-    assert text.splitlines().count(legend) == 1
-    calm = summary(broken_down(path, select="works"))
+    assert text.count(legend) == 1
+    calm = whole(broken_down(path, select="works"))
     assert "*" not in calm
 
 
@@ -267,7 +293,7 @@ def test_each_is_the_median_with_its_spread(trace: MakeTrace, times: int, span: 
     for number in range(5):
         items += [Range(f"iter {number}", 20_000 + number * 100, 20_000 + number * 100 + 90)]
     items += [work("k", 20_001, 7, 99)]
-    rows = {row["range"]: row for row in table(summary(broken_down(trace(*items, duration=LATE))), "range")}
+    rows = {row["range"]: row for row in table(whole(broken_down(trace(*items, duration=LATE))), "range")}
     shown = {name: [row["span each"], row["busy each"], row["busy/span"]] for name, row in rows.items()}
     assert shown == {
         "step*": [span, busy, "67 %"],
@@ -278,16 +304,14 @@ def test_each_is_the_median_with_its_spread(trace: MakeTrace, times: int, span: 
 
 
 def test_the_legend_of_the_ranges(trace: MakeTrace) -> None:
-    """Three lines under the table say what the columns add up, and nothing else where nothing else needs a word."""
-    text = summary(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
+    """The note under the table says what the columns add up, and nothing else where nothing else needs a word."""
+    text = whole(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
     lines = text.splitlines()
     at = lines.index(next(line for line in lines if line.startswith("a ")))
-    assert lines[at + 1 : at + 5] == [
-        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first",
-        "GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,",
-        "with half the IQR.",
-        "",
-    ]
+    assert lines[at + 1].startswith(
+        "All columns include inner ranges. CPU, span and busy add up the instances:"
+    )
+    assert lines[at + 1].endswith("each: median over instances, with half the IQR.")
 
 
 def test_a_single_gap_of_exactly_half_is_no_mark(trace: MakeTrace) -> None:
@@ -295,10 +319,10 @@ def test_a_single_gap_of_exactly_half_is_no_mark(trace: MakeTrace) -> None:
     path = trace(
         Range("a", 0, 100), work("k", 8, 10, 1), work("k", 28, 10, 2), work("k", 38, 0, 3), duration=LATE
     )
-    rows = table(summary(broken_down(path)), "range")
+    rows = table(whole(broken_down(path)), "range")
     assert rows[0]["busy/span"] == "67 %"
     path = trace(Range("a", 0, 100), work("k", 8, 10, 1), work("k", 38, 10, 2), duration=LATE)
-    rows = table(summary(broken_down(path)), "range")
+    rows = table(whole(broken_down(path)), "range")
     assert rows[0]["busy/span"] == "50 %"
 
 
@@ -309,29 +333,25 @@ def test_top_limits_the_rows_and_says_what_is_left(trace: MakeTrace) -> None:
         items += [Range(f"r{number:02}", number * 100, number * 100 + 90)]
         items += [work("k", number * 100 + 1, 30 + number, number + 1)]
     answer = broken_down(trace(*items, duration=LATE))
-    text = summary(answer, 3)
+    text = whole(answer, 3)
     assert [row["range"] for row in table(text, "range")] == ["r27", "r28", "r29"]
-    assert "\n27 more ranges: --top 30, or see ranges.csv\n" in text
-    assert "\n1 more range: --top 30, or see ranges.csv\n" in summary(answer, 29)
-    assert "more range" not in summary(answer, 30)
+    assert "\n27 more ranges: --top N, or the files\n" in text
+    assert "\n1 more range: --top N, or the files\n" in whole(answer, 29)
+    assert "more range" not in whole(answer, 30)
 
 
 def test_a_thousand_levels_are_readable(trace: MakeTrace) -> None:
-    """1,009 ranges in each other take a few lines, none wide, and say what is left out and how deep they are."""
+    """1,009 ranges in each other take a few lines, none wide, each with the path from the one above."""
     nested = [Range(f"level {depth}", depth, 9000 - depth) for depth in range(1009)]
     answer = broken_down(trace(*nested, work("k", 2000, 5, 1), work("k", 2020, 5, 2), duration=LATE))
-    text = summary(answer)
+    text = whole(answer)
     rows = [row["range"] for row in table(text, "range")]
-    assert rows == [
-        "level 0",
-        "  level 1",
-        "    … 1,005 more, each inside the one above",
-        " " * 24 + "[1007] level 1007",
-        " " * 24 + "[1008] level 1008",
-    ]
-    assert "\n[n]: n ranges are around this one.\n" in text
-    assert "\n1,005 more ranges: see ranges.csv\n" in text
-    assert max(map(len, text.splitlines())) < 200
+    assert rows[:2] == ["level 0", "  level 1"]
+    assert len(rows) == 4
+    assert "\n1,005 more ranges: --top N, or the files\n" in text
+    assert max(map(len, text.splitlines())) <= 500
+    screen = table(summary(answer, width=100), "range")
+    assert [row["range"].count("level") for row in screen] == [2, 4]
 
 
 def test_steps_that_were_never_popped_are_readable(trace: MakeTrace) -> None:
@@ -339,14 +359,13 @@ def test_steps_that_were_never_popped_are_readable(trace: MakeTrace) -> None:
     items: list[Items] = []
     for depth in range(200):
         items += [Range(f"step of {depth}", depth * 10, LATE), work("k", depth * 10 + 1, 5, depth + 1)]
-    text = summary(broken_down(trace(*items, duration=LATE)), 20)
+    text = whole(broken_down(trace(*items, duration=LATE)), 20)
     rows = [row["range"] for row in table(text, "range")]
     assert len(rows) == 20
     assert rows[0] == "step of 0 (never closed)"
-    assert rows[12] == " " * 24 + "step of 12 (never closed)"
-    assert rows[13] == " " * 24 + "[13] step of 13 (never closed)"
-    assert "\n180 more ranges: --top 200, or see ranges.csv\n" in text
-    assert "warning  ranges never closed: 200 of 200; they end with the session\n" in text
+    assert rows[12:14] == [" " * 24 + f"step of {depth} (never closed)" for depth in (12, 13)]
+    assert "180 more ranges" in text
+    assert "note: ranges never closed: 200 of 200; they end with the session\n" in text
 
 
 def test_windows_and_unclosed_ranges_are_told_apart(trace: MakeTrace) -> None:
@@ -361,54 +380,29 @@ def test_windows_and_unclosed_ranges_are_told_apart(trace: MakeTrace) -> None:
         work("k", 801, 5, 3),
         duration=LATE,
     )
-    names = [row["range"] for row in table(summary(broken_down(path)), "range")]
+    names = [row["range"] for row in table(whole(broken_down(path)), "range")]
     assert sorted(names) == ["iter* (1 never closed)", "w", "w (start/end)"]
 
 
-def test_warnings_and_messages_of_nsys_are_shown(trace: MakeTrace) -> None:
-    """What nsys recorded and what nsysprof doubts stands above all numbers, each on a line, counted."""
+def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
+    """What nsys recorded and what nsysprof doubts, each on a line, counted; one screen counts those that matter."""
+    of_shells = "No CUDA events collected. Does the process use CUDA?"  # the report as a whole has some
     path = trace(
-        Diagnostic("Not all NVTX events\nmight have been collected.", 2),
         Diagnostic("CUDA profiling failed.", 3),
         Diagnostic("CUDA profiling failed.", 3),
-        Diagnostic("just so you know", 1),
+        Diagnostic(of_shells),
         Range("a", 0, 100),
         work("k", 10, 5, 1),
         Kernel("orphan", 50, 55, 99),
         duration=LATE,
     )
     answer = broken_down(path)
-    text = summary(answer)
-    head = text[: text.index("2 kernels")]
-    assert "\n  nsys error: CUDA profiling failed. (2 times)\n" in head
-    assert (
-        "\n  warning  nsys may have dropped events: Not all NVTX events might have been collected. How many"
-        in head
-    )
-    assert "just so you know" not in text
+    text = whole(answer)
     assert answer.warnings
-    for warning in answer.warnings:
-        assert f"\n  warning  {warning}\n" in head
-
-
-def test_messages_of_sub_processes_are_not_what_the_report_is(trace: MakeTrace) -> None:
-    """nsys says of a shell that it has no CUDA; the report has, and few lines stand before the first number."""
-    items: list[Items] = [
-        Diagnostic("No CUDA events collected. Does the process use CUDA?"),
-        Diagnostic("No NVTX events collected. Does the process use NVTX?"),
-        Diagnostic("Not all OpenGL events might have been collected."),
-        Diagnostic("Unable to collect CPU kernel IP/backtrace samples."),
-        *(Diagnostic(f"CUDA profiling might have trouble {word}") for word in "abcdefgh"),
-    ]
-    answer = broken_down(trace(*items, Range("a", 0, 100), work("k", 10, 5, 1), duration=LATE))
-    said = [line for line in summary(answer).splitlines() if line.startswith("  nsys ")]
-    assert said == [
-        *(f"  nsys warning: CUDA profiling might have trouble {word}" for word in "abc"),
-        "  nsys recorded 9 messages more: --verbose shows, and analysis.json holds them",
-    ]
-    every = [line for line in summary(answer, verbose=True).splitlines() if line.startswith("  nsys ")]
-    assert len(every) == len(items)
-    assert "  nsys warning: No CUDA events collected. Does the process use CUDA?" in every
+    told = ["nsys error: CUDA profiling failed. (2 times)", *answer.warnings]
+    for note in (*told, f"nsys warning: {of_shells}"):
+        assert f"\nnote: {note}\n" in text
+    assert summary(answer).endswith(f"{len(told)} notes: --full\n")
 
 
 @pytest.mark.parametrize(
@@ -434,11 +428,11 @@ def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: in
     )
     answer = broken_down(trace(Range("a", 0, 100_000), *calls, duration=LATE))
     assert [said in text for text in answer.warnings] == [True]
-    assert said in summary(answer)
+    assert said in " ".join(summary(answer).split())
 
 
-def test_a_slow_start_is_a_warning(trace: MakeTrace) -> None:
-    """Where the first of what repeats takes most of the time, the head says so and what to do; `skip` does it."""
+def test_a_slow_start_is_a_note(trace: MakeTrace) -> None:
+    """Where the first of what repeats takes most of the time, a note says so and what to do; `skip` does it."""
     items: list[Items] = []
     for number in range(6):
         at = number * 10_000
@@ -448,22 +442,15 @@ def test_a_slow_start_is_a_warning(trace: MakeTrace) -> None:
         ]
     path = trace(*items, duration=LATE)
     answer = broken_down(path)
-    text = summary(answer)
-    warned = [line for line in text.splitlines() if line.startswith("  warning  ")]
-    assert warned == [
-        "  warning  the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
-    ]
-    assert warned == [
-        f"  warning  {warning}"
-        for warning in slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
-    ]
-    assert text.index(warned[0]) < text.index("6 kernels")
-    skipped = [line for line in summary(broken_down(path, skip=1)).splitlines() if "  warning  " in line]
-    assert skipped == ["  warning  warm-up instances left out: 1 (--skip 1)"]
+    [slow] = slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
+    assert slow == "the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+    assert f"\nnote: {slow}\n" in whole(answer)
+    skipped = [line for line in whole(broken_down(path, skip=1)).splitlines() if line.startswith("note: ")]
+    assert skipped == ["note: warm-up instances left out: 1 (--skip 1)"]
 
 
 def test_the_report_introduces_itself(trace: MakeTrace) -> None:
-    """File, nsys, length, GPUs (equal ones counted), and the command stand on top."""
+    """File, nsys, length, GPUs (equal ones counted), and the command; a screen names the GPUs."""
     path = trace(
         Gpu(0),
         Gpu(1),
@@ -474,12 +461,12 @@ def test_the_report_introduces_itself(trace: MakeTrace) -> None:
         duration=1_500_000_000,
         capture={"PROCESS_0:COMMAND": "python3", "PROCESS_0:ARGUMENT_0": "train.py"},
     )
-    lines = summary(broken_down(path), verbose=True).splitlines()
-    assert lines[0] == f"{path}: report exported by nsys 2025.3.2.0, 1.50 s of recording"
-    assert lines[1] == "  GPU      2 x NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)"
-    assert lines[2] == "  command  python3 train.py"
-    old = summary(broken_down(trace(style="2019"))).splitlines()
-    assert "report of nsys, version not recorded" in old[0]
+    lines = whole(broken_down(path)).splitlines()
+    at = lines.index(f"{path}: report exported by nsys 2025.3.2.0, 1.50 s of recording")
+    assert lines[at + 1] == "GPU: 2 x NVIDIA H200 (132 SMs, 140 GiB, 4.81 TB/s)"
+    assert lines[at + 2] == "command: python3 train.py"
+    assert "2 × NVIDIA H200" in " ".join(summary(broken_down(path)).split())
+    assert "report of nsys, version not recorded" in whole(broken_down(trace(style="2019")))
 
 
 def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
@@ -488,10 +475,10 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
         work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3)
     )
     assert (
-        "\n\n1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
+        "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
-        "1 CUDA graph traced whole: --cuda-graph-trace=node records what runs in them, and where it was captured\n\n"
-    ) in summary(broken_down(path))
+        "1 CUDA graph traced whole: --cuda-graph-trace=node records what runs in them, and where it was captured\n"
+    ) in whole(broken_down(path))
 
 
 def test_busy_is_a_share_of_all_gpus(trace: MakeTrace) -> None:
@@ -501,11 +488,11 @@ def test_busy_is_a_share_of_all_gpus(trace: MakeTrace) -> None:
         launch_kernel("k", (3, 4), (10, 20), id=2, device=1),
         launch_kernel("k", (5, 6), (15, 30), id=3, device=1, stream=8),
     )
-    assert (
-        "\n\n3 kernels, 0 memory operations: sum 65 ns; 2 GPUs are busy for 75 % of the 40 ns"
-        " from the first GPU op to the last and 60 % of the 50 ns of recording\n\n"
-    ) in summary(broken_down(path))
-    moment = summary(broken_down(trace(launch_kernel("k", (1, 2), (10, 10), id=1))))
+    assert work_line(broken_down(path)) == (
+        "3 kernels, 0 memory operations: sum 65 ns; 2 GPUs are busy for 75 % of the 40 ns"
+        " from the first GPU op to the last and 60 % of the 50 ns of recording"
+    )
+    moment = work_line(broken_down(trace(launch_kernel("k", (1, 2), (10, 10), id=1))))
     assert "; the GPU is busy for - of the 0 ns from the first GPU op to the last and 0 % of the" in moment
 
 
@@ -525,9 +512,9 @@ def test_busy_is_a_share_of_the_ranges_chosen(trace: MakeTrace) -> None:
     )
     totals = broken_down(path, select="step").totals
     assert (totals["chosen_busy_ns"], totals["chosen_span_ns"], totals["recording_ns"]) == (25, 40, 0)
-    text = summary(broken_down(path, select="step"))
+    text = work_line(broken_down(path, select="step"))
     assert (
-        "busy for 65 % of the 100 ns from the first GPU op to the last and 62 % of the 40 ns of the ranges chosen\n"
+        "busy for 65 % of the 100 ns from the first GPU op to the last and 62 % of the 40 ns of the ranges chosen"
         in text
     )
     assert "chosen_span_ns" not in broken_down(path).totals
@@ -541,10 +528,10 @@ def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
         launch_kernel("k", (3, 4), (10, 50), id=2, device=1),
         duration=LATE,
     )
-    text = summary(broken_down(path))
+    text = whole(broken_down(path))
     assert table(text, "range")[0]["busy/span"] == "200 %"
-    assert "\nbusy adds up GPUs, so busy/span exceeds 100 %" in text
-    assert "exceeds 100 %" not in summary(broken_down(RUN))
+    assert "busy adds up GPUs, so busy/span exceeds 100 %" in text
+    assert "exceeds 100 %" not in whole(broken_down(RUN))
 
 
 @pytest.mark.parametrize("by", [None, "process", "device"])
@@ -552,15 +539,15 @@ def test_reports_with_nothing_in_them(by: str | None, trace: MakeTrace) -> None:
     """Without ranges, without GPU work, or with neither the text is short, has no empty table and says what lacks."""
     neither = summary(broken_down(trace(), by=by))
     assert "the report holds no GPU work" in neither
-    assert "the report holds no NVTX ranges" in neither
-    assert neither.endswith("\n\nno GPU work\n")
+    assert neither.splitlines()[0].endswith(": no GPU work")
+    assert "   $ nsysprof doctor\n" in neither
     no_ranges = summary(broken_down(trace(work("k", 1, 5, 1)), by=by))
     assert "instances" not in no_ranges
-    part = {"process": " (process 1)", "device": " (device GPU 0)"}.get(by or "", "")
-    assert f"\nGPU ops{part}: 5 ns under 1 name\n" in no_ranges
+    [kernel] = table(no_ranges, "GPU op")
+    assert (kernel["sum"], kernel.get(by or "", "1")[-1]) == ("5 ns", "0" if by == "device" else "1")
     no_work = summary(broken_down(trace(Range("a", 0, 10), duration=LATE), by=by))
-    assert "launched from" not in no_work
-    assert "\nGPU ops" not in no_work
+    assert "   $ nsysprof steps " in no_work
+    assert "\nGPU op" not in no_work
     for text in (neither, no_ranges, no_work):
         assert "\n\n\n" not in text
         assert "nan" not in text.lower()
@@ -579,7 +566,7 @@ def test_nothing_that_a_terminal_obeys_comes_through(trace: MakeTrace) -> None:
         duration=LATE,
         name="re\x1b[31mport.sqlite",
     )
-    text = summary(broken_down(path, select="a*"))
+    text = whole(broken_down(path, select="a*")) + summary(broken_down(path))
     assert [line for line in text.split("\n") if not line.isprintable()] == []
     assert text.splitlines() == text[:-1].split("\n")
     assert r"a\x1b[31m\x07\x00\x9b2J" in text
@@ -614,10 +601,10 @@ def test_deep_long_names_keep_their_width(trace: MakeTrace) -> None:
             work("k", depth * 10 + 1, 5, depth + 1),
         )
     ]
-    rows = table(summary(broken_down(trace(*items, duration=LATE)), 30), "range")
+    rows = table(whole(broken_down(trace(*items, duration=LATE)), 30), "range")
     assert len(rows) == 30
     assert {len(row["range"]) for row in rows[:9]} == {48}
-    assert max(len(row["range"]) for row in rows) == 24 + len("[29] ") + 12 + len(" (never closed)")
+    assert max(len(row["range"]) for row in rows) == 24 + 12 + len(" (never closed)")
 
 
 def test_a_verification_in_words() -> None:
@@ -647,27 +634,26 @@ def test_without_ranges_all_gpu_ops_have_statistics(trace: MakeTrace) -> None:
         for at, (name, each) in enumerate(lengths.items())
         for number, length in enumerate(each)
     ]
-    text = summary(broken_down(trace(*items)), top=2)
+    text = whole(broken_down(trace(*items)), 2)
     assert "launched from" not in text
-    assert "GPU ops: 110 ns under 3 names" in text
     first, second = table(text, "GPU op")
     assert list(first.values()) == [
         *("gemm", "gemm", "3", "90 ns", "82 %", "30 ns", "10 ns", "50 ns", "1 ns", "1 ns"),
     ]
     assert [second[head] for head in ("count", "median", "min", "max")] == ["2", "8 ns", "7 ns", "9 ns"]
-    assert "1 more: --top 3, or see kernels.csv" in text
-    assert len(table(summary(broken_down(trace(*items)), top=3), "GPU op")) == 3
+    assert "\n1 more GPU op: --top N, or the files\n" in text
+    assert len(table(whole(broken_down(trace(*items)), 3), "GPU op")) == 3
 
 
 def test_families_and_causes_add_up_where_kernels_share_them(trace: MakeTrace) -> None:
     """Kernels of one family are one row of a table of their own; where each kernel has its own there is none."""
     items = [work("a_gemm", 0, 30, 1), work("b_gemm", 100, 20, 2), work("softmax_kernel", 200, 5, 3)]
-    rows = table(summary(broken_down(trace(*items))), "family")
+    rows = table(whole(broken_down(trace(*items))), "family")
     assert [(row["family"], row["count"], row["sum"]) for row in rows] == [
         ("gemm", "2", "50 ns"),
         ("softmax", "1", "5 ns"),
     ]
-    assert "\nfamily" not in summary(broken_down(trace(*items[:1], items[2])))
+    assert "\nfamily" not in whole(broken_down(trace(*items[:1], items[2])))
 
 
 def test_ranges_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:
@@ -677,16 +663,16 @@ def test_ranges_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:
         at = 1_000 + number * 10_000
         items += [Range("long", at, at + length), Range("inner", at + 100, at + 100 + length // 2)]
     answer = broken_down(trace(*items, duration=LATE))
-    text = summary(answer)
+    text = whole(answer)
     rows = table(text, "range")
     assert [row["range"] for row in rows] == ["long", "  inner", "short"]
     assert list(rows[0].values())[1:] == [
         *("3", "6.00 µs", "98 %", "3.00 µs", "2.00 µs (1.00 µs–3.00 µs)", "1.00 µs", "3.00 µs"),
     ]
-    own = table(text, "CPU time itself, without inner ranges")
-    assert [next(iter(row.values())) for row in own] == ["long", "long/inner", "short"]
     assert answer.ranges["exclusive_cpu_ns"].tolist() == [100, 3_000, 3_000]
     assert "busy" not in text
+    [first, *_] = table(summary(answer, width=100), "range")
+    assert (first["range"], first["CPU time"], first["of CPU time"]) == ("long", "6.00 µs", "98 %")
 
 
 def test_cpu_time_of_a_range_is_what_inner_ranges_leave(trace: MakeTrace) -> None:
@@ -698,10 +684,12 @@ def test_cpu_time_of_a_range_is_what_inner_ranges_leave(trace: MakeTrace) -> Non
 def test_text_is_as_wide_as_asked(trace: MakeTrace) -> None:
     """Sentences are broken, columns left out and names shortened, but for what is to be copied."""
     answer = broken_down(trace(work("k" * 90, 1, 5, 1)))
-    folded = summary(answer, width=60).splitlines()
-    assert "           --trace=cuda,nvtx and annotate the program" in folded
-    assert all(len(line) <= 60 for line in folded if not re.search(r"report|nsysprof why|k…k", line))
-    assert not any("k" * 60 in line for line in folded)
+    for full in (False, True):
+        folded = summary(answer, full=full, width=60).splitlines()
+        assert [
+            line for line in folded if len(line) > 60 and not re.search(r"report|nsysprof why|k…k", line)
+        ] == []
+        assert not any("k" * 60 in line for line in folded)
 
 
 def test_found_iterations_come_behind_the_kernels(trace: MakeTrace) -> None:
@@ -714,7 +702,7 @@ def test_found_iterations_come_behind_the_kernels(trace: MakeTrace) -> None:
     answer = broken_down(trace(*items))
     text = summary(answer)
     assert [row["instances"] for row in table(text, "range")] == ["12"]
-    assert text.index("\nGPU ops: 10.8 µs under 3 names") < text.rindex("\niteration*")
+    assert text.index("\nGPU op  ") < text.rindex("\niteration*")
     assert [row["count"] for row in table(text, "GPU op")] == ["12"] * 3
     assert "launched from" not in text
     rows = chart_rows(answer, 20)

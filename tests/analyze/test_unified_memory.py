@@ -64,7 +64,7 @@ def test_migrations_keep_no_gpu_busy(faulting: Breakdown) -> None:
     """Neither busy time nor span, waits or shares of ranges know of them."""
     assert (faulting.totals["busy_ns"], faulting.totals["span_ns"]) == (1250, 1450)
     assert timeline(faulting).wait_ns == 100
-    text = summary(faulting)
+    text = summary(faulting, full=True, width=500)
     assert "81 migrations beside them: sum 1.25 µs; the GPU is busy for 86 % of the 1.45 µs" in text
     [step] = [line for line in text.splitlines() if line.startswith("step ")]
     assert " 100 % " in step
@@ -85,7 +85,7 @@ def test_migrations_have_a_lane_that_is_no_stream(faulting: Breakdown) -> None:
 
 def test_a_kernel_that_waits_for_pages_is_fault_bound(faulting: Breakdown, tmp_path: Path) -> None:
     """Text, chart and JSON say of which kernel migrations cover how much."""
-    text = " ".join(summary(faulting).split())
+    text = " ".join(summary(faulting, full=True, width=500).split())
     assert (
         "Unified memory: 4.64 µs of migrations, 1.00 MiB DtoH in 1 piece ahead of page faults,"
         " 320 KiB HtoD in 80 pieces for page faults"
@@ -172,4 +172,4 @@ def test_a_report_of_nothing_but_migrations_is_an_answer(trace: MakeTrace) -> No
     assert answer.zoom is None
     assert [lane.label for lane in answer.streams] == ["GPU 0 · unified memory"]
     assert np.array_equal(found.attribution.trace.op_gpu, [-1, -1])
-    assert "2 migrations" in summary(found)
+    assert "2 migrations" in summary(found, full=True, width=500)

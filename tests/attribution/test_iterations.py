@@ -192,13 +192,14 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
     loop = program(*["HtoD", "gemm", "relu"] * 5)
     with nsysprof.open_report(trace(*loop)) as report:
         breakdown = break_down(attribute(report))
-    text = summary(breakdown)
+    text = summary(breakdown, full=True, width=500)
+    assert "found by their pattern" in text
     assert text.count("found, not annotated") == 2  # the sentence about them, and the steps
     assert "5 iterations of 3 launches" in text
     assert "iteration*" in text
     assert set(breakdown.columns("ranges").texts("kind").tolist()) == {"found"}
     with nsysprof.open_report(trace(*loop, Range("step", 0, 5_000))) as report:
-        assert "found" not in summary(break_down(attribute(report)))
+        assert "found" not in summary(break_down(attribute(report)), full=True, width=500)
         both = attribute(report, ranges="nvtx,found")
     assert range_paths(both).texts()[:2] == ["step", "step/iteration 0"]
 
@@ -255,7 +256,7 @@ def test_every_command_reads_reports_without_annotation(
     assert "iteration*" in run("analyze", "--no-charts", "-o", "analysis")
     options = json.loads(Path("analysis", "analysis.json").read_text(encoding="utf-8"))["options"]
     assert options["ranges"] == "auto"
-    assert "iteration*, 12 windows" in run("why", "--no-charts", "-o", "why")
+    assert "iteration*, 12 steps" in run("why", "--no-charts", "-o", "why")
     assert "iteration*" in run("compare", report, "--no-charts", "-o", "compare")
     assert "budget.toml" in run("check", "--init", "-o", "budget.toml")
     assert '"iteration*"' in Path("budget.toml").read_text(encoding="utf-8")

@@ -274,11 +274,11 @@ def test_every_chart_keeps_the_rules(
 
 # What each room prints of an answer, all of it.
 TEXTS: dict[str, Callable[[Any], str]] = {
-    "analyze": lambda answer: summary(answer, 1000),
+    "analyze": lambda answer: summary(answer, 1000, full=True, width=500),
     "compare": lambda answer: comparison_text(answer, top=100, every=True),
     "bench": lambda answer: bench_summary(answer) + bench_report(answer),
     "selection": lambda answer: bench_summary(answer) + bench_report(answer),
-    "why": why_text,
+    "why": lambda answer: why_text(answer, full=True),
     "steps": steps_text,
     "fleet": fleet_text,
     "forecast": forecast_text,

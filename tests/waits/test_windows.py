@@ -145,5 +145,5 @@ def test_warm_up_is_left_out(trace: MakeTrace, slow: dict[int, int], count: int,
     answer = why_of(path, "step*")
     assert (len(answer.windows), answer.warm_up) == (count - left_out, left_out)
     assert ("left out as warm-up" in answer.picked) == (left_out > 0)
-    assert f"; {count - left_out} steps, " in " ".join(why_text(answer).split())
+    assert f"({count - left_out} steady steps of " in " ".join(why_text(answer).split())
     assert len(why_of(path, "step*", skip=0).windows) == count

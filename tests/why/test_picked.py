@@ -68,7 +68,7 @@ def test_on_the_command_line_they_exclude_each_other(
     done = run("why", path, "--instance", "1", "--no-charts", "-o", "out")
     assert done.code == 0
     assert "; instance 1" in " ".join(done.out.split())
-    assert "1 window on GPU 0" in done.out
+    assert "1 step on GPU 0" in done.out
     assert '"picked": "instance 1"' in (tmp_path / "out" / "why.json").read_text(encoding="utf-8")
     for more in ("--slowest", "--skip=1"):
         assert run("why", path, "--instance", "1", more).code == 2

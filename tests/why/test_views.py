@@ -40,7 +40,7 @@ def test_times_per_call_are_those_of_windows_by_calls(trace: MakeTrace) -> None:
     names = ["culprit", "waited_ns", "share_of_span"]
     assert of_calls.rows[names].equals(plain.rows[names])
     assert of_calls.findings == plain.findings  # of steps, whatever times are per
-    assert "step, 3 windows on GPU 0, 2 calls" in why_text(of_calls)
+    assert "step, 3 steps on GPU 0, 2 calls" in why_text(of_calls)
     assert "per call" in why_text(of_calls)
 
 
@@ -81,7 +81,7 @@ def test_markdown_has_trees_in_blocks_and_findings_in_a_list(
     assert done.code == 0
     before, tree, _ = done.out.split("```")
     assert tree.startswith("text\n")
-    assert "step, 3 windows" in tree
+    assert "step, 3 steps" in tree
     assert "1. step: the GPU waits for sleep in log: 400 µs of each step (40 %)" in before
     assert "sleep in \\<b\\>" in before
     assert sorted(each.name for each in (tmp_path / f"{path.stem}.why").iterdir()) == ["why.csv", "why.json"]
