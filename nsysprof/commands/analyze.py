@@ -98,7 +98,7 @@ def analyze(
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", hidden=True, help="The same as --full."),
+        typer.Option("--verbose", help="The same as --full."),
     ] = False,
     *,
     reading: ReadingOptions,

@@ -44,21 +44,21 @@ DESTROYED = "NVTX function nvtxDomainDestroy was called with wrong domain ID arg
 SAID = {
     "run": (
         [f"nsys warning: {DESTROYED}"],
-        "7,655 kernels, 701 memory operations: sum 475 ms;\n  the GPU is busy for 22 % of the 2.13 s from the first",
+        "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first",
         ["own thread 8,356 475 ms 100 %", "total 8,356 475 ms 100 %"],
     ),
     "block": (
         [
             f"nsys warning: {DESTROYED}",
-            "warning  GPU ops of helper threads, owned by the one range open on another thread: 1,965"
+            "GPU ops of helper threads, owned by the one range open on another thread: 1,965"
             " (39 % of GPU op time); see --threads",
         ],
-        "3,737 kernels, 207 memory operations: sum 50.2 ms;\n  the GPU is busy for 1.4 % of the 3.49 s from the first",
+        "3,737 kernels, 207 memory operations: sum 50.2 ms; the GPU is busy for 1.4 % of the 3.49 s from the first",
         ["own thread 1,979 30.9 ms 61 %", "followed 1,965 19.3 ms 39 %", "total 3,944 50.2 ms 100 %"],
     ),
     "two-processes": (
         [f"nsys warning: {DESTROYED} (2 times)"],
-        "417 kernels, 31 memory operations: sum 13.0 ms;\n  the GPU is busy for 3.5 % of the 367 ms from the first",
+        "417 kernels, 31 memory operations: sum 13.0 ms; the GPU is busy for 3.5 % of the 367 ms from the first",
         ["own thread 448 13.0 ms 100 %", "total 448 13.0 ms 100 %"],
     ),
 }
@@ -260,7 +260,7 @@ def test_analyze_from_end_to_end(
 ) -> None:
     """The command ends well, says what is expected and no more, and leaves tables that add up and pictures."""
     run = runner(tmp_path, capsys, monkeypatch)
-    done = run("analyze", TRACES / f"{name}.sqlite")
+    done = run("analyze", TRACES / f"{name}.sqlite", "--full")
     assert done.code == 0
     folder = tmp_path / f"{name}.analysis"
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
@@ -268,9 +268,9 @@ def test_analyze_from_end_to_end(
     assert re.fullmatch(rf"\nWritten to {name}\.analysis/: [^\n]*\n", done.err)
     warnings, totals, ledger = SAID[name]
     printed = done.out.split("\n\n")
-    unwrapped = re.sub(r"\n {4,}", " ", printed[0])
-    assert re.findall(r"^  ((?:nsys )?warning.*)$", unwrapped, re.M) == warnings
-    assert printed[1].startswith(totals)
+    unwrapped = re.sub(r"\n {2,}", " ", done.out)
+    assert re.findall(r"^note: (.*)$", unwrapped, re.M) == warnings
+    assert f"\n{totals}" in unwrapped
     [rows] = [block.splitlines()[2:] for block in printed if block.startswith("launched from")]
     assert [" ".join(line.split()) for line in rows] == ledger
     document = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
