@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.diagnosis.diagnose import Diagnosis
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of, groups, removal_of
 from nsysprof.diagnosis.finding import ONCE
+from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
@@ -302,3 +303,15 @@ def test_a_free_that_waits_for_a_kernel_is_no_allocation(trace: MakeTrace) -> No
         program.wait("cudaFree")
 
     assert not any(each.kind == "allocation" for each in diagnosis_of(trace(*steps(act).items)).findings)
+
+
+def test_a_glob_names_causes_to_remove(trace: MakeTrace) -> None:
+    """Causes by their words, brackets included, or by a pattern; none for what none of them is called."""
+    with open_report(trace(*steps(code).items)) as report:
+        attribution = attribute(report)
+        kinds = classify(load_rules(None), attribution.trace.op_names)
+        case = case_of(attribution, None, kinds, None)
+        [(_, group), *_] = groups(case)
+        assert removal_of(case, group.cause) is not None
+        assert removal_of(case, f"{group.cause[:4]}*") is not None
+        assert removal_of(case, "nothing*") is None
