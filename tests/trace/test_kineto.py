@@ -26,6 +26,7 @@ from tests.kit.kineto import (
     event,
     gpu_op,
     launch,
+    link,
     memory,
     module,
     operator,
@@ -170,6 +171,30 @@ def test_a_wait_begins_with_its_call(tmp_path: Path, own_call: int, time: int) -
         trace = attribute(report).trace
         found = report.reader.dependencies(trace)
     assert found.waits.time.tolist() == [time]
+
+
+def test_ops_keep_their_streams_and_devices(tmp_path: Path) -> None:
+    """Two streams of one GPU and one of another, in whatever order they come."""
+    where = {"a": (9, 0), "b": (7, 0), "c": (7, 1), "d": (9, 0), "e": (20, 1)}
+    events = [annotation("step", 0, 1000)]
+    for id, (name, (stream, device)) in enumerate(where.items(), 1):
+        events += [call("cudaLaunchKernel", 10 * id, 10 * id + 2, id)]
+        events += [gpu_op("kernel", name, 100 * id, 100 * id + 9, id, stream, device=device)]
+    with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
+        trace = attribute(report).trace
+    streams = [trace.streams[code] for code in trace.ops.stream.tolist()]
+    names = [trace.op_names[code] for code in trace.ops.name.tolist()]
+    found = [(each.id, trace.devices[each.device].cuda_id) for each in streams]
+    assert dict(zip(names, found, strict=True)) == where
+    assert len(trace.streams) == 4
+
+
+def test_only_ends_of_links_that_have_a_time_are_links(tmp_path: Path) -> None:
+    """A flow may have steps between its ends, which say nothing of who called backward."""
+    ends = [{**each, "ph": ph} for each in link(1, (1, 20), (2, 600)) for ph in (each["ph"], "t")]
+    untimed = {name: value for name, value in ends[0].items() if name != "ts"}
+    with nsysprof.open_report(write_trace(tmp_path / "t.json", [*STEP, *ends, untimed])) as report:
+        assert report.reader.events.links["begins"].tolist() == [True, False]
 
 
 def test_memory_of_the_allocator(tmp_path: Path) -> None:
