@@ -280,7 +280,7 @@ def _fail_with(lines: Iterable[str]) -> None:
 @bench_app.command("diff")
 def diff_benches(
     before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", readable=False, help="A samples.json, or its folder.")
+        Path, typer.Argument(metavar="BEFORE", readable=False, help="A samples.json(.xz), or its folder.")
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
     max_regress: Annotated[
@@ -312,7 +312,7 @@ def diff_benches(
 @options_unfolded
 def report_bench(
     samples: Annotated[
-        Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json, or its folder.")
+        Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json(.xz), or its folder.")
     ],
     output: Annotated[Path | None, folder_option("that of DIR")] = None,
     force: Annotated[bool, _option("Replace results that are there.", None, "--force")] = False,
