@@ -15,6 +15,7 @@ from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.details import OpDetails
 from nsysprof.trace.dialect import dialect
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
@@ -156,6 +157,13 @@ class Case:
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
         return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
+
+    @cached_property
+    def shapes(self) -> OpDetails | None:
+        """What GPU ops were launched with; None of stretches of a large recording."""
+        trace = self.facts.attribution.trace
+        details = trace.report.reader.op_details(trace)
+        return details if len(details.grid) == len(trace.ops) else None
 
     @cached_property
     def dialect(self) -> str:

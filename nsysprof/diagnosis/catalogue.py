@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.calls import (
     ALLOCATION,
     GRAPHS,
@@ -20,6 +21,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.copies import EXPOSED, LAYOUT, MEMSETS, PAGEABLE, SMALL_COPIES
 from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
 from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.fusion import fusion_findings
 from nsysprof.diagnosis.geometry import geometry_findings
 from nsysprof.diagnosis.gpu_waits import (
     LATE_RANK,
@@ -46,8 +48,12 @@ KINDS: tuple[Kind, ...] = (
 # What is no wait: the kinds of findings about the steps of a path on a GPU, and what gives them.
 OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
     "communication-exposed": exposed_communication,
-    "small-grid, tiny-blocks": geometry_findings,
     "page-fault": page_findings,
-    "tensor-cores": tensor_core_findings,
     "slow-steps": slow_step_findings,
+}
+# The same of the kernels of these steps.
+OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
+    "small-grid, tiny-blocks, tail-wave, low-occupancy": geometry_findings,
+    "tensor-cores, misaligned": tensor_core_findings,
+    "unfused-attention, pointwise, channels-last": fusion_findings,
 }

@@ -19,8 +19,9 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import Ints, covered, merge, union
 from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.catalogue import KINDS, OF_STEPS
+from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked, scaled
 from nsysprof.diagnosis.kinds import MIN_SHARE, NAME, Group, Kind, Remedy
 from nsysprof.errors import NsysprofError
@@ -185,6 +186,10 @@ def diagnosis_of(case: Case) -> Diagnosis:
             for names, extra in OF_STEPS.items():
                 with left_out_if_faulty(names):
                     found += extra(case, place)
+            busy = busy_kernels(case, place)
+            for names, of_kernels in OF_KERNELS.items():
+                with left_out_if_faulty(names):
+                    found += of_kernels(busy)
     return _answer(case, found, None)
 
 

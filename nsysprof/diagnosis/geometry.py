@@ -1,4 +1,4 @@
-"""A kernel whose launch leaves most of the GPU empty: fewer blocks than multiprocessors, or blocks of few threads."""
+"""A kernel whose launch leaves most of the GPU empty: few blocks or threads, an empty last wave, low occupancy."""
 
 from __future__ import annotations
 
@@ -6,111 +6,137 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.text import one_line
-from nsysprof.core.units import format_ns, format_share
-from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
+from nsysprof.core.intervals import Ints
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_share
+from nsysprof.diagnosis.busy import Busy
+from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import NAME
+from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.details import unpacked
-from nsysprof.trace.trace import KERNEL
-from nsysprof.waits.windows import compute_ops
 
-MIN_SHARE = 0.05  # of the steps
 _MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
 # Threads of a block with which as many blocks as a multiprocessor holds (32) fill it (2,048); with fewer it stays part
 # empty.
 FULL = 64
+# Part of an SM's warps from which on more of them hide latency no better, as a rule of thumb of CUDA's best practices.
+_ENOUGH_WARPS = 0.5
+_LOW = 0.2  # of them; from here down a kernel that loads memory keeps too few loads on their way
+_MAX_WAVES = 3  # of more, blocks of unequal length fill the last one
+_LONG_WAVE_NS = 10_000
+# Kernels that keep few warps by design, as they wait for nothing: of libraries that pipeline copies and matrix units.
+_PIPELINED = ("gemm", "attention")
 _MANY = {
     "cuda": "launch at least as many blocks as the GPU has multiprocessors ({sms}): give each block less work",
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
     " (the GPU has {sms} multiprocessors)",
 }
 _WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave most lanes empty"}
+_EVEN = {"cuda": "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"}
+_FULLER = {
+    "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
+    "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__",
+    "warps": "use blocks of 128 to 256 threads, so that a multiprocessor holds more of them",
+    "blocks": "use blocks of 128 to 256 threads, so that a multiprocessor holds more warps",
+}
 
 
 @dataclass(frozen=True)
 class _Launches:
-    """The kernels of the steps of a place with their blocks and threads; ``ns``: what no other kernel ran beside."""
+    """What each of `Busy.op` was launched with; ``held``: by the limits of the GPU, None where they are not known."""
 
-    op: np.ndarray
-    blocks: np.ndarray
-    threads: np.ndarray
-    ns: np.ndarray
+    sms: int
+    blocks: Ints
+    threads: Ints
+    registers: Ints
+    shared: Ints
+    held: Occupancy | None
 
 
-def _kernels(case: Case, place: Place) -> _Launches | None:
-    trace = case.facts.attribution.trace
-    reader = trace.report.reader
-    grids, blocks = reader.grids(), reader.blocks()
-    kernel = np.flatnonzero(trace.ops.kind == KERNEL)
-    if len(grids) != len(kernel) or len(blocks) != len(kernel):
+def _launches(busy: Busy) -> _Launches | None:
+    trace = busy.case.facts.attribution.trace
+    gpus = [gpu for gpu in trace.report.about.cuda_gpus if gpu.sm_count]
+    details = busy.case.shapes
+    if not gpus or details is None or not len(busy.op):
         return None
-    inside = (trace.op_gpu[kernel] == place.gpu) & compute_ops(trace, case.facts.communication)[kernel]
-    start, end = trace.ops.start[kernel], trace.ops.end[kernel]
-    windows = case.windows.take(place.windows)
-    at = np.searchsorted(windows.start, start, side="right") - 1
-    inside &= (at >= 0) & (start < windows.end[at]) & (grids > 0) & (blocks > 0)
-    rows = np.flatnonzero(inside)
-    rows = rows[np.argsort(start[rows], kind="stable")]
-    alone = end[rows] - start[rows]
-    reach = np.maximum.accumulate(np.append(start[rows[:1]], end[rows][:-1])) if len(rows) else alone
-    follows = np.append(start[rows][1:], np.iinfo(np.int64).max)
-    alone = np.maximum(np.minimum(end[rows], follows) - np.maximum(start[rows], reach), 0)
-    count = np.prod(np.stack(unpacked(grids[rows])), axis=0)
-    return _Launches(kernel[rows], count, np.prod(np.stack(unpacked(blocks[rows])), axis=0), alone)
+    grid, block = (
+        np.prod(np.stack(unpacked(each[busy.op])), axis=0) for each in (details.grid, details.block)
+    )
+    registers, shared = details.registers[busy.op], details.shared[busy.op]
+    largest = max(gpus, key=lambda gpu: gpu.sm_count or 0)
+    same = len({gpu.compute_capability for gpu in gpus}) == 1
+    held = occupancy(largest.compute_capability if same else None, block, registers, shared)
+    return _Launches(largest.sm_count or 0, grid, block, registers, shared, held)
 
 
-def geometry_findings(case: Case, place: Place) -> Iterator[Finding]:
+def geometry_findings(busy: Busy) -> Iterator[Finding]:
     """Kernels whose grid or blocks are too small, with what a full GPU would save at most: time × its idle share."""
-    sms = max((gpu.sm_count or 0 for gpu in case.facts.attribution.trace.report.about.cuda_gpus), default=0)
-    found = _kernels(case, place) if sms else None
-    if found is None or not len(found.op):
+    found = _launches(busy)
+    if found is None:
         return
-    trace, filled = case.facts.attribution.trace, np.minimum(found.threads / FULL, 1.0)
-    few = found.blocks <= (1 - _MIN_EMPTY) * sms
-    for kind, share, texts in (
-        ("small-grid", np.where(few, 1 - found.blocks / sms * filled, 0.0), _MANY),
-        ("tiny-blocks", np.where(few, 0.0, 1 - filled), _WIDE),
-    ):
-        lost = np.rint(found.ns * share).astype(np.int64)
-        names = trace.ops.name[found.op]
-        total = np.zeros(len(trace.op_names), np.int64)
-        np.add.at(total, names, lost)
-        name = int(total.argmax())
-        if total[name] < MIN_SHARE * place.total_ns:
-            continue
-        mine = np.flatnonzero((names == name) & (lost > 0))
-        most = mine[int(np.argmax(found.ns[mine]))]
-        blocks, threads = int(found.blocks[most]), int(found.threads[most])
-        cause = one_line(short_name(trace.op_names[name]), NAME)
-        ns = int(found.ns[mine].sum())
-        per = "" if place.path == WHOLE else " of each step"
-        amount = f"{format_ns(ns / place.steps)}{per}, {format_share(ns / place.total_ns)}"
-        shape = f"{blocks:,} block{'s' * (blocks != 1)} of {threads:,} threads on {sms:,} multiprocessors"
-        narrow = (
-            f", in blocks of 128 to 256 threads, not {threads:,}"
-            if kind == "small-grid" and threads < FULL
-            else ""
-        )
-        remedy = texts.get(case.dialect, texts["cuda"]).format(sms=sms, threads=threads) + narrow
-        gain = int(total[name])
-        yield Finding(
-            kind=kind,
-            path=place.path,
-            gpu=place.gpu,
-            often=EVERY,
-            steps=place.steps,
-            text=f"{cause} runs {shape}: {amount}",
-            cause=cause,
-            claim="counted",
-            lost_ns=gain,
-            remedy=remedy,
-            gain_ns=gain,
-            gain_low_ns=0,
-            gain_high_ns=gain,
-            basis=BOUND,
-            total_ns=place.total_ns,
-        )
+    known = (found.blocks > 0) & (found.threads > 0)
+    filled = np.minimum(found.threads / FULL, 1.0)
+    few = known & (found.blocks <= (1 - _MIN_EMPTY) * found.sms)
+    idle = {
+        "small-grid": np.where(few, 1 - found.blocks / found.sms * filled, 0.0),
+        "tiny-blocks": np.where(known & ~few, 1 - filled, 0.0),
+    }
+    if found.held is not None:
+        own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in _PIPELINED)
+        rest = own & known & ~few & (filled == 1)
+        waves = np.nan_to_num(found.held.waves(found.blocks, found.sms))
+        whole = np.ceil(waves)
+        uneven = rest & (waves > 1) & (whole <= _MAX_WAVES) & (busy.length >= _LONG_WAVE_NS * whole)
+        tail = np.where(uneven, 1 - waves / np.maximum(whole, 1), 0.0)
+        idle["tail-wave"] = np.where(tail >= _MIN_EMPTY, tail, 0.0)
+        warps = np.where(found.held.blocks > 0, found.held.occupancy, 1.0)
+        idle["low-occupancy"] = np.where(rest & (warps <= _LOW), 1 - warps / _ENOUGH_WARPS, 0.0)
+    for kind, share in idle.items():
+        yield from _worst(busy, found, kind, share)
+
+
+def _worst(busy: Busy, found: _Launches, kind: str, share: NDArray[np.float64]) -> Iterator[Finding]:
+    """The finding about the kernel that would gain most from a full GPU, if it is worth telling."""
+    trace = busy.case.facts.attribution.trace
+    lost = np.rint(busy.alone * share).astype(np.int64)
+    total = np.bincount(busy.name, lost, len(trace.op_names)).astype(np.int64)
+    name = int(total.argmax())
+    if not busy.enough(int(total[name])):
+        return
+    mine = np.flatnonzero((busy.name == name) & (lost > 0))
+    gain = busy.gained(busy.op[mine], lost[mine])
+    if not busy.enough(gain):
+        return
+    most = int(mine[np.argmax(busy.alone[mine])])
+    cause = one_line(short_name(trace.op_names[name]), NAME)
+    text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {_shape(found, kind, most)}: {{amount}}"
+    yield busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(busy.alone[mine].sum()))
+
+
+def _shape(found: _Launches, kind: str, row: int) -> str:
+    blocks, threads = int(found.blocks[row]), int(found.threads[row])
+    shape = f"{plural(blocks, 'block')} of {threads:,} threads on {found.sms:,} multiprocessors"
+    if found.held is None or kind in ("small-grid", "tiny-blocks"):
+        return shape
+    if kind == "tail-wave":
+        waves = float(found.held.waves(found.blocks, found.sms)[row])
+        return f"{shape}, {waves:.2f} waves, so that the last one leaves most of the GPU empty"
+    limiter = LIMITERS[int(found.held.limiter[row])]
+    return f"at {format_share(float(found.held.occupancy[row]))} occupancy, limited by {limiter}"
+
+
+def _remedy(busy: Busy, found: _Launches, kind: str, row: int) -> str:
+    threads = int(found.threads[row])
+    values = {"sms": found.sms, "threads": threads, "shared": int(found.shared[row])}
+    values["registers"] = int(found.registers[row])
+    if found.held is None or kind in ("small-grid", "tiny-blocks"):
+        texts = _MANY if kind == "small-grid" else _WIDE
+        text = texts.get(busy.case.dialect, texts["cuda"]).format(**values)
+        narrow = kind == "small-grid" and threads < FULL
+        return text + (f", in blocks of 128 to 256 threads, not {threads:,}" if narrow else "")
+    if kind == "tail-wave":
+        return _EVEN["cuda"].format(wave=f"{int(found.held.blocks[row]) * found.sms:,}")
+    return _FULLER[LIMITERS[int(found.held.limiter[row])]].format(**values)

@@ -1,73 +1,69 @@
-"""Matrix products in FP32 run on CUDA cores, though the GPU has tensor cores for a type that is nearly as precise."""
+"""Matrix products that tensor cores would run faster: in FP32 on CUDA cores, or of sizes that do not fit loads."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.units import format_ns, format_share
-from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
+from nsysprof.diagnosis.busy import Busy
+from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import flops_per_clock
-from nsysprof.trace.trace import KERNEL
 
-MIN_SHARE = 0.05  # of the steps
 _CAUSE = "matrix products in FP32 on CUDA cores"
 _TF32 = {
     "pytorch": 'if TF32 or bfloat16 is precise enough, set torch.set_float32_matmul_precision("high") or use autocast',
     "cuda": "if TF32 is precise enough, set CUBLAS_TF32_TENSOR_OP_MATH",
     "jax": 'if TF32 is precise enough, set jax.default_matmul_precision("tensorfloat32")',
 }
+# CUTLASS and cuBLAS say in the name by how many elements a kernel may load at once: eight of two bytes are a full load.
+_NARROW = re.compile(r"align[12](?!\d)")
+_MISALIGNED = "matrix products of misaligned sizes"
+_PAD = {
+    "pytorch": "pad the sizes of these matrices (features, vocabulary, batch × sequence) to multiples of 8",
+    "cuda": "pad the leading dimensions of these matrices to multiples of 16 bytes",
+}
+_ALIGNED_SPEEDUP = (
+    2.0  # of an aligned product over one of narrow loads: a rule of thumb, what it gains is a bound
+)
 
 
-def tensor_core_findings(case: Case, place: Place) -> Iterator[Finding]:
+def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
     """Matrix products that tensor cores would run several times as fast, by the peaks of the GPU: a bound."""
-    speedup = _speedup(case)
-    trace, kinds = case.facts.attribution.trace, case.facts.kinds
-    slow = np.array(
-        [
-            unit == "FP32 FMA" and family == "gemm"
-            for unit, family in zip(kinds.math_unit, kinds.family, strict=True)
-        ],
-        bool,
+    kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
+    speedup = _speedup(busy)
+    if speedup > 1:
+        slow = busy.matches(lambda code: (kinds.math_unit[code], kinds.family[code]) == ("FP32 FMA", "gemm"))
+        text = f"{_CAUSE}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
+        yield from _faster(busy, slow, speedup, "tensor-cores", _CAUSE, text, dialect_text(busy.case, _TF32))
+    narrow = busy.matches(
+        lambda code: (
+            (kinds.family[code], kinds.math_unit[code]) == ("gemm", "tensor core")
+            and bool(_NARROW.search(names[code]))
+        )
     )
-    if speedup <= 1 or not slow.any():
-        return
-    windows = case.windows.take(place.windows)
-    rows = np.flatnonzero((trace.ops.kind == KERNEL) & slow[trace.ops.name] & (trace.op_gpu == place.gpu))
-    at = np.searchsorted(windows.start, trace.ops.start[rows], side="right") - 1
-    rows = rows[(at >= 0) & (trace.ops.start[rows] < windows.end[at])]
-    ns = int((trace.ops.end[rows] - trace.ops.start[rows]).sum())
-    gain = round(ns * (1 - 1 / speedup))
-    if gain < MIN_SHARE * place.total_ns:
-        return
-    per = "" if place.path == WHOLE else " of each step"
-    yield Finding(
-        kind="tensor-cores",
-        path=place.path,
-        gpu=place.gpu,
-        often=EVERY,
-        steps=place.steps,
-        text=f"{_CAUSE}: {format_ns(ns / place.steps)}{per} ({format_share(ns / place.total_ns)}),"
-        f" which tensor cores run up to {speedup:.0f} times as fast",
-        cause=_CAUSE,
-        claim="counted",
-        lost_ns=gain,
-        remedy=dialect_text(case, _TF32),
-        gain_ns=gain,
-        gain_high_ns=gain,
-        basis=BOUND,
-        total_ns=place.total_ns,
-    )
+    text = f"{_MISALIGNED} load one or two elements at a time: {{amount}}"
+    remedy = dialect_text(busy.case, _PAD)
+    yield from _faster(busy, narrow, _ALIGNED_SPEEDUP, "misaligned", _MISALIGNED, text, remedy)
 
 
-def _speedup(case: Case) -> float:
+def _faster(
+    busy: Busy, rows: np.ndarray, speedup: float, kind: str, cause: str, text: str, remedy: str
+) -> Iterator[Finding]:
+    shorter = np.rint(busy.length[rows] * (1 - 1 / speedup)).astype(np.int64)
+    if not busy.enough(int(shorter.sum())):
+        return
+    gain = busy.gained(busy.op[rows], shorter)
+    if busy.enough(gain):
+        yield busy.finding(kind, cause, text, remedy, gain, int(busy.length[rows].sum()))
+
+
+def _speedup(busy: Busy) -> float:
     """How many times as fast the report's GPU multiplies on tensor cores as in FP32; 0 where it is not known."""
-    for gpu in case.facts.attribution.trace.report.about.cuda_gpus:
+    for gpu in busy.case.facts.attribution.trace.report.about.cuda_gpus:
         if gpu.compute_capability is None:
             continue
         capability = ".".join(map(str, gpu.compute_capability))

@@ -26,7 +26,8 @@ class OpDetails:
 
     ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
     `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
-    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``local_memory`` bytes per thread.
+    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``local_memory`` bytes per thread; ``sum``
+    of shared memory where only that is recorded.
     """
 
     correlation: NDArray[np.int64]
@@ -36,6 +37,15 @@ class OpDetails:
     static_shared: NDArray[np.int64]
     dynamic_shared: NDArray[np.int64]
     local_memory: NDArray[np.int64]
+    sum: NDArray[np.int64] | None = None
+
+    @property
+    def shared(self) -> NDArray[np.int64]:
+        """Bytes of shared memory per block, static and dynamic, -1 where not recorded."""
+        if self.sum is not None:
+            return self.sum
+        known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
+        return np.where(known, self.static_shared + self.dynamic_shared, -1)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,11 +98,29 @@ def launching(count: int) -> Act:
     return act
 
 
-def kernel(name: str, blocks: int) -> Act:
+def kernel(name: str, blocks: int = 264, **shape: Any) -> Act:
     """A kernel of two ms."""
 
     def act(program: Program) -> None:
-        program.launch(name, 2 * MS, blocks=blocks)
+        program.launch(name, 2 * MS, blocks=blocks, **shape)
+
+    return act
+
+
+PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
+SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
+SCALE, ADD, GELU = (
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::{each}>"
+    for each in ("AUnaryFunctor<MulFunctor>", "CUDAFunctor_add", "GeluCUDAKernelImpl")
+)
+
+
+def in_a_row(*names: str) -> Act:
+    """Kernels of half a ms one behind the other."""
+
+    def act(program: Program) -> None:
+        for name in names:
+            program.launch(name, SCORES, blocks=4096)
 
     return act
 
@@ -159,6 +178,21 @@ HAS = [
     (kernel("add", 1), "small-grid", "add", 1_984_848, "", "launch at least as many blocks"),
     (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
      "if TF32 is precise enough"),
+    (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_000_000, "", "use blocks of 128 to 256 threads"),
+    (kernel("heavy", 140, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 939_394, "",
+     "launch a multiple of 132 blocks"),
+    (kernel("stencil", 4096, shared=(0, 100 << 10)), "low-occupancy", "stencil", 1_500_000, "",
+     "use less shared memory per block (102,400 bytes)"),
+    (kernel("stencil", 4096, block=(32, 8, 1), registers=255), "low-occupancy", "stencil", 1_500_000, "",
+     "use fewer registers per thread (255)"),
+    (kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align1"), "misaligned",
+     "matrix products of misaligned sizes", 1_000_000, "", "pad the leading dimensions"),
+    (kernel("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"), "channels-last",
+     "conversions between channels-first and channels-last", 2_000_000, "", "give cuDNN tensors in NHWC"),
+    (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_000_000, "",
+     "call torch.nn.functional.scaled_dot_product_attention"),
+    (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
+     "fuse them with torch.compile"),
 ]  # fmt: skip
 
 
@@ -209,6 +243,14 @@ NOT = [
     pytest.param(wait, nothing, id="a synchronization behind which nothing is late"),
     pytest.param(launching(2), nothing, id="few launches"),
     pytest.param(kernel("add", 264), nothing, id="a full grid"),
+    pytest.param(
+        kernel("heavy", 264, block=(512, 1, 1), shared=(0, 120 << 10)), nothing, id="two whole waves"
+    ),
+    pytest.param(kernel(PRODUCT, 4096, shared=(0, 200 << 10)), nothing, id="few warps by design"),
+    pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),
+    pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
+    pytest.param(in_a_row(SCALE, PRODUCT, ADD, PRODUCT), nothing, id="products between pointwise kernels"),
+    pytest.param(in_a_row(PRODUCT, SOFTMAX, "void topk", PRODUCT), nothing, id="a softmax that routes"),
     pytest.param(kernel("add", 128), nothing, id="a grid that leaves four of 132 multiprocessors empty"),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tests.kit.trace import EventRecord, Item, Kernel, Launch, Memcpy, OsCall, Range, StreamWait
 
@@ -51,11 +52,12 @@ class Program:
         self.now += ns
         return self.ids
 
-    def launch(self, name: str, ns: int, stream: int = 7, blocks: int = 264) -> None:
-        """Launch a kernel, by default with two blocks for each multiprocessor."""
+    def launch(self, name: str, ns: int, stream: int = 7, blocks: int = 264, **shape: Any) -> None:
+        """Launch a kernel, by default with two blocks for each multiprocessor; ``shape`` is what else `Kernel` says."""
         id = self.call("cudaLaunchKernel")
         start = self._run(stream, ns)
-        self.items.append(Kernel(name, start, start + ns, id, stream=stream, grid=(blocks, 1, 1)))
+        grid = (blocks, 1, 1)
+        self.items.append(Kernel(name, start, start + ns, id, stream=stream, grid=grid, **shape))
 
     def copy(
         self, kind: int, size: int, ns: int, stream: int = 7, *, blocks: bool = False, host: int = 1

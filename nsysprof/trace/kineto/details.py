@@ -47,7 +47,7 @@ _PLACE = re.compile(r"(?:.*/)?([\w.]+)\(\d+\): (\w+)")
 
 
 def read_op_details(events: Events) -> OpDetails:
-    """The `OpDetails` of all GPU ops; shared memory is recorded as one sum, which is neither static nor dynamic."""
+    """The `OpDetails` of all GPU ops; shared memory is recorded as one sum."""
     gpu = events.gpu
     known = no_op_details(len(gpu["kind"]))
     return OpDetails(
@@ -58,6 +58,7 @@ def read_op_details(events: Events) -> OpDetails:
         known.static_shared,
         known.dynamic_shared,
         known.local_memory,
+        gpu["shared"],
     )
 
 

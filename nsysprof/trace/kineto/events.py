@@ -109,8 +109,8 @@ class Events:
     and ``forward``: the thread number of an operator's forward in autograd, 0 in forward itself.
 
     ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places``, the pairs of device and stream
-    (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, -1
-    where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph; ``collective`` a code of
+    (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, ``shared``
+    memory, -1 where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph; ``collective`` a code of
     ``collectives``, its kind and its group (name, description, ranks and size as recorded), -1 for what is none, and
     ``message`` its bytes, -1 where not recorded.
 
@@ -141,7 +141,7 @@ def read_events(text: TraceText) -> Events:
     """Read all `Events` of a trace; ``text`` then says what stands beside them."""
     out = Events()
     host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
-    numbers = ("start", "end", "correlation", "size", "grid", "block", "registers")
+    numbers = ("start", "end", "correlation", "size", "grid", "block", "registers", "shared")
     gpu = Columns(
         kind="u1",
         name="i4",
@@ -298,7 +298,7 @@ def _add_gpu(out: Events, gpu: Columns, event: Event, kind: int) -> None:
         (
             *(kind, out.names[event.name], out.places[device, stream], *times),
             *(whole(its.correlation), whole(its.size), _dimensions(its.grid), _dimensions(its.block)),
-            *(whole(its.registers), whole(its.graph_node, 0) > 0),
+            *(whole(its.registers), whole(its.shared), whole(its.graph_node, 0) > 0),
             *(_collective(out, its) if isinstance(its.collective, str) else (-1, -1)),
         )
     )

@@ -52,6 +52,7 @@ class Arguments(msgspec.Struct, gc=False):
     grid: Any = None
     block: Any = None
     registers: Any = msgspec.field(name="registers per thread", default=None)
+    shared: Any = msgspec.field(name="shared memory", default=None)
     graph_node: Any = msgspec.field(name="graph node id", default=None)
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)

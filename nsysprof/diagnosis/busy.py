@@ -1,0 +1,131 @@
+"""The kernels of steps, to ask what would be gained if some of them took less: a bound, replayed where that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.intervals import Ints
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
+from nsysprof.trace.trace import COPYING
+from nsysprof.waits import edits
+from nsysprof.waits.windows import compute_ops
+
+LEAST, LEAST_NS = 0.05, 20_000  # of the steps, in all of them: what kernels could gain below is not told
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Busy:
+    """The compute kernels of the steps of a ``place``, rows ``op`` of `Trace.ops`, by their start.
+
+    ``alone`` ns of each: the time in which no kernel that started earlier, or starts later, runs too.
+    """
+
+    case: Case
+    place: Place
+    op: Rows
+    alone: Ints
+
+    @property
+    def name(self) -> NDArray[np.int32]:
+        """The name of each, a code of `Trace.op_names`."""
+        return self.case.facts.attribution.trace.ops.name[self.op]
+
+    @property
+    def length(self) -> Ints:
+        """For how many ns each runs."""
+        ops = self.case.facts.attribution.trace.ops
+        return ops.end[self.op] - ops.start[self.op]
+
+    def matches(self, test: Callable[[int], bool]) -> NDArray[np.bool_]:
+        """Which kernels have a name, given by its code, that passes a test."""
+        codes, inverse = np.unique(self.name, return_inverse=True)
+        return np.array([test(code) for code in codes.tolist()], bool)[inverse]
+
+    @cached_property
+    def with_copies(self) -> Rows:
+        """The rows of all GPU ops of the steps but collectives, copies among them, by stream and start."""
+        trace = self.case.facts.attribution.trace
+        copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
+        rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
+        return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
+
+    def gained(self, op: Rows, shorter: Ints) -> int:
+        """What all steps gain at most if GPU ops were ``shorter`` by so many ns: by arithmetic, and by a replay."""
+        length = np.maximum(self._length_of(op) - shorter, 0)
+        gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
+        return _least(int(shorter.sum()), gains)
+
+    def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
+        """The same if one GPU op of ``length`` ns stood for several, see `edits.merge_ops`."""
+        trace = self.case.facts.attribution.trace
+        gains = self.case.shorter(
+            self.place, lambda network: edits.merge_ops(network, trace, op, first, length)
+        )
+        return _least(int(self._length_of(op).sum() - length[first].sum()), gains)
+
+    def _length_of(self, op: Rows) -> Ints:
+        ops = self.case.facts.attribution.trace.ops
+        return ops.end[op] - ops.start[op]
+
+    def finding(
+        self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None
+    ) -> Finding:
+        """The finding that steps gain so much at most; ``text`` with the place ``{amount}``, the time ``ns`` of all."""
+        place = self.place
+        per = "" if place.path == WHOLE else " of each step"
+        ns = gain if ns is None else ns
+        amount = f"{format_ns(ns / place.steps)}{per} ({format_share(ns / place.total_ns)})"
+        return Finding(
+            kind=kind,
+            path=place.path,
+            gpu=place.gpu,
+            often=EVERY,
+            steps=place.steps,
+            text=text.format(amount=amount),
+            cause=cause,
+            claim="counted",
+            lost_ns=gain,
+            remedy=remedy,
+            gain_ns=gain,
+            gain_high_ns=gain,
+            basis=BOUND,
+            total_ns=place.total_ns,
+        )
+
+    def enough(self, ns: int) -> bool:
+        """Whether a gain is worth telling."""
+        return ns >= max(LEAST * self.place.total_ns, LEAST_NS)
+
+
+def _least(ns: int, gains: Ints | None) -> int:
+    return ns if gains is None else max(min(ns, int(gains.sum())), 0)
+
+
+def busy_kernels(case: Case, place: Place) -> Busy:
+    """The `Busy` kernels of the steps of a place."""
+    trace = case.facts.attribution.trace
+    rows = np.flatnonzero(compute_ops(trace, case.facts.communication) & (trace.op_gpu == place.gpu))
+    rows = rows[_in_steps(case, place, trace.ops.start[rows])]
+    rows = rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows]))]
+    start, end = trace.ops.start[rows], trace.ops.end[rows]
+    reach = np.maximum.accumulate(np.append(start[:1], end[:-1])) if len(rows) else start
+    follows = np.append(start[1:], np.iinfo(np.int64).max)[: len(rows)]
+    alone = np.maximum(np.minimum(end, follows) - np.maximum(start, reach), 0)
+    return Busy(case, place, rows, alone)
+
+
+def _in_steps(case: Case, place: Place, start: Ints) -> NDArray[np.bool_]:
+    windows = case.windows.take(place.windows)
+    windows = windows.take(np.argsort(windows.start, kind="stable"))
+    at = np.searchsorted(windows.start, start, side="right") - 1
+    inside: NDArray[np.bool_] = (at >= 0) & (start < windows.end[at])
+    return inside

@@ -1,0 +1,146 @@
+"""Kernels that read and write memory for what one kernel could do on the way: attention, pointwise chains, layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.intervals import Ints
+from nsysprof.diagnosis.busy import Busy, Rows
+from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.kinds import dialect_text
+
+_ATTENTION = "attention in separate kernels"
+_SDPA = {
+    "pytorch": "call torch.nn.functional.scaled_dot_product_attention, which runs all of it in one kernel",
+    "cuda": "use a fused attention kernel (FlashAttention, or cuDNN's) for matrix product, softmax and matrix product",
+    "jax": "call jax.nn.dot_product_attention with implementation='cudnn', which runs all of it in one kernel",
+}
+_CHAINS = "pointwise kernels in a row"
+_COMPILE = {
+    "pytorch": "fuse them with torch.compile",
+    "cuda": "do their work in one kernel, which reads and writes each element once",
+    "jax": "jit the function that holds them, so that XLA fuses them",
+}
+_LAYOUT = "conversions between channels-first and channels-last"
+_CHANNELS_LAST = {
+    "pytorch": "keep model and input in channels-last: .to(memory_format=torch.channels_last)",
+    "cuda": "give cuDNN tensors in NHWC, the layout in which its tensor-core kernels work",
+}
+_CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
+# What lies between the two products of attention: scale, mask, dropout, casts, copies of its score matrix.
+_BETWEEN = ("elementwise", "mask", "copy", "fill", "rng", "softmax", "reduction", "memcpy", "memset")
+_POINTWISE = ("elementwise", "mask", "copy", "fill")
+_NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward")
+_LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
+_UNEQUAL = (
+    8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
+)
+
+
+def fusion_findings(busy: Busy) -> Iterator[Finding]:
+    """What one kernel in place of several would save in memory traffic and launches, replayed."""
+    ops = busy.with_copies
+    used = np.zeros(len(ops), bool)
+    for finder in (_attention, _chains):
+        yield from finder(busy, ops, used)
+    names = busy.case.facts.attribution.trace.op_names
+    rows = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))
+    if busy.enough(int(busy.length[rows].sum())):
+        gain = busy.gained(busy.op[rows], busy.length[rows])
+        if busy.enough(gain):
+            text = f"{_LAYOUT}: {{amount}}"
+            yield busy.finding("channels-last", _LAYOUT, text, dialect_text(busy.case, _CHANNELS_LAST), gain)
+
+
+def _of_family(busy: Busy, ops: Rows, families: tuple[str, ...]) -> NDArray[np.bool_]:
+    kinds, trace = busy.case.facts.kinds, busy.case.facts.attribution.trace
+    table = np.array([family in families for family in kinds.family], bool)
+    return table[trace.ops.name[ops]]
+
+
+def _of_cause(busy: Busy, ops: Rows, causes: tuple[str, ...]) -> NDArray[np.bool_]:
+    kinds, trace = busy.case.facts.kinds, busy.case.facts.attribution.trace
+    return np.array([cause in causes for cause in kinds.cause], bool)[trace.ops.name[ops]]
+
+
+def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
+    """Products with a softmax between them: as one kernel they take no longer than the products alone."""
+    trace = busy.case.facts.attribution.trace
+    at = np.arange(len(ops))
+    product = _of_family(busy, ops, ("gemm",))
+    softmax = _of_family(busy, ops, ("softmax",)) & ~_of_cause(busy, ops, ("log-softmax",))
+    if not softmax.any() or not product.any():
+        return
+    before = np.maximum.accumulate(np.where(product, at, -1))
+    after = np.minimum.accumulate(np.where(product, at, len(ops))[::-1])[::-1]
+    strange = np.append(0, np.cumsum(~product & ~_of_family(busy, ops, _BETWEEN)))
+    low, high = before[softmax], after[softmax]
+    good = (low >= 0) & (high < len(ops)) & (high - low <= _LONGEST)
+    low, high = low[good], high[good]
+    stream = trace.ops.stream[ops]
+    good = (strange[high] == strange[low]) & (stream[high] == stream[low])
+    low, high = np.unique(np.stack([low[good], high[good]]), axis=1)
+    apart = np.append(True, low[1:] > high[:-1])[: len(low)]  # of two that share a product the first counts
+    low, high = low[apart], high[apart]
+    region = np.zeros(len(ops) + 1, np.int64)
+    np.add.at(region, low, 1)
+    np.add.at(region, high + 1, -1)
+    inside = np.cumsum(region)[:-1] > 0
+    used |= inside
+    mine = np.flatnonzero(inside)
+    length = trace.ops.end[ops[mine]] - trace.ops.start[ops[mine]]
+    products = np.where(product[mine], length, 0)
+    if not busy.enough(int((length - products).sum())):
+        return
+    first = np.isin(mine, low)
+    gain = busy.merged(ops[mine], first, _sums(products, first))
+    if busy.enough(gain):
+        text = f"{_ATTENTION}, with its score matrix in memory between them: {{amount}}"
+        yield busy.finding(
+            "unfused-attention", _ATTENTION, text, dialect_text(busy.case, _SDPA), gain, int(length.sum())
+        )
+
+
+def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
+    """Pointwise kernels one behind the other: as one kernel they take as long as the longest of them."""
+    trace = busy.case.facts.attribution.trace
+    length = trace.ops.end[ops] - trace.ops.start[ops]
+    fits = _of_family(busy, ops, _POINTWISE) & ~_of_cause(busy, ops, _NOT_CHAINED) & ~used
+    fits &= ~np.isin(
+        trace.ops.name[ops], np.flatnonzero([("multi_tensor" in name) for name in trace.op_names])
+    )
+    windows = busy.case.windows.take(busy.place.windows)
+    step = np.searchsorted(np.sort(windows.start), trace.ops.start[ops], side="right")
+    stream, name = trace.ops.stream[ops], trace.ops.name[ops]
+    near = np.maximum(length[1:], length[:-1]) < _UNEQUAL * np.maximum(np.minimum(length[1:], length[:-1]), 1)
+    near &= (stream[1:] == stream[:-1]) & (step[1:] == step[:-1])
+    first = ~np.append(False, fits[1:] & fits[:-1] & near)[: len(ops)]
+    row = np.cumsum(first) - 1
+    changes = np.append(False, name[1:] != name[:-1])[: len(ops)] & ~first
+    count, several = np.bincount(row, minlength=1)[row], np.bincount(row, changes, minlength=1)[row] > 0
+    mine = np.flatnonzero(fits & (count >= _SHORTEST) & several)  # one kernel again and again is a loop
+    if not len(mine):
+        return
+    starts = first[mine]
+    most = np.maximum.reduceat(length[mine], np.flatnonzero(starts))
+    fused = np.repeat(most, np.diff(np.append(np.flatnonzero(starts), len(mine))))
+    ns = int(length[mine].sum())
+    if not busy.enough(ns - int(most.sum())):
+        return
+    gain = busy.merged(ops[mine], starts, fused)
+    if busy.enough(gain):
+        some = f"{len(mine) / busy.place.steps:,.0f} {_CHAINS}"
+        text = f"{some} each read and write memory: {{amount}}"
+        yield busy.finding("pointwise", _CHAINS, text, dialect_text(busy.case, _COMPILE), gain, ns)
+
+
+def _sums(values: Ints, first: NDArray[np.bool_]) -> Ints:
+    """The sum of each run of values at each of its places; a run begins where ``first`` is set."""
+    starts = np.flatnonzero(first)
+    if not len(starts):
+        return values
+    return np.repeat(np.add.reduceat(values, starts), np.diff(np.append(starts, len(values))))

@@ -1,0 +1,71 @@
+"""How many blocks of a kernel an SM holds, by the limits of its compute capability, and how many waves a grid takes.
+
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the rules by which registers and
+shared memory are handed out: CUDA's occupancy calculator (`cuda_occupancy.h`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+# Blocks and warps that an SM holds, and KiB of shared memory, by compute capability.
+_LIMITS: dict[tuple[int, int], tuple[int, int, int]] = {
+    **dict.fromkeys([(5, 0), (5, 3), (6, 0), (6, 2)], (32, 64, 64)),
+    **dict.fromkeys([(5, 2), (6, 1), (7, 0), (7, 2)], (32, 64, 96)),
+    (7, 5): (16, 32, 64),
+    (8, 0): (32, 64, 164),
+    (8, 6): (16, 48, 100),
+    (8, 7): (16, 48, 164),
+    (8, 9): (24, 48, 100),
+    **dict.fromkeys([(9, 0), (10, 0), (10, 3)], (32, 64, 228)),
+    (11, 0): (24, 48, 228),
+    **dict.fromkeys([(12, 0), (12, 1)], (24, 48, 100)),
+}
+LIMITERS = ("blocks", "warps", "registers", "shared memory")
+_WARP, _REGISTERS, _PARTS = 32, 65_536, 4  # of each SM; its warp schedulers have a part of the registers each
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Of each launch: ``blocks`` that an SM holds at once, int64, 0 where it cannot run or a part is unknown;
+    ``occupancy`` their part of the warps of an SM, float64; ``limiter`` an index of `LIMITERS`.
+    """
+
+    blocks: Ints
+    occupancy: NDArray[np.float64]
+    limiter: NDArray[np.intp]
+
+    def waves(self, grid: Ints, sms: int) -> NDArray[np.float64]:
+        """How often a grid of so many blocks fills the GPU; NaN where that is not known."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.blocks > 0, grid / (self.blocks * sms), np.nan)
+
+
+def occupancy(
+    capability: tuple[int, int] | None, threads: Ints, registers: Ints, shared: Ints
+) -> Occupancy | None:
+    """The theoretical occupancy of launches; None for a GPU whose limits are not known.
+
+    ``threads`` of a block, ``registers`` of a thread and bytes of ``shared`` memory of a block, static and dynamic;
+    what is below 0 is unknown, and so is the occupancy.
+    """
+    if capability not in _LIMITS:
+        return None
+    most_blocks, most_warps, kib = _LIMITS[capability]
+    warps = -(-np.maximum(threads, 1) // _WARP)
+    of_warp = -(-np.maximum(registers, 1) * _WARP // 256) * 256
+    by_registers = _REGISTERS // _PARTS // of_warp * _PARTS // warps
+    newer = capability >= (8, 0)
+    unit, reserved = (128, 1024) if newer else (256, 0)
+    of_block = -(-(shared + reserved) // unit) * unit
+    by_shared = (kib << 10) // np.maximum(of_block, 1)
+    limits = np.stack([np.full(len(threads), most_blocks), most_warps // warps, by_registers, by_shared])
+    known = (threads > 0) & (registers >= 0) & (shared >= 0)
+    blocks = np.where(known, limits.min(axis=0), 0).astype(np.int64)
+    # where several limits are equal the one is named that a programmer can change
+    limiter = len(limits) - 1 - limits[::-1].argmin(axis=0)
+    return Occupancy(blocks, np.minimum(blocks * warps / most_warps, 1.0), limiter)
