@@ -107,7 +107,7 @@ def test_the_picture_is_of_the_median_window(trace: MakeTrace) -> None:
 def test_a_kernel_that_another_stream_waits_for_stands_apart(trace: MakeTrace) -> None:
     """Compute is split into that kernel, while nothing else runs, and the others; both add up to it."""
     path = trace(
-        Range("step", 0, 1_000_000),
+        Range("step", 0, 100),
         launch_kernel("gemm", (0, 20), (50, 250_000), id=1, stream=13, grid=FULL),
         launch_kernel("spin", (30, 40), (200_000, 800_000), id=2, stream=7),
         launch_kernel("gemm", (50, 60), (800_000, 1_000_000), id=3, stream=13, grid=FULL),
@@ -117,7 +117,7 @@ def test_a_kernel_that_another_stream_waits_for_stands_apart(trace: MakeTrace) -
     plan = plan_why(account(path, "step"))
     assert isinstance(plan, Lanes)
     assert plan.heading.title == (
-        "step: spin runs 1 block of 128 threads on 132 multiprocessors: 550 µs of each step, 55 %"
+        "step: spin runs 1 block of 128 threads on 132 multiprocessors: 550 µs of each step (55 %)"
     )
     compute, others, spin, *_ = (lane for lane in plan.panels[0].lanes if isinstance(lane, Marks))
     assert (compute.label, others.label, spin.label) == ("compute", "", "kernel")
