@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
 from nsysprof.diagnosis.busy import Busy, Rows
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import dialect_text
@@ -68,7 +67,7 @@ def _of_cause(busy: Busy, ops: Rows, causes: tuple[str, ...]) -> NDArray[np.bool
 
 
 def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Products with a softmax between them: as one kernel they take no longer than the products alone."""
+    """Products with a softmax between them: one kernel is often so much faster that the bound is all of their time."""
     trace = busy.case.facts.attribution.trace
     at = np.arange(len(ops))
     product = _of_family(busy, ops, ("gemm",))
@@ -93,16 +92,13 @@ def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Findi
     used |= inside
     mine = np.flatnonzero(inside)
     length = trace.ops.end[ops[mine]] - trace.ops.start[ops[mine]]
-    products = np.where(product[mine], length, 0)
-    if not busy.enough(int((length - products).sum())):
+    if not busy.enough(int(length.sum())):
         return
-    first = np.isin(mine, low)
-    gain = busy.merged(ops[mine], first, _sums(products, first))
+    gain = busy.merged(ops[mine], np.isin(mine, low), np.zeros(len(mine), np.int64))
     if busy.enough(gain):
         text = f"{_ATTENTION}, with its score matrix in memory between them: {{amount}}"
-        yield busy.finding(
-            "unfused-attention", _ATTENTION, text, dialect_text(busy.case, _SDPA), gain, int(length.sum())
-        )
+        remedy = dialect_text(busy.case, _SDPA)
+        yield busy.finding("unfused-attention", _ATTENTION, text, remedy, gain, int(length.sum()))
 
 
 def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
@@ -136,11 +132,3 @@ def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]
         some = f"{len(mine) / busy.place.steps:,.0f} {_CHAINS}"
         text = f"{some} each read and write memory: {{amount}}"
         yield busy.finding("pointwise", _CHAINS, text, dialect_text(busy.case, _COMPILE), gain, ns)
-
-
-def _sums(values: Ints, first: NDArray[np.bool_]) -> Ints:
-    """The sum of each run of values at each of its places; a run begins where ``first`` is set."""
-    starts = np.flatnonzero(first)
-    if not len(starts):
-        return values
-    return np.repeat(np.add.reduceat(values, starts), np.diff(np.append(starts, len(values))))
