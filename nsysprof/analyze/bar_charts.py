@@ -61,7 +61,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
     """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
     if rows.of == "kernels":
-        return [Column("count", list(map(format_count, rows.ops.sum(axis=1).tolist()))), *_each(rows)]
+        return [Column("count", list(map(format_count, rows.ops.sum(axis=1).tolist()))), *_medians(rows)]
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
     for heading, families in (("copies, sets", ("memcpy", "memset")), ("graphs", ("graph",))):
         values = rows.ops[:, [rows.groups.place(family) for family in families]].sum(axis=1) / rows.calls
@@ -205,7 +205,12 @@ def _time_columns(rows: ChartRows) -> list[Column]:
     if rows.of == "kernels":
         shares = (rows.busy_ns / max(rows.owned_ns, 1)).tolist()
         counts = [format_count(count) for count in rows.ops.sum(axis=1).tolist()]
-        return [*out, Column("share", list(map(format_share, shares))), Column("count", counts), *_each(rows)]
+        return [
+            *out,
+            Column("share", list(map(format_share, shares))),
+            Column("count", counts),
+            *_medians(rows),
+        ]
     if rows.idle_ns.any():
         pairs = zip(rows.idle_ns.tolist(), rows.span_ns.tolist(), strict=True)
         out.append(Column("idle", [format_ns(ns) if span else "" for ns, span in pairs]))
@@ -216,7 +221,7 @@ def _time_columns(rows: ChartRows) -> list[Column]:
     return out
 
 
-def _each(rows: ChartRows) -> list[Column]:
+def _medians(rows: ChartRows) -> list[Column]:
     """Make the column of the median duration of kernels, where it is known."""
     texts = [format_ns(ns) if ns else "" for ns in rows.call_ns.tolist()]
     return [Column("median", texts)] if any(texts) else []

@@ -257,7 +257,7 @@ class _LimitedRange:
             evidence = missing.get(measure, "no call has a span")
             ok = None if measure in (STEP, SYNCS) else ok
         else:
-            found = _plain(spread[stat], unit)
+            found = _in_whole_units(spread[stat], unit)
             ok = found <= allowed
             least, most = (_shown(spread[each], unit) for each in ("min", "max"))
             notes = [] if ok else [f"all {least}" if least == most else f"{least} to {most}"]
@@ -368,7 +368,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, allowed, growth.by, UNIT_SHARE, ok, evidence, stat="median")
 
 
-def _plain(value: float, unit: str) -> float:
+def _in_whole_units(value: float, unit: str) -> float:
     """Whole ns, and whole numbers as such."""
     if unit == UNIT_NS or (unit == UNIT_COUNT and value.is_integer()):
         return round(value)
@@ -377,7 +377,7 @@ def _plain(value: float, unit: str) -> float:
 
 def _shown(value: float, unit: str) -> str:
     if unit == UNIT_NS:
-        return format_ns(_plain(value, unit))
+        return format_ns(_in_whole_units(value, unit))
     return format_share(value) if unit == UNIT_SHARE else format_count(int(value))
 
 

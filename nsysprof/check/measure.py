@@ -171,7 +171,7 @@ def with_whole_trace(
     }
     if waits:
         windows = whole_windows(attribution.launched.trace)
-        _, values = _of_windows(account_for(attribution, windows, [WHOLE_TRACE], breakdown.kinds))
+        _, values = _parts_of_windows(account_for(attribution, windows, [WHOLE_TRACE], breakdown.kinds))
         whole |= {name: max(column.tolist(), default=np.nan) for name, column in values.items()}
     if syncs:
         activity = trace.report.reader.host_activity()
@@ -185,7 +185,7 @@ def with_whole_trace(
     )
 
 
-def _of_windows(answer: Why) -> tuple[NDArray[np.int64], dict[str, Floats]]:
+def _parts_of_windows(answer: Why) -> tuple[NDArray[np.int64], dict[str, Floats]]:
     """The range of each window, and what `OF_WINDOWS` are in it."""
     waits, frame = answer.waits[answer.launch_bound], answer.windows
     length = (waits["end_ns"] - waits["start_ns"]).groupby(waits["window"]).sum()
@@ -206,7 +206,7 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
     windows = gpu_windows(attribution, asked, row[asked], breakdown.kinds.communication)
     paths: list[str] = breakdown.merged["merged_path"].tolist()
     answer = account_for(attribution, windows, paths, breakdown.kinds)
-    of, values = _of_windows(answer)
+    of, values = _parts_of_windows(answer)
     columns = {name: np.full(len(row), np.nan) for name in OF_WINDOWS}
     for name, column in columns.items():
         np.fmax.at(column, of, values[name])

@@ -177,13 +177,13 @@ def _near(word: Any, words: list[str], are: str = "") -> str:
 
 def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
     """Find the value at a place such as ``points[3].seq``, and the types that it may have."""
-    kinds = [*_plain(kind)]
+    kinds = [*_types_in(kind)]
     for name, number in re.findall(r"(\w+)|\[(\d+|\.\.\.)\]", place):
         if name:
             below = [field.type for each in kinds for field in _fields(each) if field.encode_name == name]
         else:
             below = [part for each in kinds for part in get_args(each)]
-        kinds = [plain for each in below for plain in _plain(each)]
+        kinds = [plain for each in below for plain in _types_in(each)]
         try:
             value = value[name or int(number)]
         except (LookupError, TypeError, ValueError):  # msgspec does not say under which key of a mapping
@@ -191,12 +191,12 @@ def _inside(value: Any, kind: Any, place: str) -> tuple[Any, list[Any]]:
     return value, kinds
 
 
-def _plain(kind: Any) -> Iterator[Any]:
+def _types_in(kind: Any) -> Iterator[Any]:
     """Yield the types that a union or an annotated type is made of."""
     if get_origin(kind) in (Union, UnionType, Annotated):
         parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
         for part in parts:
-            yield from _plain(part)
+            yield from _types_in(part)
     else:
         yield kind
 

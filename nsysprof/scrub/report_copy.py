@@ -102,7 +102,7 @@ class ReportCopy:
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
         """Return the distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
-        wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_plain, beside)])
+        wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)])
         rows = self.rows(
             f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'"
         )
@@ -122,7 +122,10 @@ class ReportCopy:
             value = new.get(row if self.encoding == "utf-8" else self._key(row, kind))
             return value if value is None or as_bytes else value.decode("utf-8", "replace")
 
-        name, arguments = quoted(column), ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_plain, beside)])
+        name, arguments = (
+            quoted(column),
+            ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)]),
+        )
         self.connection.create_function("changed", 1 + len(beside), changed)
         value = f"changed({arguments})" if kind == "blob" else f"CAST(changed({arguments}) AS TEXT)"
         self.connection.execute(
@@ -220,7 +223,7 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _plain(column: str) -> str:
+def _as_bytes(column: str) -> str:
     """Return SQL for a column with its text as bytes: Python gets text that is not UTF-8 in no other way."""
     name = quoted(column)
     return f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"

@@ -44,7 +44,7 @@ def findings(answer: Steps) -> list[Finding]:
     return [*sorted(slow, key=lambda each: -each.excess_ns), *others]
 
 
-def told_findings(answer: Steps) -> list[Finding]:
+def findings_one_by_one(answer: Steps) -> list[Finding]:
     """The findings that are told one by one: of many paths without warm-up, which a table has."""
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS

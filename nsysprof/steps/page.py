@@ -8,7 +8,7 @@ from nsysprof.core.text import visible
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
 from nsysprof.steps.charts import CHARTS, title_of
-from nsysprof.steps.findings import told_findings
+from nsysprof.steps.findings import findings_one_by_one
 from nsysprof.steps.steps import Steps
 from nsysprof.steps.text import ledger_table, paths_table, place_of, slow_table
 
@@ -20,7 +20,7 @@ def steps_page(answer: Steps, pictures: Sequence[bytes] = ()) -> str:
     report = answer.attribution.trace.report
     several = len(answer.chains) > 1
     sentences = []
-    for each in told_findings(answer)[:MAX_FINDINGS]:
+    for each in findings_one_by_one(answer)[:MAX_FINDINGS]:
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if several else ""
         sentences.append(visible(f"{where}{each.text}"))
     tables = [

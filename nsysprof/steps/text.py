@@ -12,7 +12,7 @@ from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable, answer_text, markdown_list, spread_text, warning_lines, wrap
 from nsysprof.statistics.judge import CLASSES, SLOW_ONES
-from nsysprof.steps.findings import classes_of, headline, join_words_of, told_findings
+from nsysprof.steps.findings import classes_of, findings_one_by_one, headline, join_words_of
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.tables import STEPS
 
@@ -41,7 +41,7 @@ def _head(answer: Steps) -> str:
 
 
 def _sentences(answer: Steps) -> Iterator[str]:
-    found = told_findings(answer)
+    found = findings_one_by_one(answer)
     for number, each in enumerate(found[:MAX_FINDINGS], 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
         yield wrap(f"{number}. {where}{each.text}.", "", "   ")

@@ -21,7 +21,7 @@ from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, stretches
 
 MEANWHILE = ("nothing", "copies", "communication", "compute")  # what the GPU ran
 PLACE = ("path", "gpu", "pid")
-_KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
+WAIT_KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 _NO_CEILING = ("compute", "unknown")
 
 
@@ -157,13 +157,13 @@ def _fill_times(
 
 
 def _added(group: NDArray[Any], pieces: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[np.int64]]]:
-    """Pieces of waits added up by path, GPU and the `_KEYS`, for each thing that the GPU ran meanwhile."""
+    """Pieces of waits added up by path, GPU and the `WAIT_KEYS`, for each thing that the GPU ran meanwhile."""
     length = pieces["end_ns"] - pieces["start_ns"]
     communication, copies = pieces["communication_ns"], pieces["copies_ns"]
     out = []
     for number, ns in enumerate((length - communication - copies, copies, communication)):
         some = np.flatnonzero(ns)
-        keys = {name: pieces[name][some] for name in _KEYS}
+        keys = {name: pieces[name][some] for name in WAIT_KEYS}
         keys = {"group": group[pieces["window"][some]], **keys, "meanwhile": np.full(len(some), number)}
         out.append(_sums(keys, np.ones(len(some), np.int64), ns[some]))
     return out
@@ -185,7 +185,7 @@ def _rows(
     facts: Facts, windows: ColumnTable, group: NDArray[np.intp], parts: Sequence[dict[str, NDArray[np.int64]]]
 ) -> ColumnTable:
     """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
-    names = ("group", *_KEYS, "meanwhile")
+    names = ("group", *WAIT_KEYS, "meanwhile")
     none = np.empty(0, np.int64)
     whole = {
         name: np.concatenate([none, *(part[name] for part in parts)]) for name in (*names, "waits", "ns")
@@ -199,7 +199,7 @@ def _rows(
     ceiling = ~np.isin(whole["cause"], [CAUSES.index(cause) for cause in _NO_CEILING])
     columns |= {**shares, "ceiling_ns": np.where(ceiling, shares["per_instance_ns"], np.nan)}
     # of rows with equal time the texts decide, never the order of the file
-    by = [*PLACE, "waited_ns", *_KEYS, "meanwhile"]
+    by = [*PLACE, "waited_ns", *WAIT_KEYS, "meanwhile"]
     table = ColumnTable(columns)
     keys = [-table[name] if name == "waited_ns" else _rank(columns[name]) for name in by]
     return table.take(np.lexsort(keys[::-1]))

@@ -15,12 +15,12 @@ MAX_NS = 3600 * 10**9  # longer times would not add up in 64 bits
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)")
 
 
-def _each(value: str, about: str) -> Any:
+def _repeatable(value: str, about: str) -> Any:
     """A change that may be asked for several times."""
     return field(default=(), metadata={"value": value, "about": about})
 
 
-def _once(about: str) -> Any:
+def _flag(about: str) -> Any:
     return field(default=False, metadata={"value": "", "about": about})
 
 
@@ -39,27 +39,33 @@ class Changes:
     ``about``.
     """
 
-    graph: Sequence[str] = _each("GLOB", "Launch what ranges launch as one CUDA graph")
-    fuse: Sequence[str] = _each("GLOB", "Launch what ranges launch as one kernel that takes as long")
-    scale: Sequence[str] = _each("KERNEL=FACTOR", "Let kernels take so much of their time: '*gemm*=0.5'")
-    set: Sequence[str] = _each("KERNEL=TIME", "Let kernels take that long: 'softmax=40us'")
-    swap: Sequence[str] = _each(
+    graph: Sequence[str] = _repeatable("GLOB", "Launch what ranges launch as one CUDA graph")
+    fuse: Sequence[str] = _repeatable("GLOB", "Launch what ranges launch as one kernel that takes as long")
+    scale: Sequence[str] = _repeatable(
+        "KERNEL=FACTOR", "Let kernels take so much of their time: '*gemm*=0.5'"
+    )
+    set: Sequence[str] = _repeatable("KERNEL=TIME", "Let kernels take that long: 'softmax=40us'")
+    swap: Sequence[str] = _repeatable(
         "TABLE", "Take times of kernels from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range"
     )
-    drop_sync: Sequence[str] = _each("GLOB", "Do not wait for the GPU in ranges, or in calls of that name")
-    async_copies: bool = _once("Let copies to the GPU, from pinned memory, not block the host.")
-    pinned: bool = _once("Copy between GPU and pinned memory: nothing blocks, at the speed of the link.")
-    remove: Sequence[str] = _each("CAUSE", "Do without a cause that a finding or why.csv names")
-    remove_calls: Sequence[str] = _each("GLOB", "Do without host calls of that name, and what they wait for")
-    remove_code: Sequence[str] = _each(
+    drop_sync: Sequence[str] = _repeatable(
+        "GLOB", "Do not wait for the GPU in ranges, or in calls of that name"
+    )
+    async_copies: bool = _flag("Let copies to the GPU, from pinned memory, not block the host.")
+    pinned: bool = _flag("Copy between GPU and pinned memory: nothing blocks, at the speed of the link.")
+    remove: Sequence[str] = _repeatable("CAUSE", "Do without a cause that a finding or why.csv names")
+    remove_calls: Sequence[str] = _repeatable(
+        "GLOB", "Do without host calls of that name, and what they wait for"
+    )
+    remove_code: Sequence[str] = _repeatable(
         "GLOB", "Do without CPU code in ranges, between calls ('outside every range')"
     )
-    no_page_faults: bool = _once(
+    no_page_faults: bool = _flag(
         "Let pages of unified memory be where they are used: at most that is gained."
     )
-    no_late_peer: bool = _once("Let all ranks come to each collective at once.")
-    delay: Sequence[str] = _each("RANGE=TIME", "Let the host take longer behind ranges: 'loss=500us'")
-    gpu_delay: Sequence[str] = _each("RANGE=TIME", "Let a kernel of that time run behind ranges")
+    no_late_peer: bool = _flag("Let all ranks come to each collective at once.")
+    delay: Sequence[str] = _repeatable("RANGE=TIME", "Let the host take longer behind ranges: 'loss=500us'")
+    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Let a kernel of that time run behind ranges")
 
     @property
     def asked(self) -> dict[str, Any]:

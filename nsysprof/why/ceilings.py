@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.waits import edits
-from nsysprof.waits.account import PLACE
+from nsysprof.waits.account import PLACE, WAIT_KEYS
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import CAUSES, Facts
 from nsysprof.waits.network import network_of
@@ -25,7 +25,6 @@ MAX_OPS = 250_000  # GPU ops of a report that is replayed
 MAX_NODES = 2_000_000  # of all replays together: culprits with most time first, the others keep their bounds
 MIN_SHARE = 0.001  # of the windows: less is not replayed
 FORECAST, BOUND = "forecast", "bound"
-_KEYS = ("cause", "activity", "culprit", "range", "exposed_by", "claim")
 
 
 def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
@@ -101,12 +100,12 @@ def removals_of(
     off = spans.residual(network)[seen]
     known = {at for at in range(int(place.max()) + 1) if np.median(off[place == at]) <= MAX_RESIDUAL}
     waits = waits_of()
-    first, of = distinct(place[waits["window"]], *(waits[name].cat.codes.to_numpy() for name in _KEYS))
+    first, of = distinct(place[waits["window"]], *(waits[name].cat.codes.to_numpy() for name in WAIT_KEYS))
     head = waits.iloc[first]
     names = frame[[*PLACE]].iloc[head["window"]].to_numpy().tolist()
-    keys = zip(names, head[[*_KEYS]].to_numpy(object).tolist(), strict=True)
+    keys = zip(names, head[[*WAIT_KEYS]].to_numpy(object).tolist(), strict=True)
     number = {(*where, *what): at for at, (where, what) in enumerate(keys)}
-    keyed = rows[[*PLACE, *_KEYS]].to_numpy(object).tolist()
+    keyed = rows[[*PLACE, *WAIT_KEYS]].to_numpy(object).tolist()
     numbers = np.array([number.get(tuple(row), -1) for row in keyed], np.int64)
     base = (windows.end - windows.start)[seen]  # as replayed without a change
     return Removals(

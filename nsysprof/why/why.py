@@ -43,7 +43,7 @@ class Why(Shown):
     (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of the exposed communication that the next compute
     depended on. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
     ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the ``thread`` of
-    the host (a code, -1: none). ``rows`` adds them up by path and GPU, see `tables.WHY`. ``held_up`` has a row per
+    the host (a code, -1: none). ``rows`` adds them up by path and GPU, see `files.WHY`. ``held_up`` has a row per
     path, GPU and kernel that another stream had to wait for while it computed: the columns of those three and
     ``waits``, ``waited_ns``, ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait.
     ``level`` are the ranges that the windows are of; ``lacks`` names what the recording does not hold; ``facts`` and

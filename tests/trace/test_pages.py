@@ -104,7 +104,7 @@ def test_every_column_of_a_shipped_report_is_what_sqlite3_reads(
         assert by_source(source, table, ints, texts) == tolerant(expected), table
         rows += len(expected[0])
     assert rows > least
-    assert set(source.refusals().values()) == ({"told to"} if way == "sqlite3" else set())
+    assert set(source.refused.values()) == ({"told to"} if way == "sqlite3" else set())
 
 
 def refuse(*_: object) -> None:
@@ -160,7 +160,7 @@ def test_random_rows_read_as_sqlite3_reads_them(tmp_path: Path, size: int) -> No
     assert by_source(source, "t", ["a", "b", "c", "k"], ["s", "r"]) == expected
     assert by_source(source, "t", ["c"], []) == expected[2:3]
     assert by_source(source, "t", [], ["r"]) == expected[5:]
-    assert source.refusals() == {}
+    assert source.refused == {}
 
 
 def test_a_few_long_texts_do_not_make_a_table_slow(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_few_long_texts_do_not_make_a_table_slow(tmp_path: Path) -> None:
     rows[5], rows[2000], rows[3999] = (5, "x" * 20_000, 7), (None, "y" * 5000, None), (8.9, "z", -3.7)
     source = make(tmp_path / "t.sqlite", "CREATE TABLE t (a, s TEXT, b)", rows)
     a, b, s = by_source(source, "t", ["a", "b"], ["s"])
-    assert source.refusals() == {}
+    assert source.refused == {}
     assert (a[5], a[2000], a[3999]) == (5, None, 8)
     assert (b[5], b[2000], b[3999]) == (7, None, -3)
     assert (s[5], s[2000]) == (b"x" * 20_000, b"y" * 5000)
@@ -215,7 +215,7 @@ def test_what_is_not_plain_is_refused_and_read_all_the_same(tmp_path: Path, case
     before = sorted(tmp_path.iterdir()), path.read_bytes()
     a, b = by_source(source, "t", ["a", "b"], [])
     assert list(zip(a, b, strict=True)) == expected
-    assert why in source.refusals()["t"]
+    assert why in source.refused["t"]
     assert (sorted(tmp_path.iterdir()), path.read_bytes()) == before
 
 
@@ -224,7 +224,7 @@ def test_numbers_and_blobs_among_texts_are_spelled_out(tmp_path: Path) -> None:
     rows = [(k, [k, 1.5, b"blob", "text", None][k % 5]) for k in range(500)]
     source = make(tmp_path / "t.sqlite", "CREATE TABLE t (a, s)", rows)
     assert by_source(source, "t", [], ["s"])[0][:6] == [b"0", b"1.5", b"blob", b"text", None, b"5"]
-    assert source.refusals() == {"t": "s holds more than text"}
+    assert source.refused == {"t": "s holds more than text"}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_keys_and_computed_columns_do_not_shift_others(
         connection.commit()
     expected = [[3 * k + 5 for k in range(999)], [-k for k in range(999)]]
     assert by_source(source, "t", ["k", "a"], []) == expected
-    assert source.refusals() == refused
+    assert source.refused == refused
 
 
 def damaged(path: Path, original: bytes, random_: random.Random) -> None:

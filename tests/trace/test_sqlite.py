@@ -95,7 +95,7 @@ def test_rows_in_a_write_ahead_log_are_read_from_a_copy(tmp_path: Path) -> None:
     assert before["r.sqlite-wal"]
     source = SqliteSource(report / "r.sqlite")
     assert column(source, "t", "a") == [1]
-    assert "journal" in source.refusals()["t"]
+    assert "journal" in source.refused["t"]
     assert {file.name: file.read_bytes() for file in report.iterdir()} == before
 
 
@@ -149,7 +149,7 @@ def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
     assert len(sizes) > 3
     assert max(sizes) > 4000
     assert column(source, "t", "a") == list(range(20_000))
-    assert source.refusals() == {"t": "a holds more than integers"}
+    assert source.refused == {"t": "a holds more than integers"}
 
 
 def test_tables_that_several_threads_decode_have_the_same_columns(
@@ -184,7 +184,7 @@ def test_tables_that_several_threads_decode_have_the_same_columns(
     assert parts > 10
     assert together == alone
     assert alone == [list(column) for column in zip(*source.fetch("t", ["a", "b"]), strict=True)]
-    assert source.refusals() == {}
+    assert source.refused == {}
 
 
 def test_several_threads_may_read_one_source(tmp_path: Path) -> None:

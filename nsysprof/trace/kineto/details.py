@@ -114,7 +114,7 @@ def read_host_activity(events: Events, threads: Threads) -> HostActivity:
         for each in ("thread", "start", "end", "name", "correlation", "result")
     }
     return HostActivity(
-        CallList(**columns, names=[_plain(text) for text in names], threads=calls.threads), kinds[kept]
+        CallList(**columns, names=[_called(text) for text in names], threads=calls.threads), kinds[kept]
     )
 
 
@@ -137,7 +137,7 @@ def _halted(events: Events, threads: Threads, overhead: Ints) -> tuple[Ints, Int
     return np.concatenate(rows), np.concatenate(whose)
 
 
-def _plain(name: str) -> str:
+def _called(name: str) -> str:
     """What a Python function is called: ``acquire of _thread.lock``, ``dataloader.py __next__``."""
     if match := _OBJECT.fullmatch(name):
         return f"{match[1]} of {match[2]}" if match[2] else match[1]

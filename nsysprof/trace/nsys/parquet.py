@@ -158,7 +158,7 @@ def _integers(array: Any) -> tuple[np.ndarray, np.ndarray | None]:
         array = array.dictionary_decode()
     number = types.is_integer(array.type) or types.is_floating(array.type)
     if types.is_temporal(array.type) or types.is_boolean(array.type):
-        array, number = _plain(array), True
+        array, number = _as_integers(array), True
     if not number or array.null_count == len(array):
         return np.zeros(len(array), np.int64), np.ones(len(array), bool)
     rows = slice(array.offset, array.offset + len(array))
@@ -177,7 +177,7 @@ def _integers(array: Any) -> tuple[np.ndarray, np.ndarray | None]:
     return whole, null if null.any() else None
 
 
-def _plain(array: Any) -> Any:
+def _as_integers(array: Any) -> Any:
     """Times and truth values as integers."""
     import pyarrow  # noqa: PLC0415
 

@@ -45,10 +45,13 @@ class _Table:
 
 @dataclass(frozen=True)
 class SqliteSource:
-    """The tables of one SQLite file; see `Source`. What is wrong with the file is an NsysprofError."""
+    """The tables of one SQLite file; see `Source`. What is wrong with the file is an NsysprofError.
+
+    ``refused`` are those of the tables read so far that went through sqlite3, and why.
+    """
 
     path: Path
-    _refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def tables(self) -> tuple[str, ...]:
         """Names of the tables and views, in the order in which they were made."""
@@ -96,7 +99,7 @@ class SqliteSource:
                 self._check_unchanged()
                 yield block
         except RefusedError as refused:
-            self._refused[table] = str(refused)
+            self.refused[table] = str(refused)
         else:
             return
         with self._connection(table, bytes) as connection:
@@ -137,10 +140,6 @@ class SqliteSource:
                 found += connection.execute(query)
         needed = set(wanted)
         return {at: value for at, value in found if at in needed and at is not None and value is not None}
-
-    def refusals(self) -> dict[str, str]:
-        """Of the tables read so far, those that went through sqlite3, and why."""
-        return dict(self._refused)
 
     def _found(self, table: str) -> _Table | None:
         """What is known of a table, whatever the letter case of its name; None where there is none."""
