@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.question import Question, Read, answer_reports
 from nsysprof.commands.report_options import (
     Graphs,
     MergeOption,
@@ -105,8 +105,6 @@ def analyze(
     writing: ResultOptions,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
-    from nsysprof.charts.chart import start_painter
-
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
     if verify and writing.as_json:
@@ -115,71 +113,53 @@ def analyze(
         raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
     if verify and reading.ranges != "auto" and "nvtx" not in reading.ranges:
         raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave --ranges out")
-    with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib meanwhile
+    left_out: list[str] = []
+
+    def question() -> Question[Breakdown]:
         from nsysprof.analyze.analyze import break_down
         from nsysprof.analyze.charts import analysis_charts
         from nsysprof.analyze.files import write_tables
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import plans_of
-        from nsysprof.commands.progress import progress_bar
         from nsysprof.formats.answers import ANALYSIS_SCHEMA
-        from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import report_stem
         from nsysprof.summaries.calls import read_kinds
         from nsysprof.summaries.every import FILES
-        from nsysprof.trace.report import open_report
 
-        left_out: list[str] = []
+        kinds = read_kinds(calls)
+        order = sort.value if sort else None
 
-        def tables(made: Path) -> list[Path]:
+        def ask(read: Read) -> Breakdown:
+            return break_down(
+                read.attributions[0],
+                merge=None if no_merge else merge or DEFAULT_MERGE,
+                select=select,
+                skip=skip or 0,
+                by=by.value if by else None,
+                rules=read.rules,
+                calls=kinds,
+                since=since,
+                until=until,
+            )
+
+        def tables(breakdown: Breakdown, made: Path) -> list[Path]:
             written, notes = write_tables(breakdown, made, instances=instances)
             left_out.extend(notes)
             return written
 
-        def page(pictures: Sequence[bytes]) -> str:
-            from nsysprof.analyze.page import analysis_page
+        def text(breakdown: Breakdown) -> str:
+            return summary(breakdown, top, full=writing.full or verbose, sort=order, depth=depth)
 
-            return analysis_page(breakdown, pictures)
+        files, charts = _TABLE_FILES + FILES, analysis_charts(top or 20)
+        return Question(
+            "analyze", "adding up", "analysis", ANALYSIS_SCHEMA, files, charts, tables, "analysis_page",
+            ask=ask, text=text, ending="analysis",
+        )  # fmt: skip
 
-        rules, kinds = load_rules(reading.rules), read_kinds(calls)
-        with open_report(report, nsys=reading.nsys) as opened:
-            drawn = analysis_charts(top or 20)
-            place = output or Path(f"{report_stem(report)}.analysis")
-            results = writing.folder(
-                place,
-                "analyze",
-                opened,
-                ANALYSIS_SCHEMA,
-                "analysis",
-                files=_TABLE_FILES + FILES,
-                charts=drawn,
-            )
-            with progress_bar(opened.reader.steps) as progress:
-                attribution = reading.attribute(opened, progress)
-                progress("adding up", 0)
-                breakdown = break_down(
-                    attribution,
-                    merge=None if no_merge else merge or DEFAULT_MERGE,
-                    select=select,
-                    skip=skip or 0,
-                    by=by.value if by else None,
-                    rules=rules,
-                    calls=kinds,
-                    since=since,
-                    until=until,
-                )
-                if writing.charts:
-                    progress("drawing charts", 0)
-                    painter.paint(plans_of(drawn, breakdown))
-            order = sort.value if sort else None
-            full = writing.full or verbose
-            writing.show(lambda: summary(breakdown, top, full=full, sort=order, depth=depth))
-            writing.write(results, tables, drawn, painter, page, asked=output is not None)
-            for note in left_out:
-                print(note, file=sys.stderr)
-            if verify:
-                _verify(breakdown, reading.nsys)
+    breakdown = answer_reports([report], output, reading, writing, question)
+    for note in left_out:
+        print(note, file=sys.stderr)
+    if verify:
+        _verify(breakdown, reading.nsys)
 
 
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.question import Question, Read, answer_reports
 from nsysprof.commands.report_options import (
     NoMergeOption,
     PerOption,
@@ -22,6 +20,9 @@ from nsysprof.commands.report_options import (
     glob_option,
     options_unfolded,
 )
+
+if TYPE_CHECKING:
+    from nsysprof.compare.comparison import Comparison
 
 
 @options_unfolded
@@ -115,48 +116,19 @@ def compare(
         raise typer.BadParameter(
             "give --base and --new, a second report, or --range with --instance or --slowest"
         )
-    from nsysprof.charts.chart import start_painter
 
-    with ExitStack() as stack:
-        painter = stack.enter_context(
-            start_painter(apart=writing.charts)
-        )  # first of all: it imports matplotlib
+    def question() -> Question[Comparison]:
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import plans_of
-        from nsysprof.commands.progress import progress_bar
         from nsysprof.compare.charts import CHARTS, comparison_charts
         from nsysprof.compare.comparison import compare as compare_ranges
         from nsysprof.compare.files import GAP_FILES, write_gaps
         from nsysprof.compare.text import comparison_text
         from nsysprof.formats.answers import GAP_SCHEMA
-        from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import report_stem
-        from nsysprof.trace.report import open_report
 
-        def page(pictures: Sequence[bytes]) -> str:
-            from nsysprof.compare.page import comparison_page
-
-            return comparison_page(comparison, pictures)
-
-        rules = load_rules(reading.rules)
-        files = [report] if other is None else [report, other]
-        place = output or Path(f"{'-'.join(map(report_stem, files))}.compare")
-        opened = [stack.enter_context(open_report(file, nsys=reading.nsys)) for file in files]
-        results = writing.folder(
-            place, "compare", opened[0], GAP_SCHEMA, "comparison", files=GAP_FILES[::-1], charts=CHARTS
-        )
-        with progress_bar() as progress:
-            attributions = [reading.attribute(each, progress, len(files)) for each in opened]
-            also = [
-                [
-                    reading.attribute(stack.enter_context(open_report(file, nsys=reading.nsys)), progress, 1)
-                    for file in given or ()
-                ]
-                for given in (also_base, also_new, noise)
-            ]
-            progress("comparing", 0)
-            comparison = compare_ranges(
-                *attributions,
+        def ask(read: Read) -> Comparison:
+            also = [[read.another(file) for file in given or ()] for given in (also_base, also_new, noise)]
+            return compare_ranges(
+                *read.attributions,
                 base=base,
                 new=new,
                 select=select,
@@ -165,7 +137,7 @@ def compare(
                 skip=skip or 0,
                 instances=instance or (),
                 slowest=slowest,
-                rules=rules,
+                rules=read.rules,
                 records=record or (),
                 shape=shape,
                 counters=counters or (),
@@ -173,12 +145,14 @@ def compare(
                 also_new=also[1],
                 noise=also[2],
             )
-            drawn = comparison_charts(comparison)
-            if writing.charts:
-                progress("drawing charts", 0)
-                painter.paint(plans_of(drawn, comparison))
-        writing.show(lambda: comparison_text(comparison, top=top, every=every, markdown=markdown))
-        asked = output is not None
-        writing.write(results, partial(write_gaps, comparison), drawn, painter, page, asked=asked)
-    if not comparison.comparable:
+
+        return Question(
+            "compare", "comparing", "comparison", GAP_SCHEMA, GAP_FILES[::-1], CHARTS, write_gaps, "comparison_page",
+            ask=ask,
+            text=lambda answer: comparison_text(answer, top=top, every=every, markdown=markdown),
+            drawn=comparison_charts,
+        )  # fmt: skip
+
+    reports = [report] if other is None else [report, other]
+    if not answer_reports(reports, output, reading, writing, question).comparable:
         raise typer.Exit(3)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import Field, field, fields, make_dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nsysprof.commands.question import Question, answer_reports
 from nsysprof.commands.report_options import (
     NoMergeOption,
     ReadingOptions,
@@ -20,6 +19,9 @@ from nsysprof.commands.report_options import (
     options_unfolded,
 )
 from nsysprof.waits.changes import Changes
+
+if TYPE_CHECKING:
+    from nsysprof.forecast.forecast import Forecast
 
 
 def _option(change: Field[Any]) -> tuple[str, Any, Any]:
@@ -58,46 +60,22 @@ def forecast(
     writing: ResultOptions,
 ) -> None:
     """Forecast what a change would bring to the steps of REPORT; exit code 3 where that is not known."""
-    from nsysprof.charts.chart import start_painter
 
-    with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib
+    def question() -> Question[Forecast]:
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import plans_of
-        from nsysprof.commands.progress import progress_bar
         from nsysprof.forecast.charts import CHARTS
         from nsysprof.forecast.files import FILES, SCHEMA, write_forecast
         from nsysprof.forecast.forecast import forecast as foretell
         from nsysprof.forecast.text import forecast_text
-        from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import report_stem
-        from nsysprof.trace.report import open_report
 
-        def page(pictures: Sequence[bytes]) -> str:
-            from nsysprof.forecast.page import forecast_page
+        options = {name: value for name, value in vars(change).items() if value}
+        options |= {"merge_names": None if no_merge else DEFAULT_MERGE, "record": record}
+        return Question(
+            "forecast", "replaying", "forecast", SCHEMA, FILES, CHARTS, write_forecast, "forecast_page",
+            ask=lambda read: foretell(
+                read.attributions[0], select, rules=read.rules, as_profiled=as_profiled, **options
+            ),
+            text=lambda answer: forecast_text(answer, markdown=markdown),
+        )  # fmt: skip
 
-            return forecast_page(answer, pictures)
-
-        rules = load_rules(reading.rules)
-        with open_report(report, nsys=reading.nsys) as opened:
-            place = output or Path(f"{report_stem(report)}.forecast")
-            results = writing.folder(
-                place, "forecast", opened, SCHEMA, "forecast", files=FILES, charts=CHARTS
-            )
-            with progress_bar() as progress:
-                attribution = reading.attribute(opened, progress)
-                progress("replaying", 0)
-                answer = foretell(
-                    attribution,
-                    select,
-                    rules=rules,
-                    merge_names=None if no_merge else DEFAULT_MERGE,
-                    record=record,
-                    as_profiled=as_profiled,
-                    **{name: value for name, value in vars(change).items() if value},
-                )
-                if writing.charts:
-                    progress("drawing charts", 0)
-                    painter.paint(plans_of(CHARTS, answer))
-            writing.show(lambda: forecast_text(answer, markdown=markdown))
-            asked = output is not None
-            writing.write(results, partial(write_forecast, answer), CHARTS, painter, page, asked=asked)
+    answer_reports([report], output, reading, writing, question)

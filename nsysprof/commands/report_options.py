@@ -190,39 +190,6 @@ class ResultOptions:
         if not self.as_json:
             show(text())
 
-    def folder(
-        self,
-        place: Path,
-        command: str,
-        report: Report,
-        schema: str,
-        earlier: str,
-        *,
-        files: Sequence[str],
-        charts: Sequence[Chart[Any]],
-    ) -> ResultFolder:
-        """Return the folder of results about a report as `report_folder` does, and refuse what is not ours there.
-
-        ``files`` are all tables and documents, that with ``schema`` first.
-        """
-        from nsysprof.charts.chart import files_of
-        from nsysprof.results.folder import PAGE, report_folder
-
-        drawn = files_of(charts)
-        results = report_folder(
-            place,
-            command,
-            report,
-            schema,
-            earlier,
-            possible=(*files, *drawn, PAGE),
-            wanted=(*files, *(drawn * self.charts), *([PAGE] * self.html)),
-            force=self.force,
-            spreadsheet_safe=self.spreadsheet_safe,
-        )
-        self.check(results)
-        return results
-
     @property
     def of_folder(self) -> dict[str, bool]:
         """The options of a folder of results."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.question import Question, answer_reports
 from nsysprof.commands.report_options import (
     NoMergeOption,
     ReadingOptions,
@@ -18,6 +17,9 @@ from nsysprof.commands.report_options import (
     glob_option,
     options_unfolded,
 )
+
+if TYPE_CHECKING:
+    from nsysprof.steps.steps import Steps
 
 
 @options_unfolded
@@ -35,37 +37,19 @@ def steps(
     writing: ResultOptions,
 ) -> None:
     """Say which steps of REPORT were slow, and what they spent more time on than typical ones."""
-    from nsysprof.charts.chart import start_painter
 
-    with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib
+    def question() -> Question[Steps]:
         from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.charts.chart import plans_of
-        from nsysprof.commands.progress import progress_bar
-        from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import report_stem
         from nsysprof.steps.charts import CHARTS
         from nsysprof.steps.files import FILES, SCHEMA, write_steps
         from nsysprof.steps.steps import steps as judge
         from nsysprof.steps.text import steps_text
-        from nsysprof.trace.report import open_report
 
-        def page(pictures: Sequence[bytes]) -> str:
-            from nsysprof.steps.page import steps_page
+        merge = None if no_merge else DEFAULT_MERGE
+        return Question(
+            "steps", "steps", "run", SCHEMA, FILES[::-1], CHARTS, write_steps, "steps_page",
+            ask=lambda read: judge(read.attributions[0], per, rules=read.rules, merge_names=merge),
+            text=lambda answer: steps_text(answer, top, markdown=markdown),
+        )  # fmt: skip
 
-            return steps_page(answer, pictures)
-
-        rules = load_rules(reading.rules)
-        with open_report(report, nsys=reading.nsys) as opened:
-            place = output or Path(f"{report_stem(report)}.steps")
-            results = writing.folder(place, "steps", opened, SCHEMA, "run", files=FILES[::-1], charts=CHARTS)
-            with progress_bar() as progress:
-                attribution = reading.attribute(opened, progress)
-                progress("steps", 0)
-                merge = None if no_merge else DEFAULT_MERGE
-                answer = judge(attribution, per, rules=rules, merge_names=merge)
-                if writing.charts:
-                    progress("drawing charts", 0)
-                    painter.paint(plans_of(CHARTS, answer))
-            writing.show(lambda: steps_text(answer, top, markdown=markdown))
-            asked = output is not None
-            writing.write(results, partial(write_steps, answer), CHARTS, painter, page, asked=asked)
+    answer_reports([report], output, reading, writing, question)

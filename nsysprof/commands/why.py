@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nsysprof.commands.question import Question, Read, answer_reports
 from nsysprof.commands.report_options import (
     NoMergeOption,
     ReadingOptions,
@@ -20,6 +19,10 @@ from nsysprof.commands.report_options import (
     glob_option,
     options_unfolded,
 )
+from nsysprof.core.text import visible
+
+if TYPE_CHECKING:
+    from nsysprof.why.why import Why
 
 
 @options_unfolded
@@ -52,48 +55,29 @@ def why(
     """Say why the GPU waits in ranges of REPORT: the cause of every nanosecond without compute."""
     if instance and (slowest or skip):
         raise typer.BadParameter("give --instance without --slowest and --skip")
-    from nsysprof.charts.chart import start_painter
 
-    with start_painter(apart=writing.charts) as painter:  # first of all: it imports matplotlib
+    def question() -> Question[Why]:
         from nsysprof.attribution.paths import DEFAULT_MERGE, SLOWEST, read_instances
-        from nsysprof.charts.chart import plans_of
-        from nsysprof.commands.progress import progress_bar
-        from nsysprof.core.text import visible
-        from nsysprof.kernels.classify import load_rules
-        from nsysprof.results.folder import report_stem
-        from nsysprof.trace.report import open_report
         from nsysprof.why.charts import CHARTS
         from nsysprof.why.files import FILES, SCHEMA, write_why
         from nsysprof.why.residuals import verification
         from nsysprof.why.text import why_text
         from nsysprof.why.why import why as account
 
-        def page(pictures: Sequence[bytes]) -> str:
-            from nsysprof.why.page import why_page
-
-            return why_page(answer, pictures)
-
-        rules = load_rules(reading.rules)
+        merge = None if no_merge else DEFAULT_MERGE
         picked = SLOWEST if slowest else read_instances(instance) if instance else None
-        with open_report(report, nsys=reading.nsys) as opened:
-            place = output or Path(f"{report_stem(report)}.why")
-            results = writing.folder(
-                place, "why", opened, SCHEMA, "account", files=FILES[::-1], charts=CHARTS
+
+        def ask(read: Read) -> Why:
+            options: dict[str, Any] = {"rules": read.rules, "merge_names": merge}
+            return account(read.attributions[0], select, per=per, instances=picked, skip=skip, **options)
+
+        def text(answer: Why) -> str:
+            more = "\n".join(["", *verification(answer.residuals), ""]) if verify else ""
+            return why_text(answer, top, full=writing.full, markdown=markdown) + "\n".join(
+                map(visible, more.split("\n"))
             )
-            with progress_bar() as progress:
-                attribution = reading.attribute(opened, progress)
-                progress("waits", 0)
-                merge = None if no_merge else DEFAULT_MERGE
-                options: dict[str, Any] = {"rules": rules, "merge_names": merge}
-                answer = account(attribution, select, per=per, instances=picked, skip=skip, **options)
-                if writing.charts:
-                    progress("drawing charts", 0)
-                    painter.paint(plans_of(CHARTS, answer))
-            writing.show(lambda: why_text(answer, top, full=writing.full, markdown=markdown))
-            if verify and not writing.as_json:
-                print()
-                for line in "\n".join(verification(answer.residuals)).split("\n"):
-                    print(visible(line), flush=True)
-            writing.write(
-                results, partial(write_why, answer), CHARTS, painter, page, asked=output is not None
-            )
+
+        files = FILES[::-1]
+        return Question("why", "waits", "account", SCHEMA, files, CHARTS, write_why, "why_page", ask, text)
+
+    answer_reports([report], output, reading, writing, question)

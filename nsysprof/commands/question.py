@@ -1,0 +1,118 @@
+"""How a command answers a question about reports: it reads them, asks, draws, prints, and writes files and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from nsysprof.commands.report_options import ReadingOptions, ResultOptions
+
+if TYPE_CHECKING:
+    from nsysprof.attribution.attribute import Attribution
+    from nsysprof.charts.chart import Chart
+    from nsysprof.kernels.classify import Rules
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What is asked: the reports as they were named, the kernel rules, and how to read one more report."""
+
+    attributions: Sequence[Attribution]
+    rules: Rules
+    another: Callable[[Path], Attribution]
+
+
+@dataclass(frozen=True)
+class Question(Generic[A]):
+    """A question of the room ``room``: ``ask`` gives the answer, and ``text`` prints it.
+
+    ``doing`` is what a progress bar says meanwhile, ``earlier`` what messages call an answer. ``write`` makes the
+    ``files`` in a folder, of which the first is the document with ``schema``; ``page`` is a function of the room's
+    `page.py`. ``drawn`` chooses from the ``charts``; ``ending`` is that of the folder, the room where it is empty.
+    """
+
+    room: str
+    doing: str
+    earlier: str
+    schema: str
+    files: Sequence[str]
+    charts: Sequence[Chart[A]]
+    write: Callable[[A, Path], Sequence[Path]]
+    page: str
+    ask: Callable[[Read], A]
+    text: Callable[[A], str]
+    drawn: Callable[[A], Sequence[Chart[A]]] | None = None
+    ending: str = ""
+
+
+def answer_reports(
+    reports: Sequence[Path],
+    output: Path | None,
+    reading: ReadingOptions,
+    writing: ResultOptions,
+    question_of: Callable[[], Question[A]],
+) -> A:
+    """Answer a question about reports, and return the answer: its text is printed, and its files are written.
+
+    ``question_of`` imports what it needs, and refuses what means nothing before a report is read.
+    """
+    from nsysprof.charts.chart import files_of, plans_of, start_painter
+
+    with ExitStack() as stack:
+        painter = stack.enter_context(
+            start_painter(apart=writing.charts)
+        )  # first of all: it imports matplotlib
+        from nsysprof.commands.progress import progress_bar
+        from nsysprof.kernels.classify import load_rules
+        from nsysprof.results.folder import PAGE, report_folder, report_stem
+        from nsysprof.trace.report import open_report
+
+        def opened(file: Path) -> Any:
+            return stack.enter_context(open_report(file, nsys=reading.nsys))
+
+        question, rules = question_of(), load_rules(reading.rules)
+        files = [opened(file) for file in reports]
+        place = output or Path(f"{'-'.join(map(report_stem, reports))}.{question.ending or question.room}")
+        drawn = files_of(question.charts)
+        results = report_folder(
+            place,
+            question.room,
+            files[0],
+            question.schema,
+            question.earlier,
+            possible=(*question.files, *drawn, PAGE),
+            wanted=(*question.files, *(drawn * writing.charts), *([PAGE] * writing.html)),
+            force=writing.force,
+            spreadsheet_safe=writing.spreadsheet_safe,
+        )
+        writing.check(results)
+        with progress_bar(files[0].reader.steps if len(files) == 1 else None) as progress:
+            attributions = [reading.attribute(file, progress, len(files)) for file in files]
+            progress(question.doing, 0)
+            answer = question.ask(
+                Read(attributions, rules, lambda file: reading.attribute(opened(file), progress))
+            )
+            charts = question.drawn(answer) if question.drawn else question.charts
+            if writing.charts:
+                progress("drawing charts", 0)
+                painter.paint(plans_of(charts, answer))
+        writing.show(lambda: question.text(answer))
+
+        def page(pictures: Sequence[bytes]) -> str:
+            from importlib import import_module
+
+            made: str = getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(
+                answer, pictures
+            )
+            return made
+
+        writing.write(
+            results, partial(question.write, answer), charts, painter, page, asked=output is not None
+        )
+    return answer
