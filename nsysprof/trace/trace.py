@@ -17,33 +17,8 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.statistics.summary import clock_step
+from nsysprof.trace import details
 from nsysprof.trace.about import About
-from nsysprof.trace.details import (
-    NO_ACTIVITY,
-    NO_AUTOGRAD,
-    NO_CALLS,
-    NO_COLLECTIVES,
-    NO_FAULTS,
-    NO_HOST_CALLS,
-    NO_MEMORY,
-    NO_RANGES,
-    AutogradOps,
-    CallList,
-    Captures,
-    Collectives,
-    Dependencies,
-    HostActivity,
-    HostCalls,
-    Job,
-    MemoryEvents,
-    OpDetails,
-    OtherRanges,
-    PageFaults,
-    RangeName,
-    no_captures,
-    no_dependencies,
-    no_op_details,
-)
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Is given the name of a step of the work, and how many rows it has just done."""
@@ -205,17 +180,17 @@ class Reader(ABC):
         """About how much memory an analysis takes; not looked into where it is surely less than ``enough``."""
         return 0
 
-    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
         """The ranges that are not NVTX's of these ``sources``, of ``mpi``, ``openacc``, ``ops`` and ``modules``."""
-        return NO_RANGES
+        return details.NO_RANGES
 
-    def op_details(self, trace: Trace) -> OpDetails:
+    def op_details(self, trace: Trace) -> details.OpDetails:
         """Grids, sizes and the like of each GPU op."""
-        return no_op_details(len(trace.ops))
+        return details.no_op_details(len(trace.ops))
 
-    def collectives(self, trace: Trace) -> Collectives:
+    def collectives(self, trace: Trace) -> details.Collectives:
         """The collectives among the GPU ops, with communicators and sizes; none where only kernels have names."""
-        return NO_COLLECTIVES
+        return details.NO_COLLECTIVES
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
@@ -225,45 +200,45 @@ class Reader(ABC):
         """The block, in threads, of each kernel, likewise."""
         return np.empty(0, np.int64)
 
-    def call_list(self, progress: Progress | None = None) -> CallList:
+    def call_list(self, progress: Progress | None = None) -> details.CallList:
         """All host CUDA calls, those that launched nothing too."""
-        return NO_CALLS
+        return details.NO_CALLS
 
-    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
         """The host calls that are not CUDA's of these kinds, of ``mpi`` and ``os``."""
-        return NO_HOST_CALLS
+        return details.NO_HOST_CALLS
 
-    def dependencies(self, trace: Trace) -> Dependencies:
+    def dependencies(self, trace: Trace) -> details.Dependencies:
         """What makes the streams of a trace wait for one another."""
-        return no_dependencies(len(trace.streams))
+        return details.no_dependencies(len(trace.streams))
 
-    def captures(self, trace: Trace) -> Captures:
+    def captures(self, trace: Trace) -> details.Captures:
         """Where the nodes of CUDA graphs were captured that the ops of a trace are."""
-        return no_captures(len(trace.ops))
+        return details.no_captures(len(trace.ops))
 
-    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
+    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
-        return NO_ACTIVITY
+        return details.NO_ACTIVITY
 
-    def autograd(self, trace: Trace) -> AutogradOps:
+    def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators that PyTorch's autograd numbers."""
-        return NO_AUTOGRAD
+        return details.NO_AUTOGRAD
 
-    def page_faults(self) -> PageFaults:
+    def page_faults(self) -> details.PageFaults:
         """Page faults of unified memory."""
-        return NO_FAULTS
+        return details.NO_FAULTS
 
-    def memory(self) -> MemoryEvents:
+    def memory(self) -> details.MemoryEvents:
         """GPU memory that was allocated and given back."""
-        return NO_MEMORY
+        return details.NO_MEMORY
 
     def thread_names(self) -> dict[int, str]:
         """The names of threads, by their ids in `Trace.threads`."""
         return {}
 
-    def job(self) -> Job:
+    def job(self) -> details.Job:
         """Which part of a job the program was."""
-        return Job()
+        return details.Job()
 
 
 @dataclass(frozen=True, repr=False)
@@ -337,7 +312,7 @@ class Trace:
     ranges: Ranges
     launches: Launches
     ops: Ops
-    range_names: list[RangeName]
+    range_names: list[details.RangeName]
     op_names: list[str]
     threads: NDArray[np.int64]
     thread_process: NDArray[np.int32]
@@ -353,7 +328,7 @@ class Trace:
     call_names: tuple[str, ...] = ()
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
-    other_calls: HostCalls | None = field(default=None, repr=False)
+    other_calls: details.HostCalls | None = field(default=None, repr=False)
     opened_on: NDArray[np.integer] | None = field(default=None, repr=False)
 
     @property
@@ -452,12 +427,12 @@ class Trace:
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
 
     @cached_property
-    def page_faults(self) -> PageFaults:
+    def page_faults(self) -> details.PageFaults:
         """Page faults of unified memory; the report must be open."""
         return self.report.reader.page_faults()
 
     @cached_property
-    def memory(self) -> MemoryEvents:
+    def memory(self) -> details.MemoryEvents:
         """GPU memory that was allocated and given back; the report must be open."""
         return self.report.reader.memory()
 

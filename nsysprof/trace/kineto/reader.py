@@ -20,18 +20,8 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
+from nsysprof.trace import details
 from nsysprof.trace.about import About, Gpu
-from nsysprof.trace.details import (
-    AutogradOps,
-    CallList,
-    Collectives,
-    Dependencies,
-    HostActivity,
-    Job,
-    MemoryEvents,
-    OpDetails,
-    OtherRanges,
-)
 from nsysprof.trace.kineto.build import Threads, build_trace, threads_of, within_whole_us
 from nsysprof.trace.kineto.details import (
     read_autograd,
@@ -150,15 +140,15 @@ class KinetoReader(Reader):
         """About how much memory an analysis takes."""
         return _ANY_TRACE + _BYTES_PER_ROW * (len(self.events.gpu["kind"]) + len(self.events.host["kind"]))
 
-    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
         """Operators and calls of modules."""
         return read_other_ranges(self.events, self.threads, sources)
 
-    def op_details(self, trace: Trace) -> OpDetails:
+    def op_details(self, trace: Trace) -> details.OpDetails:
         """Grids, blocks and registers."""
         return read_op_details(self.events)
 
-    def collectives(self, trace: Trace) -> Collectives:
+    def collectives(self, trace: Trace) -> details.Collectives:
         """What NCCL's kernels carry as arguments from PyTorch 2.2 on."""
         return read_collectives(self.events)
 
@@ -175,23 +165,23 @@ class KinetoReader(Reader):
         values: NDArray[np.int64] = gpu[name][gpu["kind"] == KERNEL]
         return values if values.any() else values[:0]
 
-    def call_list(self, progress: Progress | None = None) -> CallList:
+    def call_list(self, progress: Progress | None = None) -> details.CallList:
         """All calls of CUDA or HIP."""
         return read_call_list(self.events, self.threads)
 
-    def autograd(self, trace: Trace) -> AutogradOps:
+    def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators with a ``Sequence number``."""
         return read_autograd(self.events, self.threads)
 
-    def dependencies(self, trace: Trace) -> Dependencies:
+    def dependencies(self, trace: Trace) -> details.Dependencies:
         """What makes streams wait for one another, where that was recorded."""
         return read_dependencies(self.events, trace)
 
-    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
+    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
         """Calls of CUDA or HIP, and Python functions that wait."""
         return read_host_activity(self.events, self.threads)
 
-    def memory(self) -> MemoryEvents:
+    def memory(self) -> details.MemoryEvents:
         """What PyTorch's allocator gave out and took back on GPUs (``profile_memory=True``)."""
         return read_memory(self.events, self.threads)
 
@@ -199,11 +189,13 @@ class KinetoReader(Reader):
         """The names of threads in the system."""
         return self.threads.names
 
-    def job(self) -> Job:
+    def job(self) -> details.Job:
         """Rank, host and start."""
         rank = whole((_json(self.text.beside, "distributedInfo") or {}).get("rank"))
         host = _json(self.text.beside, "host_name")
-        return Job(rank if rank >= 0 else None, host if isinstance(host, str) else None, self._start_utc_ns())
+        return details.Job(
+            rank if rank >= 0 else None, host if isinstance(host, str) else None, self._start_utc_ns()
+        )
 
 
 @contextmanager

@@ -14,20 +14,8 @@ from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
+from nsysprof.trace import details
 from nsysprof.trace.autograd import autograd_of_names
-from nsysprof.trace.details import (
-    AutogradOps,
-    CallList,
-    Captures,
-    Dependencies,
-    HostActivity,
-    HostCalls,
-    Job,
-    MemoryEvents,
-    OpDetails,
-    OtherRanges,
-    PageFaults,
-)
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
@@ -86,12 +74,12 @@ class NsysReader(Reader):
         size = self.file.stat().st_size if self.format == "sqlite" else 0
         return bytes_needed(self.source, size, enough)
 
-    def other_ranges(self, trace: Trace, sources: Collection[str]) -> OtherRanges:
+    def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
         """Calls of MPI and constructs of OpenACC."""
         with reading(self.path):
             return read_other_ranges(self.source, trace, sources)
 
-    def op_details(self, trace: Trace) -> OpDetails:
+    def op_details(self, trace: Trace) -> details.OpDetails:
         """Grids, sizes and the like of each GPU op."""
         with reading(self.path):
             return read_op_details(self.source)
@@ -106,41 +94,41 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_grids(self.source, BLOCK)
 
-    def call_list(self, progress: Progress | None = None) -> CallList:
+    def call_list(self, progress: Progress | None = None) -> details.CallList:
         """All host CUDA calls."""
         with reading(self.path):
             return read_call_list(self.source, progress)
 
-    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+    def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
         """The host calls of MPI and of the operating system."""
         with reading(self.path):
             return read_other_calls(self.source, kinds, arena)
 
-    def dependencies(self, trace: Trace) -> Dependencies:
+    def dependencies(self, trace: Trace) -> details.Dependencies:
         """What makes the streams of a trace wait for one another."""
         with reading(self.path):
             return read_dependencies(self.source, trace)
 
-    def captures(self, trace: Trace) -> Captures:
+    def captures(self, trace: Trace) -> details.Captures:
         """Where the nodes of CUDA graphs were captured."""
         with reading(self.path):
             return read_captures(self.source, trace)
 
-    def autograd(self, trace: Trace) -> AutogradOps:
+    def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators that `emit_nvtx` made ranges of."""
         return autograd_of_names(trace)
 
-    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> HostActivity:
+    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
         """What the host's threads did."""
         with reading(self.path):
             return read_host_activity(self.source, arena)
 
-    def page_faults(self) -> PageFaults:
+    def page_faults(self) -> details.PageFaults:
         """Page faults of unified memory."""
         with reading(self.path):
             return read_page_faults(self.source)
 
-    def memory(self) -> MemoryEvents:
+    def memory(self) -> details.MemoryEvents:
         """GPU memory that was allocated and given back."""
         with reading(self.path):
             return read_memory(self.source)
@@ -150,7 +138,7 @@ class NsysReader(Reader):
         with reading(self.path):
             return read_thread_names(self.source)
 
-    def job(self) -> Job:
+    def job(self) -> details.Job:
         """Rank, host and start, from the environment and the system that nsys recorded."""
         with reading(self.path):
             return read_job(self.source)
