@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -267,6 +268,11 @@ def _columns(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[
         column &= _TAIL.take(np.minimum(lengths[:active] - 8 * k, 8))
         columns.append(column)
     return columns
+
+
+def known(value: Any) -> Any:
+    """A value as tables, CSV and JSON have it: None where there is none, and for numbers that are not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 Rows = slice | NDArray[np.integer] | NDArray[np.bool_]

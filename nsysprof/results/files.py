@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.columns import Column, ColumnTable, Texts, known
 from nsysprof.core.files import csv_field, whole_file
 from nsysprof.errors import NsysprofError
 
@@ -53,10 +52,10 @@ def write_document(
 ) -> None:
     """Write a document as JSON, indented, with tables as its last keys: each row an object in a line of its own.
 
-    ``errors`` is for names of files that are not UTF-8.
+    Numbers that are not finite are null. ``errors`` is for names of files that are not UTF-8.
     """
     # Python's own indentation takes ten times as long.
-    plain_text = json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+    plain_text = _dumped(document).encode("utf-8", "surrogatepass")
     text = msgspec.json.format(plain_text, indent=1).decode("utf-8", "surrogatepass")
     with whole_file(path) as part, part.open("w", encoding="utf-8", errors=errors) as file:
         file.write(text[: text.rindex("\n}")])
@@ -68,6 +67,19 @@ def write_document(
         file.write("\n}\n")
 
 
+def _dumped(document: Any) -> str:
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # which has a number that is none
+        return json.dumps(_with_nulls(document), ensure_ascii=False, allow_nan=False)
+
+
+def _with_nulls(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {name: _with_nulls(value) for name, value in part.items()}
+    return [_with_nulls(each) for each in part] if isinstance(part, list | tuple) else known(part)
+
+
 def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
     """Return the rows as JSON can hold them: each cell by `plain`, None for numbers that are not finite."""
     return [
@@ -77,11 +89,10 @@ def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, An
 
 
 def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
-    """Simplify a cell: whole floats to integers, others to so many digits, None and not finite ones to ``missing``."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return missing
+    """Simplify a cell: whole floats to integers, others to so many digits, and what is not `known` to ``missing``."""
+    value = known(value)
     if not isinstance(value, float):
-        return value
+        return missing if value is None else value
     if value.is_integer():
         return int(value)
     return value if digits is None else float(f"{value:.{digits}g}")
@@ -111,7 +122,7 @@ def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
     """Yield the rows as JSON objects, some at a time."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     keys = [f"{encode(name)}: ".replace("%", "%%") for name in table.columns]
-    for columns in _encoded(table, encode):
+    for columns in _encoded(table, lambda cell: encode(known(cell))):
         yield _filled(columns, keys, ", ", "{%s}")
 
 

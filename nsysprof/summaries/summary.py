@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import ColumnTable, Texts, sums
+from nsysprof.core.columns import ColumnTable, Texts, known, sums
 from nsysprof.core.intervals import Ints
 from nsysprof.results.table import Column, Table, TextTable, show_columns
 from nsysprof.trace.details import CALL_KINDS
@@ -58,7 +57,7 @@ class Answer:
         """The first ``most`` rows of each table, by the name of the file without its ending."""
         return {
             name.removesuffix(".csv"): [
-                {key: _known(value) for key, value in row.items()} for row in some.records()
+                {key: known(value) for key, value in row.items()} for row in some.records()
             ]
             for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
         }
@@ -87,8 +86,3 @@ def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> Ints:
     order = np.lexsort((each, -sums(place, weight, len(pairs)), of))
     codes: Ints = each[order[np.append(True, np.diff(of[order]) != 0)]] - 1
     return codes
-
-
-def _known(value: Any) -> Any:
-    """A value as JSON knows it: NaN is none there."""
-    return None if isinstance(value, float) and math.isnan(value) else value
