@@ -62,13 +62,14 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` of their trace; made by `diagnose`.
 
-    ``merge_names`` are those of the paths.
+    ``merge_names`` are those of the paths; ``part_of``: of a stretch the whole case, and the rows of its GPU ops there.
     """
 
     chosen: Chosen
     facts: Facts
     rows: Rows
     merge_names: Sequence[str] | None
+    part_of: tuple[Case, Rows] | None = None
     _made: dict[Callable[[Case], NDArray[Any]], NDArray[Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -160,7 +161,10 @@ class Case:
 
     @cached_property
     def shapes(self) -> OpDetails | None:
-        """What GPU ops were launched with; None of stretches of a large recording."""
+        """What GPU ops were launched with; None where the reader has them of other ops."""
+        if self.part_of is not None:
+            whole, rows = self.part_of
+            return None if whole.shapes is None else whole.shapes.take(rows)
         trace = self.facts.attribution.trace
         details = trace.report.reader.op_details(trace)
         return details if len(details.grid) == len(trace.ops) else None

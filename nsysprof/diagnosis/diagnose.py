@@ -167,7 +167,7 @@ def _stretches(case: Case) -> Iterator[Case]:
         rows = rows[(windows.start[rows] >= begin) & (windows.start[rows] < end)]
         part = stretch_of(case.facts, case.chosen.windows, np.sort(case.rows[rows]))
         chosen = replace(case.chosen, windows=part.windows)
-        yield Case(chosen, part.facts, np.flatnonzero(part.asked), case.merge_names)
+        yield Case(chosen, part.facts, np.flatnonzero(part.asked), case.merge_names, (case, part.ops))
 
 
 def _of_all(case: Case, part: Diagnosis, finding: Finding) -> tuple[float, int]:

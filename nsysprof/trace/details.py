@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -46,6 +46,13 @@ class OpDetails:
             return self.sum
         known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
         return np.where(known, self.static_shared + self.dynamic_shared, -1)
+
+    def take(self, rows: NDArray[np.integer]) -> OpDetails:
+        """Those of some GPU ops."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        return OpDetails(
+            **{name: column if column is None else column[rows] for name, column in columns.items()}
+        )
 
 
 @dataclass(frozen=True)

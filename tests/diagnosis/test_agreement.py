@@ -15,7 +15,18 @@ from nsysprof.diagnosis import diagnose
 from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.finding import UNTRIED, ranked
 from tests.conftest import MakeTrace
-from tests.diagnosis.test_kinds import Act, call, code, copy, diagnosis_of, launching, os, read_back, steps
+from tests.diagnosis.test_kinds import (
+    Act,
+    call,
+    code,
+    copy,
+    diagnosis_of,
+    kernel,
+    launching,
+    os,
+    read_back,
+    steps,
+)
 from tests.house.test_docs import anchors
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
@@ -58,11 +69,12 @@ def test_findings_are_sorted_and_have_stable_ids(trace: MakeTrace) -> None:
     assert tried == sorted(tried, reverse=True)
 
 
+@pytest.mark.parametrize("act", [code, kernel("add", 1)])
 def test_a_large_recording_is_diagnosed_by_stretches(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, act: Act
 ) -> None:
     """Of steps that are all alike a stretch says what the whole recording does."""
-    path = trace(*steps(code, count=40).items)
+    path = trace(*steps(act, count=40).items)
     whole = diagnosis_of(path)
     monkeypatch.setattr(diagnose, "MAX_OPS", 100)
     part = diagnosis_of(path)
