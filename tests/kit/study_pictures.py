@@ -33,6 +33,9 @@ LEDGER = r"^nsysprof (compare \S+ --base '\S+' --new '\S+') -o (analysis/\S+) --
 Pictures = Mapping[Path, bytes]  # by the place where they are kept
 # Of these commands the charts that are kept, with their names there.
 COMMANDS = {
+    "analyze traces/run.sqlite --range 'RUN::*'": {
+        name: f"analysis/pictures/{name}" for name in ("timeline.png", "kernel_breakdown.png")
+    },
     "fleet analysis/two-ranks --workers 1": {
         f"fleet_{name}.png": f"analysis/two-ranks/fleet_{name}.png" for name in ("timeline", "heatmap")
     },
