@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from nsysprof.forecast import questions
 from nsysprof.forecast.charts import plan_forecast
 from nsysprof.forecast.files import write_forecast
 from nsysprof.forecast.forecast import Forecast
-from nsysprof.forecast.path import PARTS, PathParts
+from nsysprof.forecast.path import PARTS, PathParts, path_parts
 from nsysprof.forecast.text import forecast_sentence, forecast_text
 from nsysprof.trace.report import open_report, read_tables
+from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import AbstainError
+from nsysprof.waits.replay import NEVER, ZERO
 from nsysprof.waits.swap import times_by_name
 from tests.conftest import MakeTrace
 from tests.kit import simulated
@@ -97,6 +100,44 @@ def test_where_the_host_is_late_a_faster_kernel_brings_nothing() -> None:
     )
     tiled = ask(TRACES.parent / "analysis/tiled-attention/tiled.sqlite", scale=["*tiled*=0.5"])
     assert tiled.forecast_ns == pytest.approx(tiled.base_ns / 2, rel=0.01)
+    assert tiled.gain_ns == tiled.base.sum() - tiled.forecast.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("lag", "behind", "ns", "host"),
+    [
+        (4, 0, {0: 100, 1: 70}, (170, 4)),  # op 1 begins 4 ns behind the end of op 0
+        (-20, 0, {0: 80, 1: 70}, (150, 0)),  # it begins before op 0 is through
+        (-20, 30, {0: 80, 1: 70}, (150, 0)),  # also where op 0 takes longer than its own length
+        (4, 30, {0: 100, 1: 70}, (170, 4)),
+    ],
+)
+def test_a_critical_path_has_each_ns_once(
+    lag: int, behind: int, ns: dict[int, int], host: tuple[int, int]
+) -> None:
+    """From the end of the last op back: ops with their own time, latency between them, and the first call's host."""
+    first, second, none = 2, 3, [NEVER] * 4
+    edges = [
+        SimpleNamespace(
+            to=[*none[:2], ZERO, first], lag=[0, 0, 3, lag], moment=[-1, -1, 0, -1], op=[-1, -1, -1, 0]
+        ),
+        SimpleNamespace(to=none, lag=[0] * 4, moment=[-1] * 4, op=[-1] * 4),
+    ]
+    network = SimpleNamespace(
+        gap=np.array([5]), anchor=np.array([0]), length=np.array([100, 70]), behind=[behind, 0], edges=edges,
+        done=[first, second], node=[ZERO], of_op=[-1, -1, 0, 1], waits=[0] * 4, extra=[0] * 4,
+    )  # fmt: skip
+    begins = 100 + lag
+    times = SimpleNamespace(
+        end=np.array([100, begins + 70]), moment=np.array([0]), node=[0, -(1 << 61), 0, begins]
+    )
+    ops = SimpleNamespace(kind=[KERNEL, KERNEL], name=[0, 0])
+    facts = SimpleNamespace(
+        attribution=SimpleNamespace(trace=SimpleNamespace(ops=ops)), communication=[False]
+    )
+    parts = path_parts(facts, network, times, -50, np.array([0, 1]), -1)  # type: ignore[arg-type]
+    compute, latency = host
+    assert parts == PathParts((compute, 0, 0, 50 - 3, latency + 3), ns)
 
 
 def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,6 +189,25 @@ def test_ops_keep_their_streams_and_devices(tmp_path: Path) -> None:
     assert len(trace.streams) == 4
 
 
+def test_operators_keep_their_sequence_and_calls_their_launch(tmp_path: Path) -> None:
+    """The number of an operator joins it with its backward; a call's with what it launches; others have none."""
+    numbered = operator("aten::add", 61, 70)
+    numbered["args"] = {"Sequence number": 8, "Fwd thread id": 3}
+    told = annotation("told", 71, 72)
+    told["args"] = {"Sequence number": 9, "Fwd thread id": 4}
+    with nsysprof.open_report(write_trace(tmp_path / "t.json", [*STEP, numbered, told])) as report:
+        events = report.reader.events
+    names = list(events.names)
+    found = {
+        names[code]: (link, forward)
+        for code, link, forward in zip(
+            *(events.host[each].tolist() for each in ("name", "link", "forward")), strict=True
+        )
+    }
+    assert (found["aten::add"], found["aten::mm"], found["told"]) == ((8, 3), (-1, 0), (-1, 0))
+    assert found["cudaLaunchKernel"] == (1, 0)
+
+
 def test_only_ends_of_links_that_have_a_time_are_links(tmp_path: Path) -> None:
     """A flow may have steps between its ends, which say nothing of who called backward."""
     ends = [{**each, "ph": ph} for each in link(1, (1, 20), (2, 600)) for ph in (each["ph"], "t")]
