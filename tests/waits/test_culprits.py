@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
+from nsysprof.waits.culprits import _missing
+from nsysprof.waits.walk import HOLE, UNKNOWN
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.trace import Kernel, Launch, Range, launch_kernel, launch_memcpy
@@ -98,3 +102,23 @@ def test_rows_of_calls_are_no_columns_of_why_csv(trace: MakeTrace) -> None:
         answer = why(attribute(report), "run")
     assert not {"call", "exposing", "copied", "on"} & set(answer.rows.columns)
     assert {"call", "exposing", "copied", "on"} <= set(answer.waits.columns)
+
+
+def test_what_is_missing_is_named_by_its_own_op(trace: MakeTrace) -> None:
+    """An op without a launch by its name; holes in the recording share one text, whatever runs behind them."""
+    path = trace(
+        Range("run", 0, 300 * US),
+        launch_kernel("first", us(0, 5), us(10, 90), id=1),
+        Kernel("lost", *us(100, 110), 77),
+        launch_kernel("last", us(200, 205), us(210, 290), id=3),
+    )
+    with open_report(path) as report:
+        facts = why(attribute(report), "run").facts
+    ops = np.arange(3)
+    words = [
+        [facts.texts.words[code] for code in _missing(facts, ops, np.full(3, kind, np.uint8), np.full(3, 5))]
+        for kind in (UNKNOWN, HOLE)
+    ]
+    late = "begins before what it depends on"
+    assert words[0] == [f"first {late}", "no launch of lost is recorded", f"last {late}"]
+    assert words[1] == ["a gap below 1 ms that nothing recorded explains"] * 3
