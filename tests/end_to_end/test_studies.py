@@ -28,7 +28,7 @@ from nsysprof.hardware.peaks import peak_flops, share_of_peak
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import open_report
 from tests.kit.ledger_claims import STEPS, claims_of_why_math_is_slow
-from tests.kit.study_figures import ANALYSIS, study_figures
+from tests.kit.study_figures import ANALYSIS, kept_gap, study_figures
 from tests.kit.study_pictures import all_drawings, kept_charts, looks_alike
 from tests.kit.tiled_claims import GIVEN_OF_TILED, TILED_STEPS, claims_of_tiled_attention
 
@@ -146,12 +146,8 @@ def test_the_ledgers_follow_from_the_report_and_its_counters(
         table, kept_table = ((folder / "gap.csv").read_bytes() for folder in folders)
         assert table == kept_table, step
         document, kept_document = (
-            {
-                **json.loads((folder / "gap.json").read_bytes(), parse_float=_digits),
-                "nsysprof": "",
-                "report": "",
-            }
-            for folder in folders
+            {**json.loads(content, parse_float=_digits), "nsysprof": "", "report": ""}
+            for content in ((tmp_path / "gap.json").read_bytes(), kept_gap(name, step))
         )
         for pair, kept_pair in zip(document["pairs"], kept_document["pairs"], strict=True):
             for each in (pair, kept_pair):

@@ -20,7 +20,7 @@ from nsysprof.compare.op_causes import (
 )
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.hardware.peaks import peak_flops
-from tests.kit.study_figures import ANALYSIS, step_figures, study_figures
+from tests.kit.study_figures import ANALYSIS, kept_gap, step_figures, study_figures
 
 PRECISION, FUSION, KERNEL, WHOLE = STEPS = ("1-precision", "2-fusion", "3-kernel", "whole")
 LENGTHS = (1024, 2048, 4096)
@@ -274,7 +274,7 @@ def _launches() -> Iterator[str]:
     yield f"{clock('math_reduced', 1024, 'busy')} for the work"
     span, busy = step_figures(PRECISION).ratio(1024).split(", ")
     yield f"{span.strip('()')} by span is no clear change; {busy} by busy"
-    told = json.loads((ANALYSIS / "why-math-is-slow" / PRECISION / "gap.json").read_text(encoding="utf-8"))
+    told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
     assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])
     yield "37 are worth 6"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -168,6 +169,10 @@ class StepFigures:
 @cache
 def step_figures(name: str, study: str = "why-math-is-slow") -> StepFigures:
     """A step of a study with ledgers, by its folder."""
-    path = ANALYSIS / study / name / "gap.json"
-    pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+    pairs = json.loads(kept_gap(study, name))["pairs"]
     return StepFigures({pair["base_model"]["seq"]: pair for pair in pairs})
+
+
+def kept_gap(study: str, step: str) -> bytes:
+    """The ``gap.json`` of a ledger, which is kept compressed."""
+    return lzma.decompress((ANALYSIS / study / step / "gap.json.xz").read_bytes())
