@@ -43,12 +43,14 @@ REMEDIES = {
     "graph": r"CUDA graph|torch\.compile|\bcompile\b|cudaGraph|fewer (?:launches|kernels)",
     "pin": r"\bpin(?:ned)?\b|pin_memory|non_blocking|cudaHostAlloc|cudaMallocHost|cudaHostRegister",
     "overlap": r"prefetch(?!ing pages)|overlap|stream of its own|ahead of need",
-    "sync": r"keep the (?:value|tensor|result|data)|(?:drop|remove) the (?:device )?synchroni|read it (?:once|later)",
+    "sync": r"keep the (?:value|tensor|result|data)|read the value less often|boolean mask"
+    r"|(?:drop|remove) the (?:device )?synchroni|read it (?:once|later)",
     "code": r"launching thread|code shorter|CPU (?:work|code|time)|gc\.|collect|another thread",
     "allocator": r"allocator|empty_cache|MallocAsync|memory pool|allocate .*(?:once|before)|reuse",
     "warm-up": r"warm-?up|CUDA_MODULE_LOADING",
     "pages": r"cudaMemPrefetchAsync|cudaMemAdvise",
-    "grid": r"more blocks|blocks? per SM|larger blocks|threads per block",
+    "grid": r"more blocks|as many blocks|blocks of \d+ to \d+ threads|more parallel work|blocks? per SM|larger blocks"
+    r"|threads per block",
     "attention": r"scaled_dot_product|SDPA|flash",
     "layout": r"fuse the copy|layout|contiguous|channels_last",
     "batch": r"one copy|batch (?:the|them|small)|larger copies|larger chunks",
@@ -178,6 +180,8 @@ def label_causes(label: dict[str, Any]) -> set[str]:
     if label["kind"] == "slow steps":
         return {"slow"}
     named = _classes(CAUSES, first_cause(label["text"]))
+    if label["kind"] == "allocation":  # "allocate and pin before it" is no advice about copies
+        advised.discard("pin")
     return (named - {"loading"} if "graph" in advised else named) | {
         OF_REMEDY[each] for each in advised & {*OF_REMEDY}
     }

@@ -29,7 +29,7 @@ from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
-from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, OpGroups, op_groups
 from nsysprof.summaries.every import SUMMARIES
@@ -152,7 +152,7 @@ class Breakdown(Shown):
         if select is not None and not len(rows):
             chosen = choose_windows(attribution, kinds.communication, select, merge)
             rows = _held(self, chosen)
-        return diagnose(attribution, select, kinds, merge, chosen=chosen, rows=rows)
+        return diagnose(case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -9,11 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import Ints
-from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
+from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.kinds import counted, each_step
 from nsysprof.trace.trace import COPYING
 from nsysprof.waits import edits
 from nsysprof.waits.windows import compute_ops
@@ -80,26 +79,8 @@ class Busy:
         self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None
     ) -> Finding:
         """The finding that steps gain so much at most; ``text`` with the place ``{amount}``, the time ``ns`` of all."""
-        place = self.place
-        per = "" if place.path == WHOLE else " of each step"
-        ns = gain if ns is None else ns
-        amount = f"{format_ns(ns / place.steps)}{per} ({format_share(ns / place.total_ns)})"
-        return Finding(
-            kind=kind,
-            path=place.path,
-            gpu=place.gpu,
-            often=EVERY,
-            steps=place.steps,
-            text=text.format(amount=amount),
-            cause=cause,
-            claim="counted",
-            lost_ns=gain,
-            remedy=remedy,
-            gain_ns=gain,
-            gain_high_ns=gain,
-            basis=BOUND,
-            total_ns=place.total_ns,
-        )
+        amount = each_step(self.place, gain if ns is None else ns)
+        return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 
     def enough(self, ns: int) -> bool:
         """Whether a gain is worth telling."""

@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.finding import NAME
 from nsysprof.diagnosis.kinds import (
     Group,
     Kind,
     Mask,
     Remedy,
+    Rows,
     by_text,
     copied_op,
     dialect_text,
     in_calls,
+    in_mpi,
+    launching,
     of_host,
     removal,
     text_of,
@@ -38,6 +43,7 @@ from nsysprof.waits.purposes import (
     POLL,
     SLEEP,
 )
+from nsysprof.waits.whole import Cause
 
 _CALL = "the GPU waits for {cause}: {amount}"
 _ONCE = "the GPU waits for {cause}: {amount}"
@@ -75,14 +81,52 @@ def _kind(
     return Kind(name, claims, by_text("culprit"), text_of("culprit"), _CALL, _advise(texts), set_up=once)
 
 
-ALLOCATION = _kind(
+_ALLOCATES = (ALLOCATE, FREE, MANAGED)
+
+
+def _allocates(case: Case) -> Mask:
+    """In calls that allocate or free, and launching behind a call that waited for the GPU to free."""
+    exposing = case.pieces["exposing"]
+    behind = (exposing >= 0) & (case.purpose[exposing] == FREE) & ~case.once[exposing] & launching(case)
+    mask: Mask = (in_calls(case, *_ALLOCATES) | behind) & (copied_op(case) < 0)
+    return mask
+
+
+def _allocations(case: Case, group: Group) -> Cause:
+    """All calls of the steps that allocate or free: who reuses memory does without both."""
+    calls, windows = case.facts.activity.calls, case.windows.take(group.place.windows)
+    order = np.argsort(windows.start, kind="stable")
+    at = np.searchsorted(windows.start[order], calls.start, side="right") - 1
+    inside = (at >= 0) & (calls.start < windows.end[order][at])
+    mine = inside & np.isin(case.purpose[:-1], _ALLOCATES) & ~case.once[:-1]
+    return case.program.wholes.of_calls(np.flatnonzero(mine))
+
+
+def _allocator(case: Case, row: int) -> str:
+    """The calls of a place: all of them are one cause, as one remedy concerns them all."""
+    mine = np.flatnonzero(in_calls(case, *_ALLOCATES) & (case.place_of == case.place_of[row]))
+    if not len(mine):
+        return text_of("exposed_by")(case, row)
+    culprit, ns = case.pieces["culprit"][mine], case.pieces["ns"][mine]
+    codes, of = np.unique(culprit, return_inverse=True)
+    most = text_of("culprit")(case, int(mine[np.flatnonzero(of == np.argmax(np.bincount(of, ns)))[0]]))
+    return most if len(codes) == 1 else one_line(f"allocation, most in {most}", NAME)
+
+
+ALLOCATION = Kind(
     "allocation",
-    _each_step(ALLOCATE, FREE, MANAGED),
-    {
-        "pytorch": "let PyTorch's allocator keep its memory: no empty_cache() in the loop, and room for the peak",
-        "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
-        "openacc": "keep the arrays on the GPU with an enter data region around the loop",
-    },
+    _allocates,
+    lambda case, rows: np.zeros(len(rows), np.int64),
+    _allocator,
+    _CALL,
+    _advise(
+        {
+            "pytorch": "let PyTorch's allocator keep its memory: no empty_cache() in the loop, and room for the peak",
+            "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
+            "openacc": "keep the arrays on the GPU with an enter data region around the loop",
+        }
+    ),
+    _allocations,
 )
 PINNING = _kind(
     "pinning",
@@ -102,7 +146,24 @@ WAITING_FOR_INPUT = _kind(
     },
 )
 LOCKED = _kind("lock", _each_step(LOCK, long=True), None)
-MESSAGES = _kind("mpi", _each_step(MPI, NCCL), None)
+
+
+def _called(case: Case, rows: Rows | int) -> Mask:
+    """Whether a call of MPI is recorded as such, not as a range."""
+    mask: Mask = case.purpose[case.pieces["call"][rows]] == MPI
+    return mask
+
+
+COLLECTIVES = _kind("mpi", _each_step(NCCL), None)
+MESSAGES = Kind(
+    "mpi",
+    lambda case: case.once_for_all(in_mpi),
+    lambda case, rows: np.where(
+        _called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range"))
+    ),
+    lambda case, row: text_of("culprit" if _called(case, row) else "range")(case, row),
+    _CALL,
+)
 HOST_PAGES = _kind(
     "page-fault", _each_step(PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}
 )

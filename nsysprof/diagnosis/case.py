@@ -35,6 +35,9 @@ MAX_LOST = (
 )
 LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
 _TIMES_USUAL = 10  # the same, of what code between two calls usually takes
+# How many times as long steps that are bound by launches take while they are recorded: of programs on an H200, about.
+_NSYS = 1.5
+INFLATION = {"PyTorch profiler": 2.0}
 Rows = NDArray[np.intp]
 
 
@@ -158,6 +161,11 @@ class Case:
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
         return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
+
+    @property
+    def inflation(self) -> float:
+        """How many times as long the CPU takes to launch as without the recorder, at least by the programs measured."""
+        return INFLATION.get(self.facts.attribution.trace.report.reader.recorder, _NSYS)
 
     @cached_property
     def shapes(self) -> OpDetails | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.calls import (
     ALLOCATION,
+    COLLECTIVES,
     GRAPHS,
     HOST_PAGES,
     LOCKED,
@@ -41,7 +42,18 @@ from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
-    *(ALLOCATION, PINNING, SLEEPING, WAITING_FOR_INPUT, LOCKED, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
+    *(
+        ALLOCATION,
+        PINNING,
+        SLEEPING,
+        WAITING_FOR_INPUT,
+        LOCKED,
+        COLLECTIVES,
+        MESSAGES,
+        HOST_PAGES,
+        GRAPHS,
+        RECOMPILING,
+    ),
     *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
 )

@@ -12,16 +12,18 @@ from nsysprof.core.intervals import covered
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import NAME, Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text
+from nsysprof.diagnosis.finding import BOUND, NAME
+from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text, whole_cause
+from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import COPY as COPIES
 from nsysprof.waits.facts import MEMORY
+from nsysprof.waits.whole import Cause
 
 _PAGEABLE = MEMORY.index(" pageable")
-SMALL = 64 << 10  # bytes: below, a copy takes as long as its launch
+SMALL = 128 << 10  # bytes: up to these, a copy takes no longer than its launch
 _MANY = 16  # of them in a step
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
@@ -34,6 +36,11 @@ _PIN = {
 _KEEP = {
     "pytorch": "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True and read it later",
     "cuda": "keep the data on the GPU, or copy it to pinned memory with cudaMemcpyAsync and read it later",
+}
+_SPARE = {
+    "pytorch": "keep the tensor on the GPU instead of copying it in every step, and do not wait for the copy",
+    "cuda": "keep the data on the GPU instead of copying it in every step, and do not wait for the copy",
+    "openacc": "keep the arrays on the GPU with a data region around the loop, or update them with async",
 }
 _AHEAD = {
     "pytorch": "copy in a stream of its own, one step ahead, beside compute",
@@ -76,9 +83,9 @@ def _on_gpu(case: Case) -> Mask:
 def _small(case: Case) -> Mask:
     """Copies of few bytes of which many are made in each step."""
     op = _op(case)
-    small = (op >= 0) & (pick(case.facts.copy_sizes, op, 0) < SMALL)
+    small = (op >= 0) & (pick(case.facts.copy_sizes, op, 0) <= SMALL)
     trace = case.facts.attribution.trace
-    rows = np.flatnonzero((trace.ops.kind == MEMCPY) & (case.facts.copy_sizes < SMALL))
+    rows = np.flatnonzero((trace.ops.kind == MEMCPY) & (case.facts.copy_sizes <= SMALL))
     return small & (len(rows) >= _MANY * max(len(case.chosen.windows), 1))
 
 
@@ -118,6 +125,11 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
+    op = _op(case)[group.rows]
+    if (
+        int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
+    ):  # what it costs is the waiting, not the transfer
+        yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)
     compute = covered(case.lines[group.place.gpu].compute, windows.start, windows.end)
@@ -145,6 +157,18 @@ def _mostly(case: Case, row: int) -> str:
     return one_line(text.replace("pageable copies ", "pageable copies, most ", 1), NAME) if several else text
 
 
+def _whole(case: Case, group: Group) -> Cause:
+    """The waits, and the copies that the host made or waited for, with their calls."""
+    ops = np.unique(_op(case)[group.rows])
+    return whole_cause(case, group) | case.program.wholes.of_ops(ops[ops >= 0])
+
+
+def _whole_small(case: Case, group: Group) -> Cause:
+    """The same, and the little code around the calls: one copy needs it once."""
+    cause = _whole(case, group)
+    return cause | launching_time(case, group.place, cause.calls)
+
+
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
 PAGEABLE = Kind(
     "pageable-copy",
@@ -153,9 +177,16 @@ PAGEABLE = Kind(
     _mostly,
     _SYMPTOM,
     _pin,
+    _whole,
 )
 SMALL_COPIES = Kind(
-    "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather
+    "small-copies",
+    lambda case: _is(case, MEMCPY) & _small(case),
+    _codes,
+    _words,
+    _SYMPTOM,
+    _gather,
+    _whole_small,
 )
 EXPOSED = Kind(
     "exposed-copy",
@@ -164,6 +195,7 @@ EXPOSED = Kind(
     _words,
     _SYMPTOM,
     _overlap,
+    _whole,
 )
 LAYOUT = Kind(
     "copy-layout",
@@ -171,5 +203,6 @@ LAYOUT = Kind(
     _codes,
     _words,
     _SYMPTOM,
+    whole=_whole,
 )
-MEMSETS = Kind("memset", lambda case: _is(case, MEMSET), _codes, _words, _SYMPTOM)
+MEMSETS = Kind("memset", lambda case: _is(case, MEMSET), _codes, _words, _SYMPTOM, whole=_whole)

@@ -9,8 +9,8 @@ import numpy as np
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.finding import NAME
 from nsysprof.diagnosis.kinds import (
-    NAME,
     Group,
     Kind,
     Mask,

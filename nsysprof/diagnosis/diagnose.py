@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import shlex
-import traceback
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import Ints, covered, merge, union
+from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, one_line
-from nsysprof.core.units import format_ns, format_share
+from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
-from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding, ranked, scaled
-from nsysprof.diagnosis.kinds import MIN_SHARE, NAME, Group, Kind, Remedy
-from nsysprof.errors import NsysprofError
+from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
+from nsysprof.diagnosis.finding import NAME, Finding, ranked, scaled, worth_telling
+from nsysprof.diagnosis.tried import left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import KERNEL
-from nsysprof.waits.changes import Changes
-from nsysprof.waits.facts import CLAIMS, Facts, read_facts
-from nsysprof.waits.paced import pacing
+from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.purposes import PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import stretch_of
-from nsysprof.waits.whole import Cause
 
-MIN_NS = 20_000  # in all steps: nobody would notice less
-MAX_TRIED = 16  # causes that are replayed, those with most waiting first
-MAX_NODES = 4_000_000  # of all replays together
 MAX_OPS = (
     250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
 )
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
-_RARE = 0.25  # of the steps: a cause of no more of them is told as that of single steps
-_SAME = 0.5  # of the most that a step waited for it: a step with so much has it
 _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
 
 
@@ -109,25 +93,14 @@ class Diagnosis:
         return [each for each in self.findings if each.path == path]
 
 
-def diagnose(
-    attribution: Attribution,
-    select: str | None,
-    kinds: Kinds,
-    merge_names: Sequence[str] | None,
-    *,
-    chosen: Chosen | None = None,
-    rows: NDArray[np.integer] | None = None,
-    facts: Facts | None = None,
-) -> Diagnosis:
-    """Diagnose the steps that the glob ``select`` matches, without one those that `choose_level` finds.
+def diagnose(case: Case) -> Diagnosis:
+    """Diagnose the steps of a case; of a large recording from some steps in the middle of each path.
 
-    ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count, without warm-up where not given)
-    and ``facts`` are made where they are not given. Near-linear in ops and calls, times the causes that are replayed.
+    Near-linear in ops and calls, times the causes that are replayed.
     """
-    case = case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=facts)
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
-        return diagnosis_of(case)
-    parts = [diagnosis_of(part) for part in _stretches(case)]
+        return _diagnosis_of(case)
+    parts = [_diagnosis_of(part) for part in _stretches(case)]
     found = [
         scaled(each, times, steps)
         for part in parts
@@ -147,7 +120,11 @@ def case_of(
     rows: NDArray[np.integer] | None = None,
     facts: Facts | None = None,
 ) -> Case:
-    """The `Case` that `diagnose` is about, of the same arguments."""
+    """What to diagnose: the steps that the glob ``select`` matches, without one those that `choose_level` finds.
+
+    ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count, without warm-up where not given)
+    and ``facts`` are made where they are not given.
+    """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:
         rows, _ = pick_windows(chosen.attribution, chosen.windows, None, None)
@@ -177,11 +154,11 @@ def _of_all(case: Case, part: Diagnosis, finding: Finding) -> tuple[float, int]:
     return whole.total_ns / max(some.total_ns, 1), whole.steps
 
 
-def diagnosis_of(case: Case) -> Diagnosis:
+def _diagnosis_of(case: Case) -> Diagnosis:
     """The `Diagnosis` of a case."""
     found: list[Finding] = []
     if len(case.windows):
-        found = [*_of_waits(case)]
+        found = [*of_waits(case)]
         for place in case.places:
             for names, extra in OF_STEPS.items():
                 with left_out_if_faulty(names):
@@ -191,21 +168,6 @@ def diagnosis_of(case: Case) -> Diagnosis:
                 with left_out_if_faulty(names):
                     found += of_kernels(busy)
     return _answer(case, found, None)
-
-
-@contextmanager
-def left_out_if_faulty(kind: str) -> Iterator[None]:
-    """Leave out the findings of a kind that fails: a warning names the line, and pytest makes it a failure."""
-    try:
-        yield
-    except (NsysprofError, MemoryError):
-        raise
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        why = (
-            f"{type(error).__name__}: {error} (line {last.lineno} of {Path(last.filename).name}: {last.line})"
-        )
-        warnings.warn(f"findings of the kind {kind} are left out, as it fails: {why}", stacklevel=3)
 
 
 def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None) -> Diagnosis:
@@ -226,7 +188,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     trace = case.facts.attribution.trace
     return Diagnosis(
         chosen=case.chosen,
-        findings=tuple(ranked(_one_gpu(found))),
+        findings=tuple(worth_telling(ranked(_one_gpu(found)))),
         steps=len(np.unique(case.windows.range)),
         once=tuple(_set_up(case)),
         doubt=doubt,
@@ -277,177 +239,6 @@ def _set_up(case: Case) -> Iterator[tuple[str, int]]:
         for code in SET_UP_PURPOSES
     }
     yield from sorted(((name, ns) for name, ns in total.items() if ns), key=lambda each: -each[1])
-
-
-# ---- what the GPU waits for
-
-
-def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
-    """Pieces of waits by kind, place and cause, for which the GPU waits for the part ``least`` of the steps or more."""
-    pieces, place_of = case.pieces, case.place_of
-    for kind in KINDS:
-        with left_out_if_faulty(kind.name):
-            rows = np.flatnonzero(kind.claims(case) & ~case.prepares)
-            codes = kind.codes(case, rows) if len(rows) else rows
-            keys = place_of[rows] * (int(codes.max(initial=0)) + 1) + codes
-            for key in np.unique(keys).tolist():
-                mine = rows[keys == key]
-                place = case.places[int(place_of[mine[0]])]
-                if int(pieces["ns"][mine].sum()) < least * place.total_ns:
-                    continue
-                longest = int(mine[np.argmax(pieces["ns"][mine])])
-                yield kind, Group(place, kind.words(case, longest), mine, case.waited(place, mine))
-
-
-def removal_of(case: Case, glob: str) -> Cause | None:
-    """All that goes with the causes that a glob matches, as findings name them; None for none."""
-    found: Cause | None = None
-    for kind, group in groups(case):
-        if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):
-            cause = kind.whole(case, group)
-            found = cause if found is None else found | cause
-    return found
-
-
-def _of_waits(case: Case) -> Iterator[Finding]:
-    some = [(kind, group) for kind, group in groups(case, MIN_SHARE) if _enough(case, kind, group)]
-    some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
-    paced = {
-        id(group.place): group
-        for kind, group in reversed(some)
-        if kind.name in _MAY_PACE and pacing(group.place.length, group.waited).paced
-    }
-    yield from (_paced(group) for group in paced.values())
-    tried, nodes = 0, 0
-    for kind, group in some:
-        if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
-            continue
-        replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
-        if replays:
-            tried += 1
-            nodes += len(case.program.network.extra)
-        with left_out_if_faulty(kind.name):
-            yield from _finding(case, kind, group, replays=replays)
-
-
-def _enough(case: Case, kind: Kind, group: Group) -> bool:
-    """Whether the steps launch often enough for a kind to matter."""
-    if not kind.least_launches:
-        return True
-    launches = case.facts.attribution.trace.launches
-    windows = case.windows.take(group.place.windows)
-    start = np.sort(launches.start)
-    count = np.searchsorted(start, windows.end) - np.searchsorted(start, windows.start)
-    return float(np.median(count)) >= kind.least_launches
-
-
-def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator[Finding]:
-    """The finding about a group; none where the steps get no shorter without its cause, whatever the GPU waited."""
-    place = group.place
-    often = _often(group, kind, place)
-    lost = case.without(place, kind.whole(case, group)) if replays else None
-    lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
-    if lost_ns < max(kind.least_share * place.total_ns, MIN_NS):
-        return
-    finding = Finding(
-        kind=kind.name,
-        path=place.path,
-        gpu=place.gpu,
-        often=often,
-        steps=place.steps,
-        text=_text(kind, group, lost_ns, often),
-        cause=group.cause,
-        claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
-        lost_ns=lost_ns,
-        total_ns=place.total_ns,
-        culprits=tuple(
-            case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()
-        ),
-    )
-    best = finding
-    if often != ONCE and lost is not None:
-        for remedy in kind.remedies(
-            case, group
-        ):  # the first that gains, each more general than the one before
-            best = _tried(case, finding, group, remedy, lost)
-            if best.gain_ns:
-                break
-    yield best
-
-
-_MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
-
-
-def _tried(case: Case, finding: Finding, group: Group, remedy: Remedy, lost: Ints) -> Finding:
-    """The finding with a remedy, if that gains enough."""
-    place = group.place
-    removes = remedy.changes == Changes(remove=[group.cause])
-    gains = lost if removes else case.changed(place, remedy.changes)
-    if gains is None:
-        return finding
-    gain = int(gains.sum()) if remedy.most_ns is None else min(int(gains.sum()), remedy.most_ns)
-    off = float(np.median(case.residual[place.windows])) * place.total_ns
-    if gain < max(MIN_SHARE * place.total_ns, off):
-        return finding
-    spread, bound = max(round(off), round(_error(gains))), remedy.basis == BOUND
-    return replace(
-        finding,
-        remedy=remedy.text,
-        change=tuple(shlex.split(remedy.changes.options)),
-        basis=remedy.basis,
-        gain_ns=gain,
-        gain_low_ns=0 if bound else max(gain - spread, 0),
-        gain_high_ns=gain if bound else min(gain + spread, place.total_ns),
-    )
-
-
-def _error(gains: Ints) -> float:
-    """Twice the standard error of the sum of gains of steps."""
-    return 2 * float(np.std(gains)) * float(np.sqrt(len(gains)))
-
-
-def _often(group: Group, kind: Kind, place: Place) -> str:
-    """In which steps the GPU waits for a cause: all, a few of them that have most of it, or once in the program."""
-    if kind.set_up:
-        return ONCE
-    if place.path == WHOLE:
-        return EVERY
-    much = group.waited >= _SAME * group.waited.max()
-    count = int(much.sum())
-    if count > _RARE * place.steps or 2 * int(group.waited[much].sum()) < group.waited_ns:
-        return EVERY
-    return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"
-
-
-def _paced(group: Group) -> Finding:
-    """The finding that steps take as long as they do because the program makes them."""
-    place = group.place
-    text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
-    return Finding(
-        "paced",
-        place.path,
-        place.gpu,
-        EVERY,
-        place.steps,
-        text,
-        group.cause,
-        "order",
-        0,
-        total_ns=place.total_ns,
-    )
-
-
-def _text(kind: Kind, group: Group, lost_ns: int, often: str) -> str:
-    """Symptom and cause in one sentence."""
-    place = group.place
-    share = format_share(lost_ns / place.total_ns)
-    if place.path == WHOLE:
-        amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
-    elif often == EVERY:
-        amount = f"{format_ns(lost_ns / place.steps)} of each step ({share})"
-    else:
-        amount = f"{format_ns(lost_ns)} {often if often == ONCE else f'in {often}'}"
-    return kind.symptom.format(cause=group.cause, amount=amount)
 
 
 def _one_gpu(found: list[Finding]) -> list[Finding]:

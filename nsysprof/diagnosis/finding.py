@@ -8,13 +8,20 @@ from shlex import quote
 from typing import Any
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.text import one_line
 
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = (
     0.25  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
 )
+_HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
+COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
+OFTEN_SO = (
+    0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
+)
+NAME = 60  # characters of a name in a sentence
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,8 @@ class Finding:
     ``claim`` is that of `Facts`. ``lost_ns``: what all steady steps together lose to it, recorded minus replayed
     without the cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, what they gain with ``change``, options of
     ``nsysprof forecast``; 0 where ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none.
-    ``total_ns``: how long all steady steps take; ``culprits``: those of ``why.csv`` that it is about.
+    ``total_ns``: how long all steady steps take; ``culprits``: those of ``why.csv`` that it is about; ``recording_ns``:
+    so much of the gain may be what the recorder itself costs.
     """
 
     kind: str
@@ -46,6 +54,13 @@ class Finding:
     basis: str = UNTRIED
     total_ns: int = 0
     culprits: tuple[str, ...] = ()
+    recording_ns: int = 0
+
+    @property
+    def likely_ns(self) -> float:
+        """By which gain findings are ranked: without what recording costs, and half of an upper limit."""
+        bound = self.basis == BOUND and not self.recording_ns
+        return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
     @property
     def id(self) -> str:
@@ -94,24 +109,53 @@ class Finding:
 
 
 def ranked(found: Sequence[Finding]) -> list[Finding]:
-    """Those that were tried first, by what they gain; then what was not, by what is lost; what happens once last.
+    """Those that were tried first, by what they are likely to gain; then what was not, by what is lost; what happens
+    once last.
 
     Of two remedies for the launches of a path the simpler one is first where it has a good part of the gain: an
     argument of the optimizer before a CUDA graph. What paces steps comes before all.
     """
-    graphs = {each.path: each.gain_ns for each in found if each.kind == "launch-bound"}
+    graphs = {each.path: each for each in found if each.kind == "launch-bound"}
 
-    def place(each: Finding) -> tuple[bool, bool, bool, int, int, str]:
-        gain, graph = each.gain_ns, graphs.get(each.path, 0)
-        if each.kind == "optimizer" and gain >= _SIMPLE * graph:
-            gain = max(gain, graph + 1)
+    def place(each: Finding) -> tuple[bool, bool, bool, float, int, str]:
+        gain, graph = each.likely_ns, graphs.get(each.path, each)
+        if each.kind == "optimizer" and each.gain_ns >= _SIMPLE * graph.gain_ns:
+            gain = max(gain, graph.likely_ns + 1)
         return each.often == ONCE, each.kind != "paced", each.basis == UNTRIED, -gain, -each.lost_ns, each.id
 
     return sorted(found, key=place)
 
 
+def worth_telling(found: Sequence[Finding]) -> list[Finding]:
+    """Of ranked findings those that say something to do, or that cost much; the first of a path in any case.
+
+    Slow steps are told once: as such, unless a finding of some steps has a remedy. What was only counted has one remedy
+    for all paths, so the path that gains most stands for the others.
+    """
+    kept: dict[str, list[Finding]] = {}
+    counted: set[tuple[str, str]] = set()
+    for each in found:
+        mine = kept.setdefault(each.path, [])
+        some = [other for other in mine if other.often not in (EVERY, ONCE)]
+        again = each.claim == COUNTED and (each.kind, each.cause) in counted
+        again |= any(other.kind == "paced" for other in mine)
+        again |= each.kind == SLOW and any(other.remedy and _same(other, each) for other in some)
+        again |= each.often == ONCE and any(other.kind == SLOW and _same(each, other) for other in some)
+        much = each.remedy or each.kind in (SLOW, "paced") or each.lost_ns >= OFTEN_SO * each.total_ns
+        if not again and (much or not mine):
+            mine.append(each)
+            counted |= {(each.kind, each.cause)} if each.claim == COUNTED else set()
+    told = {id(each) for mine in kept.values() for each in mine}
+    return [each for each in found if id(each) in told]
+
+
+def _same(cause: Finding, slow: Finding) -> bool:
+    """Whether steps are slow by a cause."""
+    return slow.cause in [one_line(name, NAME) for name in cause.culprits]
+
+
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
     """The finding of a part of the steps for all ``steps``, ``times`` as many."""
-    names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns")
+    names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

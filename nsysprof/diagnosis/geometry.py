@@ -12,8 +12,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.finding import Finding
-from nsysprof.diagnosis.kinds import NAME
+from nsysprof.diagnosis.finding import NAME, Finding
 from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.details import unpacked

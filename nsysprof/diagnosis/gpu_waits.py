@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
-from nsysprof.diagnosis.kinds import NAME, OFTEN_SO, Group, Kind, Mask, Remedy, Rows, by_text, text_of
+from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
+from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, counted, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
@@ -70,22 +69,9 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
     ns = np.bincount(trace.ops.name[talks], trace.ops.end[talks] - trace.ops.start[talks])
     cause = one_line(short_name(trace.op_names[int(ns.argmax())]), NAME)
-    share, gain = format_share(lost / place.total_ns), min(lost, most)
-    yield Finding(
-        kind="communication-exposed",
-        path=place.path,
-        gpu=place.gpu,
-        often=EVERY,
-        steps=place.steps,
-        text=f"no compute runs beside communication, most of it {cause}: {format_ns(lost / place.steps)} ({share})",
-        cause="exposed communication",
-        claim="counted",
-        lost_ns=lost,
-        remedy=_EARLIER,
-        gain_ns=gain,
-        gain_high_ns=gain,
-        basis=BOUND,
-        total_ns=place.total_ns,
+    text = f"no compute runs beside communication, most of it {cause}: {each_step(place, lost)}"
+    yield counted(
+        place, "communication-exposed", "exposed communication", text, _EARLIER, lost, min(lost, most)
     )
 
 

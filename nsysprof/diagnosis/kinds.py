@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.columns import pick
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import REPLAYED
+from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, REPLAYED, Finding
 from nsysprof.trace.trace import MEMCPY
 from nsysprof.waits.awaited import ITEM_BYTES
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import LATE_HOST
-from nsysprof.waits.purposes import COPY, EVENT, LAUNCH, LOCK, MEMSET, QUERY, SYNCHRONIZE
+from nsysprof.waits.purposes import COPY, EVENT, LAUNCH, LOCK, MEMSET, MPI, QUERY, SYNCHRONIZE, purpose_of
 from nsysprof.waits.whole import Cause
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
-OFTEN_SO = 0.1  # the same of what hardly any program is without
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
-NAME = 60  # characters of a name in a sentence
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,31 @@ class Group:
 class Remedy:
     """A change of the program: ``text`` an imperative, ``changes`` what of it is replayed; ``basis`` of the gain.
 
-    `Changes.remove` of the cause itself is what `Kind.whole` takes out. ``most_ns``: no more is gained in all steps.
+    `Changes.remove` of the cause itself is what `Kind.whole` takes out. ``most_ns``: no more is gained in all steps;
+    ``least``: it must not gain much more than the cause costs.
     """
 
     text: str
     changes: Changes
     basis: str = REPLAYED
     most_ns: int | None = None
+    least: bool = False
+
+
+def counted(
+    place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns: int, most_ns: int
+) -> Finding:
+    """A finding about what GPUs do in all steps of a place: at most ``most_ns`` are gained, by arithmetic."""
+    return Finding(
+        kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,
+        gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns,
+    )  # fmt: skip
+
+
+def each_step(place: Place, ns: int) -> str:
+    """So much of all steps as the time of each and its share; of a whole recording as time and share."""
+    per = "" if place.path == WHOLE else " of each step"
+    return f"{format_ns(ns / place.steps)}{per} ({format_share(ns / place.total_ns)})"
 
 
 def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
@@ -78,7 +96,7 @@ class Kind:
     cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are tried;
     ``whole``: all that is gone without the cause. ``set_up``: it happens once, and never leads. ``tried``: False for
     what no replay can remove. ``least_launches``: of steps with fewer it is no matter; nor is less than
-    ``least_share`` of the steps.
+    ``least_share`` of the steps, lost or, of what ``exposes`` other waits, waited. ``inflated``: recording adds to it.
     """
 
     name: str
@@ -92,6 +110,8 @@ class Kind:
     tried: bool = True
     least_launches: int = 0
     least_share: float = MIN_SHARE
+    exposes: bool = False
+    inflated: bool = False
 
 
 def removal(text: str, group: Group) -> Remedy:
@@ -114,8 +134,16 @@ def text_of(column: str) -> Callable[[Case, int], str]:
 
 def of_host(case: Case) -> Mask:
     """Pieces in which the GPU waited for the host."""
-    late: Mask = case.pieces["cause"] == LATE_HOST
+    late: Mask = (case.pieces["cause"] == LATE_HOST) & ~case.once_for_all(in_mpi)
     return late
+
+
+def in_mpi(case: Case) -> Mask:
+    """Pieces in MPI, with all calls that it makes: these are not the program's."""
+    named = [purpose_of(text) == MPI for text in case.facts.texts.words]
+    mine = np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
+    mask: Mask = mine & (case.pieces["cause"] == LATE_HOST)
+    return mask
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:

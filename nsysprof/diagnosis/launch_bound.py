@@ -12,10 +12,9 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import Ints, expand_ranges
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND
+from nsysprof.diagnosis.finding import BOUND, OFTEN_SO
 from nsysprof.diagnosis.kinds import (
     LAUNCHING,
-    OFTEN_SO,
     Group,
     Kind,
     Mask,
@@ -30,7 +29,7 @@ from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import QUEUED
-from nsysprof.waits.purposes import LOCK
+from nsysprof.waits.purposes import COPY, LOCK, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
 
 MIN_LAUNCHES = 8  # in a step: of fewer nobody captures a graph
@@ -41,10 +40,11 @@ _OPTIMIZER = re.compile(
 )
 # What an optimizer launches that goes through parameters one by one, or list by list.
 _UPDATES = re.compile(r"addcdiv|addcmul|lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
-_MIN_UPDATES, _MIN_SHARE = 8, 0.3
+_MIN_UPDATES, _MIN_SHARE = 16, 0.1
 # Of the steps: with so much of launching and the latency of launches, and some of it launching, both are one cause:
 # without one of them the GPU waits for the other.
 _MUCH, _SOME = 0.25, 0.05
+_EXPOSED = 0.75  # of launching: with more behind calls that wait, each before few launches, these come first
 _GRAPH = {
     "pytorch": "launch less: capture the step in a CUDA graph (torch.cuda.graph), or compile it with"
     " torch.compile(mode='reduce-overhead')",
@@ -83,7 +83,8 @@ def _updates(case: Case) -> Mask:
     inside = np.append(ancestors_or_self(attribution.parent, ranges), False)
     by_range: Mask = inside[attribution.op_owner]
     if by_range.any():
-        return by_range
+        many = len(np.unique(trace.ops.launch[by_range])) >= _MIN_UPDATES * len(case.chosen.windows)
+        return by_range & many
     kernels = np.array([_UPDATES.search(name) is not None for name in trace.op_names], bool)
     update = kernels[trace.ops.name] & (trace.ops.kind == KERNEL)
     out = np.zeros(len(update), bool)
@@ -111,10 +112,10 @@ def _of_optimizer(case: Case) -> Mask:
     return mine if enough else np.zeros(len(op), bool)
 
 
-def launching_time(case: Case, place: Place, ops: Mask | None = None) -> Cause:
+def launching_time(case: Case, place: Place, only: NDArray[np.integer] | None = None) -> Cause:
     """All time in which threads launch in the steps of a place, and run little code between, as a cause.
 
-    Of calls that launch, or wait for nothing; ``ops``: only those of some GPU ops.
+    Of calls that launch, or wait for nothing; or of ``only`` some calls.
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
     parts: list[tuple[Rows, Ints, Ints]] = []
@@ -122,11 +123,8 @@ def launching_time(case: Case, place: Place, ops: Mask | None = None) -> Cause:
     kind = case.facts.activity.kind
     quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCHES, CUDA)) & ~case.once[:-1]
     quiet |= (case.purpose[:-1] == LOCK) & (kind == OS)
-    if ops is not None:
-        launched = np.zeros(len(trace.launches) + 1, bool)
-        launched[trace.ops.launch[ops]] = True
-        launched[-1] = False
-        quiet &= np.isin(np.arange(len(calls)), case.program.wholes.of_launch[np.flatnonzero(launched[:-1])])
+    if only is not None:
+        quiet = np.isin(np.arange(len(calls)), only)
     for code in used.tolist():
         rows = calls.of_thread(int(trace.threads[code]))
         start, end, mine = calls.start[rows], calls.end[rows], quiet[rows]
@@ -152,13 +150,19 @@ def _whole(case: Case, group: Group) -> Cause:
 
 
 def _whole_optimizer(case: Case, group: Group) -> Cause:
-    return launching_time(case, group.place, _updates(case))
+    launch = case.facts.attribution.trace.ops.launch[_updates(case)]
+    return launching_time(case, group.place, case.program.wholes.of_launch[np.unique(launch[launch >= 0])])
 
 
 def _graph(case: Case, group: Group) -> Iterable[Remedy]:
+    ns, exposing, op = (case.pieces[name][group.rows] for name in ("ns", "exposing", "op"))
+    waits = (exposing >= 0) & np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY))
+    few = len(np.unique(op[waits])) < MIN_LAUNCHES * len(np.unique(exposing[waits]))
+    if few and int(ns[waits].sum()) > _EXPOSED * int(ns.sum()):
+        return  # too few launches for a graph between calls that wait, and without these they may not be late
     text = dialect_text(case, _GRAPH)
     if group.place.path != WHOLE:
-        yield Remedy(text, Changes(graph=[glob_of(group.place.path)]))
+        yield Remedy(text, Changes(graph=[glob_of(group.place.path)]), least=True)
     yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
@@ -179,6 +183,7 @@ LAUNCH_BOUND = Kind(
     _whole,
     least_launches=MIN_LAUNCHES,
     least_share=OFTEN_SO,
+    inflated=True,
 )
 OPTIMIZER = Kind(
     "optimizer",

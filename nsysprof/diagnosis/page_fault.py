@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.units import format_bytes, format_ns, format_share
+from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, EVERY, Finding
-from nsysprof.diagnosis.kinds import MIN_SHARE, dialect_text
+from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step
 from nsysprof.waits.paging import paging
 
 _PREFETCH = {
@@ -34,21 +33,6 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         lost = int(waited.sum())
         if lost < MIN_SHARE * place.total_ns:
             continue
-        per = "" if place.path == WHOLE else " of each step"
-        yield Finding(
-            kind="page-fault",
-            path=place.path,
-            gpu=place.gpu,
-            often=EVERY,
-            steps=place.steps,
-            text=f"{verb} {cause} for {format_ns(lost / place.steps)}{per} ({format_share(lost / place.total_ns)}),"
-            f" which move {format_bytes(int(moved.sum()))} of unified memory",
-            cause=cause,
-            claim="counted",
-            lost_ns=lost,
-            remedy=dialect_text(case, texts),
-            gain_ns=lost,
-            gain_high_ns=lost,
-            basis=BOUND,
-            total_ns=place.total_ns,
-        )
+        size = format_bytes(int(moved.sum()))
+        text = f"{verb} {cause} for {each_step(place, lost)}, which move {size} of unified memory"
+        yield counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost)

@@ -11,9 +11,9 @@ from nsysprof.core.columns import sums
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import Finding
-from nsysprof.diagnosis.kinds import NAME
+from nsysprof.diagnosis.finding import NAME, SLOW, Finding
 from nsysprof.statistics.judge import SLOW_ONES, judge
+from nsysprof.waits.facts import OVERHEAD
 
 MIN_SHARE = 0.02  # of all steps
 _COMPUTE = "longer compute"
@@ -33,7 +33,7 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     most = int(slow[np.argmax(excess)])
     typical = format_ns(round(float(judged.expected[most])))
     yield Finding(
-        kind="slow-steps",
+        kind=SLOW,
         path=place.path,
         gpu=place.gpu,
         often=f"{len(slow):,} of {place.steps:,} steps",
@@ -52,7 +52,7 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
     at = np.full(len(case.windows), -1, np.int64)
     at[place.windows] = np.arange(place.steps)
     step = at[case.pieces["window"]]
-    rows = np.flatnonzero(step >= 0)
+    rows = np.flatnonzero((step >= 0) & (case.pieces["cause"] != OVERHEAD))
     culprit, ns = case.pieces["culprit"][rows], case.pieces["ns"][rows]
     codes, of = np.unique(culprit, return_inverse=True)
     table = sums(of * place.steps + step[rows], ns, len(codes) * place.steps).reshape(len(codes), place.steps)

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.finding import NAME, OFTEN_SO
 from nsysprof.diagnosis.kinds import (
-    NAME,
-    OFTEN_SO,
     Group,
     Kind,
     Mask,
@@ -24,7 +23,7 @@ from nsysprof.diagnosis.kinds import (
     of_host,
     removal,
 )
-from nsysprof.waits.purposes import COPY, FREE, SYNCHRONIZE
+from nsysprof.waits.purposes import COPY, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
 
 _READ = {
@@ -44,7 +43,7 @@ _WAIT = {
 def _claims(case: Case) -> Mask:
     """Short launching behind a call that waited for the GPU, and such calls themselves."""
     exposing = case.pieces["exposing"]
-    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY, FREE)) & (exposing >= 0)
+    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY)) & (exposing >= 0)
     own = np.isin(case.purpose[case.pieces["call"]], (SYNCHRONIZE,))
     mask: Mask = of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own)
     return mask
@@ -69,7 +68,8 @@ def _calls(case: Case, group: Group) -> Cause:
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
     if group.place.path == WHOLE:
         return
-    texts = _READ if ".item()" in group.cause else _MASK if "nonzero()" in group.cause else _WAIT
+    reads = ".item()" in group.cause or "DtoH" in group.cause
+    texts = _READ if reads else _MASK if "nonzero()" in group.cause else _WAIT
     yield removal(dialect_text(case, texts), group)
 
 
@@ -82,4 +82,5 @@ SYNCHRONIZATION = Kind(
     _drop,
     _calls,
     least_share=OFTEN_SO,
+    exposes=True,
 )

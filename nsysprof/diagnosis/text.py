@@ -9,7 +9,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, quote_path
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.diagnose import Diagnosis
-from nsysprof.diagnosis.finding import BOUND, UNTRIED, Finding
+from nsysprof.diagnosis.finding import BOUND, EVERY, UNTRIED, Finding
 from nsysprof.results.table import wrap
 
 _PATH = 60
@@ -67,11 +67,12 @@ def gain_text(finding: Finding) -> str:
     """What the remedy gains, and how that is known."""
     if finding.basis == UNTRIED:
         return "no remedy was tried"
-    each = "" if finding.path == WHOLE else " per step"
-    gain = format_ns(finding.gain_ns / finding.steps)
+    each = "" if finding.path == WHOLE else " per step" if finding.often == EVERY else " in all"
+    steps = finding.steps if finding.often == EVERY else 1
+    gain = format_ns(finding.gain_ns / steps)
     if finding.basis == BOUND:
         return f"saves at most {gain}{each}"
-    low, high = (format_ns(ns / finding.steps) for ns in (finding.gain_low_ns, finding.gain_high_ns))
+    low, high = (format_ns(ns / steps) for ns in (finding.gain_low_ns, finding.gain_high_ns))
     between = f", {low} to {high}" if low != high else ""
     return f"saves {gain}{each} in a replay{between}"
 

@@ -22,7 +22,8 @@ from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnosis_of, removal_of
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
+from nsysprof.diagnosis.tried import removal_of
 from nsysprof.errors import NsysprofError
 from nsysprof.forecast.path import PathParts, path_parts
 from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
@@ -114,7 +115,7 @@ class Forecast(Shown):
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """What costs these steps time, and which changes would help; as profiled."""
-        return diagnosis_of(self.case)
+        return diagnose(self.case)
 
     @property
     def because(self) -> str:
@@ -245,7 +246,10 @@ def _answered(
     network, spans, windows, length = program.network, program.spans, program.windows, program.lengths
     group = np.repeat(np.arange(len(spans.heads)), np.diff(np.append(spans.heads, len(windows))))
     weights = length
-    if any(step.kind == "no-late-peer" for step in steps):  # the late one waits for nobody: the others gain
+    several = (
+        len(np.unique(windows.gpu)) > 1
+    )  # what is removed may be of one of them, and a late one waits for nobody
+    if any(step.kind == "no-late-peer" or (step.kind == "remove" and several) for step in steps):
         weights = length - program.lengths_with(*(step.apply for step in steps))
         weights = length if not weights.any() else weights
         program.notes.clear()  # a second replay takes notes of its own

@@ -18,7 +18,7 @@ from nsysprof.charts.notebook import Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.text import quote_path
-from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
@@ -94,9 +94,10 @@ class Steps(Shown):
         if self.level is None or not len(self.attribution.trace.ops):
             return None
         chosen = windows_of(self.level, self.facts.communication)
-        return diagnose(
+        case = case_of(
             chosen.attribution, None, self.facts.kinds, self.merge_names, chosen=chosen, facts=self.facts
         )
+        return diagnose(case)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -305,7 +305,8 @@ def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int64]) -
     """The texts of calls that let the GPU run dry, with the copy that they made or that was launched right before.
 
     Where the thread of a call has no range open, its range is that of ``owner``, if that is open meanwhile.
-    `.item()` for what waits for the copy of a few bytes, and `nonzero()` where a kernel of that name had made them.
+    `.item()` for what waits for the copy of a few bytes, and `nonzero()` where one of the two kernels before is of
+    that name.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
     tid = pick(calls.threads, pick(calls.thread, call, -1), 0)
@@ -333,9 +334,10 @@ def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int64]) -
         if copied >= 0 and "Free" not in what and (own or facts.copy_sizes[copied] > ITEM_BYTES):
             what += f" ({_copy_text(facts, copied)})"
         elif copied >= 0 and "Free" not in what and "DtoH" in _copy_text(facts, copied):
-            before = facts.reasons.op[copied]
-            nonzero = before >= 0 and "nonzero" in trace.op_names[trace.ops.name[before]].lower()
-            what = "nonzero()" if nonzero else ".item()"
+            before = [int(facts.reasons.op[copied])]
+            before += [int(facts.reasons.op[before[0]])] if before[0] >= 0 else []
+            names = (trace.op_names[trace.ops.name[op]].lower() for op in before if op >= 0)
+            what = "nonzero()" if any("nonzero" in each for each in names) else ".item()"
         return f"{what}{_where(facts, row)}"
 
     return facts.texts.each(describe, pick(calls.name, call, -1), copied, own, _merged_name(facts, rows))

@@ -12,6 +12,36 @@ MIN_STEPS = 8  # that wait, and half of all
 _STEADIER = 1 / 3  # of the spread of the work: a step whose time spreads no further is held by something
 _LEAST_SPREAD = 1e-3  # of the step: work that varies less shows nothing
 _SLOPES = (-1.3, -0.7)  # by how much the wait changes for each ns of work
+# Rates of clocks and cameras per second, how near the steps are to one, how far most steps are from the median, and by
+# how much of their variance neighbours make up for each other: half of it where each step ends at a beat.
+_RATES = (
+    1,
+    2,
+    5,
+    10,
+    12,
+    15,
+    20,
+    24,
+    25,
+    30,
+    40,
+    48,
+    50,
+    60,
+    72,
+    75,
+    90,
+    100,
+    120,
+    144,
+    200,
+    240,
+    250,
+    500,
+    1000,
+)
+_ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.1
 _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
 
 
@@ -51,7 +81,20 @@ def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     paced = work_spread >= _LEAST_SPREAD * period and step_spread <= _STEADIER * work_spread
     paced = paced and _SLOPES[0] <= slope <= _SLOPES[1]
     paced = paced and correlation <= -_DEVIATIONS / np.sqrt(len(chosen) - 1)
+    paced = paced or _clocked(step, waited)
     return Pacing(bool(paced), len(waits), period, step_spread, work_spread, correlation, slope)
+
+
+def _clocked(step: Ints, waited: Ints) -> bool:
+    """Whether the steps that mostly wait follow a clock: at a round rate, a short one behind a long one."""
+    step = step[waited > step / 2]
+    if len(step) < MIN_STEPS:
+        return False
+    period, away = float(np.median(step)), step - step.mean()
+    rates = 1e9 / period / np.array(_RATES)
+    near = np.abs(step - period) <= _REGULAR * period
+    evens_out = float((away[1:] * away[:-1]).sum()) < -_EVENS_OUT * float((away**2).sum())
+    return bool((np.abs(rates - 1) <= _ROUND).any() and 2 * int(near.sum()) > len(step) and evens_out)
 
 
 def _spread(values: Ints) -> int:

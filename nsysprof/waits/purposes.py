@@ -59,7 +59,7 @@ _VERSION = re.compile(r"(?:_(?:ptsz|ptds|v\d+))+\Z")
 # Ranges in which frameworks compile, or try which kernel is fastest.
 _COMPILES = re.compile(
     r"(?i).*(?:(?:dynamo|inductor|fx|backend|frame|aot\w*|jit|triton|xla|gpu|nvfuser)\w*\W*(?:compile|codegen)"
-    r"|compile_?(?:fx|inner)|async_?compile|autotun|benchmark_all_configs|find_?algorithm|cudnn\w*find)"
+    r"|\bcompil(?:e(?!d)|ing|ation)|compile_?(?:fx|inner)|async_?compile|autotun|benchmark_all_configs|find_?algorithm|cudnn\w*find)"
 )
 # A call that makes a context, or loads a kernel, takes so long at least, and so many times what others of it take.
 _LONG_NS, _TIMES = 1_000_000, 10

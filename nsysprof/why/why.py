@@ -17,7 +17,7 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
-from nsysprof.diagnosis.diagnose import Diagnosis, diagnose
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
 from nsysprof.waits.account import PLACE, account_of, wait_pieces
@@ -182,7 +182,7 @@ def why(
     ceilings = forecast_ceilings(answer.rows, removals)
     warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
     diagnosis = diagnose(
-        attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts
+        case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts)
     )
     answer = replace(
         answer,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.diagnosis.diagnose import Diagnosis, case_of, groups, removal_of
-from nsysprof.diagnosis.finding import ONCE
+from nsysprof.diagnosis.diagnose import Diagnosis, case_of
+from nsysprof.diagnosis.text import gain_text
+from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
@@ -107,6 +108,61 @@ def kernel(name: str, blocks: int = 264, **shape: Any) -> Act:
     return act
 
 
+def memset(ns: int) -> Act:
+    """Set memory between kernels."""
+
+    def act(program: Program) -> None:
+        program.memset(256 << 20, ns)
+
+    return act
+
+
+def late_kernels(late: int) -> Act:
+    """Kernels that are launched far ahead, and start late all the same."""
+
+    def act(program: Program) -> None:
+        for _ in range(12):
+            program.launch("k", 60 * US, late=late)
+
+    return act
+
+
+def recorder(ns: int) -> Act:
+    """The recorder works behind a synchronization."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        program.recorder(ns)
+
+    return act
+
+
+def collective(beside: bool) -> Act:
+    """A collective of two ms behind the layers, with a kernel of as long beside it or none."""
+
+    def act(program: Program) -> None:
+        program.stream_waits(program.record(7), 8)
+        program.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 2 * MS, stream=8)
+        if beside:
+            program.launch("gemm", 2 * MS)
+        program.stream_waits(program.record(8), 7)
+
+    return act
+
+
+def optimizer(count: int) -> Act:
+    """Kernels that update parameters, launched more slowly than the GPU runs them."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        with program.range("Optimizer.step#Adam.step"):
+            for _ in range(count):
+                program.code(10 * US)
+                program.launch("at::native::vectorized_elementwise_kernel<addcdiv>", 2 * US)
+
+    return act
+
+
 PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
 SCALE, ADD, GELU = (
@@ -176,6 +232,14 @@ HAS = [
      "--remove 'pinned copies to the GPU of 8.00 KiB in step*'", "gather the small copies"),
     (read_back, "synchronization", ".item() in log", 463_333, "--remove '.item() in log'", "keep the value on the GPU"),
     (kernel("add", 1), "small-grid", "add", 1_984_848, "", "launch at least as many blocks"),
+    (memset(3 * MS), "memset", "memsets in step*", 3_002_000, "", ""),
+    (late_kernels(30 * US), "launch-latency", "launch latency between kernels that were ready to run",
+     408_000, "", ""),
+    (recorder(2 * MS), "profiler-overhead", "work of the profiler", 2_000_000, "", ""),
+    (collective(beside=False), "communication-exposed", "exposed communication", 2_000_000, "",
+     "start the collectives"),
+    (optimizer(60), "optimizer", "kernel launches of the optimizer", 604_083,
+     "--fuse 'Optimizer.step#Adam.step'", "construct the optimizer with fused=True"),
     (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
      "if TF32 is precise enough"),
     (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_000_000, "", "use blocks of 128 to 256 threads"),
@@ -251,6 +315,12 @@ NOT = [
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
     pytest.param(in_a_row(SCALE, PRODUCT, ADD, PRODUCT), nothing, id="products between pointwise kernels"),
     pytest.param(in_a_row(PRODUCT, SOFTMAX, "void topk", PRODUCT), nothing, id="a softmax that routes"),
+    pytest.param(kernel("add", 264, block=(64, 1, 1)), nothing, id="blocks that fill a multiprocessor"),
+    pytest.param(memset(10 * US), nothing, id="a short memset"),
+    pytest.param(late_kernels(2 * US), nothing, id="kernels that start as soon as they usually do"),
+    pytest.param(recorder(20 * US), nothing, id="a recorder that is soon done"),
+    pytest.param(collective(beside=True), nothing, id="a collective beside a kernel"),
+    pytest.param(optimizer(4), nothing, id="an optimizer of few launches"),
     pytest.param(kernel("add", 128), nothing, id="a grid that leaves four of 132 multiprocessors empty"),
 ]
 
@@ -290,13 +360,13 @@ def test_a_synchronization_at_the_end_is_no_finding(trace: MakeTrace) -> None:
     assert diagnosis_of(trace(*program.items)).findings == ()
 
 
-def once_in(number: int, count: int = 20) -> Program:
-    """Steps in one of which the program sleeps for 5 ms."""
+def sleeping(numbers: Collection[int], count: int = 24) -> Program:
+    """Steps in some of which the program sleeps for 5 ms."""
     program = Program()
     for step in range(count):
         with program.range(f"step{step}"):
             program.layers()
-            if step == number:
+            if step in numbers:
                 program.wait()
                 with program.range("data"):
                     program.os("nanosleep", 5 * MS)
@@ -304,14 +374,19 @@ def once_in(number: int, count: int = 20) -> Program:
 
 
 def test_one_slow_step_is_not_spread_over_all(trace: MakeTrace) -> None:
-    """One step of twenty sleeps: it is told as once, without a remedy, and as a slow step."""
-    found = diagnosis_of(trace(*once_in(13).items)).findings
-    [slow] = [each for each in found if each.kind == "slow-steps"]
-    assert slow.often == "1 of 20 steps"
-    assert "nanosleep in data" in slow.cause
-    [sleep] = [each for each in found if each.kind == "sleep"]
-    assert (sleep.often, sleep.remedy, sleep.gain_ns) == (ONCE, "", 0)
-    assert "of each step" not in sleep.text
+    """One step of twenty sleeps: it is told as a slow step, and not a second time."""
+    [slow] = diagnosis_of(trace(*sleeping([13], 20).items)).findings
+    assert (slow.kind, slow.often, slow.remedy, slow.gain_ns) == ("slow-steps", "1 of 20 steps", "", 0)
+    assert slow.cause == "nanosleep in data"
+
+
+def test_one_step_of_three_is_told_as_such(trace: MakeTrace) -> None:
+    """Every third step sleeps for 5 ms: with a remedy, and with what that saves in all, not in each step."""
+    first, *_ = diagnosis_of(trace(*sleeping(range(0, 24, 3)).items)).findings
+    assert (first.kind, first.often) == ("sleep", "8 of 24 steps")
+    assert "in 8 of 24 steps" in first.text
+    assert first.lost_ns == first.gain_ns == pytest.approx(8 * 5 * MS, rel=0.01)
+    assert gain_text(first) == "saves 40.0 ms in all in a replay"
 
 
 def test_a_paced_loop_is_promised_nothing(trace: MakeTrace) -> None:

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.kit.trace import EventRecord, Item, Kernel, Launch, Memcpy, OsCall, Range, StreamWait
+from tests.kit.trace import (
+    EventRecord,
+    Item,
+    Kernel,
+    Launch,
+    Memcpy,
+    Memset,
+    OsCall,
+    Overhead,
+    Range,
+    StreamWait,
+)
 
 US, MS = 1_000, 1_000_000
 CALL = 4 * US  # what a call of CUDA takes
@@ -52,12 +63,28 @@ class Program:
         self.now += ns
         return self.ids
 
-    def launch(self, name: str, ns: int, stream: int = 7, blocks: int = 264, **shape: Any) -> None:
-        """Launch a kernel, by default with two blocks for each multiprocessor; ``shape`` is what else `Kernel` says."""
+    def launch(
+        self, name: str, ns: int, stream: int = 7, blocks: int = 264, *, late: int = 0, **shape: Any
+    ) -> None:
+        """Launch a kernel, by default with two blocks for each multiprocessor, that starts ``late`` ns later.
+
+        ``shape`` is what else `Kernel` says.
+        """
         id = self.call("cudaLaunchKernel")
-        start = self._run(stream, ns)
+        start = self._run(stream, ns, late)
         grid = (blocks, 1, 1)
         self.items.append(Kernel(name, start, start + ns, id, stream=stream, grid=grid, **shape))
+
+    def memset(self, size: int, ns: int, stream: int = 7) -> None:
+        """Set memory of the GPU."""
+        id = self.call("cudaMemsetAsync")
+        start = self._run(stream, ns)
+        self.items.append(Memset(start, start + ns, id, bytes=size, stream=stream))
+
+    def recorder(self, ns: int) -> None:
+        """Let nsys itself work on the thread."""
+        self.items.append(Overhead(self.now, self.now + ns, self.thread))
+        self.now += ns
 
     def copy(
         self, kind: int, size: int, ns: int, stream: int = 7, *, blocks: bool = False, host: int = 1
@@ -70,8 +97,8 @@ class Program:
             self.items[-2] = Launch(begun, start + ns + STARTS, id, self.thread, api="cudaMemcpyAsync_v3020")
             self.now = start + ns + STARTS
 
-    def _run(self, stream: int, ns: int) -> int:
-        start = max(self.now, self.free.get(stream, 0)) + STARTS
+    def _run(self, stream: int, ns: int, late: int = 0) -> int:
+        start = max(self.now, self.free.get(stream, 0)) + STARTS + late
         self.free[stream] = start + ns
         return start
 

@@ -76,12 +76,12 @@ def test_markdown_has_trees_in_blocks_and_findings_in_a_list(
     trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that is markup in Markdown stays a name."""
-    path = trace(*steps((300_000, 500_000, 700_000)), Range("<b>", 200, 300_800))
+    path = trace(*steps((900_000, 500_000, 700_000)), Range("<b>", 200, 900_800))
     done = runner(tmp_path, capsys, monkeypatch)("why", str(path), "--range", "step", "--md", "--no-charts")
     assert done.code == 0
     before, tree, _ = done.out.split("```")
     assert tree.startswith("text\n")
     assert "step, 3 steps" in tree
-    assert "1. step: the GPU waits for sleep in log: 400 µs of each step (40 %)" in before
+    assert "1. step: the GPU waits for sleep in log: 400 µs of each step (33 %)" in before
     assert "sleep in \\<b\\>" in before
     assert sorted(each.name for each in (tmp_path / f"{path.stem}.why").iterdir()) == ["why.csv", "why.json"]

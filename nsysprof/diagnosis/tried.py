@@ -1,0 +1,243 @@
+"""What the GPU waits for in the steps of a program, by cause, each with the remedy that gained most in a replay."""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.intervals import Ints
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.catalogue import KINDS
+from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding
+from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
+from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
+from nsysprof.errors import NsysprofError
+from nsysprof.waits.changes import Changes
+from nsysprof.waits.facts import CLAIMS
+from nsysprof.waits.paced import pacing
+from nsysprof.waits.whole import Cause
+
+MIN_NS = 20_000  # in all steps: nobody would notice less
+MAX_TRIED = 16  # causes that are replayed, those with most waiting first
+MAX_NODES = 4_000_000  # of all replays together
+_HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
+_SKEWED = 1.5  # times what the median step loses: the mean alone says too little
+# Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
+_UNEXPLAINED = 0.25
+_OTHERS = (
+    1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
+)
+_RECORDING = "no more than recording itself may add to the launches"
+_MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
+
+
+@contextmanager
+def left_out_if_faulty(kind: str) -> Iterator[None]:
+    """Leave out the findings of a kind that fails: a warning names the line, and pytest makes it a failure."""
+    try:
+        yield
+    except (NsysprofError, MemoryError):
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        why = (
+            f"{type(error).__name__}: {error} (line {last.lineno} of {Path(last.filename).name}: {last.line})"
+        )
+        warnings.warn(f"findings of the kind {kind} are left out, as it fails: {why}", stacklevel=3)
+
+
+def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
+    """Pieces of waits by kind, place and cause, for which the GPU waits for the part ``least`` of the steps or more."""
+    pieces, place_of = case.pieces, case.place_of
+    for kind in KINDS:
+        with left_out_if_faulty(kind.name):
+            rows = np.flatnonzero(kind.claims(case) & ~case.prepares)
+            codes = kind.codes(case, rows) if len(rows) else rows
+            keys = place_of[rows] * (int(codes.max(initial=0)) + 1) + codes
+            for key in np.unique(keys).tolist():
+                mine = rows[keys == key]
+                place = case.places[int(place_of[mine[0]])]
+                if int(pieces["ns"][mine].sum()) < least * place.total_ns:
+                    continue
+                longest = int(mine[np.argmax(pieces["ns"][mine])])
+                yield kind, Group(place, kind.words(case, longest), mine, case.waited(place, mine))
+
+
+def removal_of(case: Case, glob: str) -> Cause | None:
+    """All that goes with the causes that a glob matches, as findings name them; None for none."""
+    found: Cause | None = None
+    for kind, group in groups(case):
+        if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):
+            cause = kind.whole(case, group)
+            found = cause if found is None else found | cause
+    return found
+
+
+def of_waits(case: Case) -> Iterator[Finding]:
+    """The findings about what the GPU waits for, in no order."""
+    unsure = _unsure(case)
+    some = [
+        (kind, group)
+        for kind, group in groups(case, MIN_SHARE)
+        if _enough(case, kind, group) and (kind is NOT_RECORDED or group.place.path not in unsure)
+    ]
+    some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
+    paced = {
+        id(group.place): group
+        for kind, group in reversed(some)
+        if kind.name in _MAY_PACE and pacing(group.place.length, group.waited).paced
+    }
+    yield from (_paced(group) for group in paced.values())
+    tried, nodes = 0, 0
+    for kind, group in some:
+        if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
+            continue
+        replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
+        if replays:
+            tried += 1
+            nodes += len(case.program.network.extra)
+        with left_out_if_faulty(kind.name):
+            yield from _finding(case, kind, group, replays=replays)
+
+
+def _unsure(case: Case) -> set[str]:
+    """The paths of whose waits the recording leaves too many unexplained."""
+    ns, unknown = case.pieces["ns"], NOT_RECORDED.claims(case)
+    mine = ((place, case.place_of == number) for number, place in enumerate(case.places))
+    return {
+        place.path
+        for place, rows in mine
+        if int(ns[rows & unknown].sum()) > _UNEXPLAINED * int(ns[rows].sum())
+    }
+
+
+def _enough(case: Case, kind: Kind, group: Group) -> bool:
+    """Whether the steps launch often enough for a kind to matter."""
+    if not kind.least_launches:
+        return True
+    launches = case.facts.attribution.trace.launches
+    windows = case.windows.take(group.place.windows)
+    start = np.sort(launches.start)
+    count = np.searchsorted(start, windows.end) - np.searchsorted(start, windows.start)
+    return float(np.median(count)) >= kind.least_launches
+
+
+def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator[Finding]:
+    """The finding about a group; none where the steps get no shorter without its cause, whatever the GPU waited."""
+    place = group.place
+    often = _often(group, kind, place)
+    lost = case.without(place, kind.whole(case, group)) if replays else None
+    lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
+    if lost_ns < max(MIN_SHARE * place.total_ns, MIN_NS):
+        return
+    if max(lost_ns, group.waited_ns if kind.exposes else 0) < kind.least_share * place.total_ns:
+        return
+    finding = Finding(
+        kind=kind.name,
+        path=place.path,
+        gpu=place.gpu,
+        often=often,
+        steps=place.steps,
+        text=_text(kind, group, group.waited if lost is None else lost, often),
+        cause=group.cause,
+        claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
+        lost_ns=lost_ns,
+        total_ns=place.total_ns,
+        culprits=tuple(
+            case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()
+        ),
+    )
+    best = finding
+    if often != ONCE and lost is not None:
+        for remedy in kind.remedies(
+            case, group
+        ):  # the first that gains, each more general than the one before
+            best = _tried(case, kind, finding, group, remedy, lost)
+            if best.gain_ns:
+                break
+    yield best
+
+
+def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remedy, lost: Ints) -> Finding:
+    """The finding with a remedy, if that gains enough."""
+    place = group.place
+    removes = remedy.changes == Changes(remove=[group.cause])
+    gains = lost if removes else case.changed(place, remedy.changes)
+    if gains is None:
+        return finding
+    gain = int(gains.sum()) if remedy.most_ns is None else min(int(gains.sum()), remedy.most_ns)
+    off = float(np.median(case.residual[place.windows])) * place.total_ns
+    if gain < max(MIN_SHARE * place.total_ns, off) or (remedy.least and gain > _OTHERS * int(lost.sum())):
+        return finding
+    recording_ns = round((1 - 1 / case.inflation) * place.total_ns) if kind.inflated else 0
+    if gain <= recording_ns:
+        return replace(finding, text=f"{finding.text}; {_RECORDING}")
+    spread, bound = round(off), remedy.basis == BOUND
+    return replace(
+        finding,
+        remedy=remedy.text,
+        change=tuple(shlex.split(remedy.changes.options)),
+        basis=remedy.basis,
+        recording_ns=recording_ns,
+        gain_ns=gain,
+        gain_low_ns=0 if bound else max(gain - spread, 0),
+        gain_high_ns=gain if bound else min(gain + spread, place.total_ns),
+    )
+
+
+def _often(group: Group, kind: Kind, place: Place) -> str:
+    """In which steps the GPU waits for a cause: all that are typical, a few that have most of it, or one."""
+    if place.path == WHOLE:
+        return ONCE if kind.set_up else EVERY
+    waited = group.waited
+    count = int((waited >= _HAS * waited.max()).sum())
+    typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
+    if 2 * count > place.steps or (typical and not kind.set_up):
+        return EVERY
+    return ONCE if count == 1 or kind.set_up else f"{count:,} of {place.steps:,} steps"
+
+
+def _paced(group: Group) -> Finding:
+    """The finding that steps take as long as they do because the program makes them."""
+    place = group.place
+    text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
+    return Finding(
+        "paced",
+        place.path,
+        place.gpu,
+        EVERY,
+        place.steps,
+        text,
+        group.cause,
+        "order",
+        0,
+        total_ns=place.total_ns,
+    )
+
+
+def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:
+    """Symptom and cause in one sentence; ``lost`` is what each step loses."""
+    place, lost_ns, typical = group.place, max(int(lost.sum()), 0), float(np.median(lost))
+    share = format_share(lost_ns / place.total_ns)
+    if place.path == WHOLE:
+        amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
+    elif often == EVERY and lost_ns > _SKEWED * typical * place.steps > 0:
+        slowest = format_ns(int(lost.max()))
+        amount = (
+            f"{format_ns(lost_ns / place.steps)} of each step on average ({share}), {slowest} of the slowest"
+        )
+    elif often == EVERY:
+        amount = f"{format_ns(lost_ns / place.steps)} of each step ({share})"
+    else:
+        amount = f"{format_ns(lost_ns)} {often if often == ONCE else f'in {often}'}"
+    return kind.symptom.format(cause=group.cause, amount=amount)
