@@ -13,7 +13,7 @@ from nsysprof.core.text import one_line
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = (
-    0.25  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
+    0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
 )
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
@@ -129,22 +129,18 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     """Of ranked findings those that say something to do, or that cost much; the first of a path in any case.
 
-    Slow steps are told once: as such, unless a finding of some steps has a remedy. What was only counted has one remedy
-    for all paths, so the path that gains most stands for the others.
+    Slow steps are told once: as such, unless a finding of some steps has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
-    counted: set[tuple[str, str]] = set()
     for each in found:
         mine = kept.setdefault(each.path, [])
         some = [other for other in mine if other.often not in (EVERY, ONCE)]
-        again = each.claim == COUNTED and (each.kind, each.cause) in counted
-        again |= any(other.kind == "paced" for other in mine)
+        again = any(other.kind == "paced" for other in mine)
         again |= each.kind == SLOW and any(other.remedy and _same(other, each) for other in some)
         again |= each.often == ONCE and any(other.kind == SLOW and _same(each, other) for other in some)
         much = each.remedy or each.kind in (SLOW, "paced") or each.lost_ns >= OFTEN_SO * each.total_ns
         if not again and (much or not mine):
             mine.append(each)
-            counted |= {(each.kind, each.cause)} if each.claim == COUNTED else set()
     told = {id(each) for mine in kept.values() for each in mine}
     return [each for each in found if id(each) in told]
 
