@@ -247,6 +247,23 @@ def test_versions_are_one_name(trace: MakeTrace) -> None:
     assert of(rows_of(path), "call", "count") == [("cudaLaunchKernel", 3)]
 
 
+@pytest.mark.parametrize(("other_us", "told"), [(8_904, True), (8_905, False)])
+def test_what_takes_a_hundredth_of_the_calls_is_worth_saying(
+    trace: MakeTrace, other_us: int, told: bool
+) -> None:
+    """A first launch of 90 µs, of 9 ms in all calls or of a little more."""
+    us = 1000
+    launches = [(0, 90 * us), *((start * us, (start + 2) * us) for start in (100, 110, 120))]
+    answer = answer_of(
+        trace(
+            *(launch_kernel("k", call, (call[1], call[1] + 1), id=id) for id, call in enumerate(launches, 1)),
+            Launch(200 * us, (200 + other_us) * us, None, api="cudaMalloc_v3020"),
+        )
+    )
+    assert answer is not None
+    assert ("first launches of 1 kernel 90.0 µs (lazy loading)" in answer.finding) is told
+
+
 def test_module_loading_and_first_launches_are_named(trace: MakeTrace) -> None:
     """Loading is a class of calls; a first launch of ten times the median and 50 µs is lazy loading."""
     us = 1000
