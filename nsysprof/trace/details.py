@@ -49,10 +49,8 @@ class OpDetails:
 
     def take(self, rows: NDArray[np.integer]) -> OpDetails:
         """Those of some GPU ops."""
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}
-        return OpDetails(
-            **{name: column if column is None else column[rows] for name, column in columns.items()}
-        )
+        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return OpDetails(**{name: each if each is None else each[rows] for name, each in columns.items()})
 
 
 @dataclass(frozen=True)
