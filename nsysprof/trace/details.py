@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class OpDetails:
     def take(self, rows: NDArray[np.integer]) -> OpDetails:
         """Those of some GPU ops."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        return OpDetails(**{name: each if each is None else each[rows] for name, each in columns.items()})
+        return replace(self, **{name: each[rows] for name, each in columns.items() if each is not None})
 
 
 @dataclass(frozen=True)

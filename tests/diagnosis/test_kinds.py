@@ -163,6 +163,7 @@ def optimizer(count: int) -> Act:
     return act
 
 
+MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>"
 PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
 SCALE, ADD, GELU = (
@@ -250,12 +251,14 @@ HAS = [
     (kernel("stencil", 4096, block=(32, 8, 1), registers=255), "low-occupancy", "stencil", 1_500_000, "",
      "use fewer registers per thread (255)"),
     (kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align1"), "misaligned",
-     "matrix products of misaligned sizes", 1_000_000, "", "pad the leading dimensions"),
+     "matrix products of misaligned sizes", 1_600_000, "", "pad the leading dimensions"),
     (kernel("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"), "channels-last",
      "conversions between channels-first and channels-last", 2_000_000, "", "give cuDNN tensors in NHWC"),
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 2_000_000, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
+     "fuse them with torch.compile"),
+    (in_a_row(ADD, MEAN, SCALE, MEAN, GELU), "pointwise", "pointwise kernels in a row", 2_000_000, "",
      "fuse them with torch.compile"),
 ]  # fmt: skip
 
