@@ -1,7 +1,8 @@
 """Compare recordings before and after a change with what is known of it: judge.py FOLDER writes results.csv here.
 
-Truth: of PyTorch traces the time from the first GPU op to the end of the last, of nsys reports with steps the median
-time from the end of a step to the end of the next, by SQL, of planted faults what the program itself measured.
+Truth: of PyTorch traces the time from the first GPU op to the end of the last, or the median time from the end of a
+step to the end of the next where there are steps; the same of nsys reports, by SQL; of planted faults what the program
+itself measured.
 """
 
 from __future__ import annotations
@@ -14,16 +15,30 @@ import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import nsysprof
 
 SAM = (
-    *("9a7a088", "4be6279", "e3ca3cb", "9566500", "7194b86", "186b788", "775afb0"),
-    *("7055eae", "6bc0db0", "57c71fe", "130d91c", "a763b06"),
+    *("9a7a088", "4be6279", "e3ca3cb", "9566500", "7194b86", "186b788", "7055eae"),
+    *("6bc0db0", "130d91c", "a763b06", "57c71fe", "775afb0"),
 )
-REMEDIES = ("optimizer", "pageable", "attention", "halfbatch", "smallgrid")
+MODELS = ("Falconsai", "Qwen", "facebook", "gaunernst", "google")
+CHEATS_AFTER = (
+    "halfbatch",
+    "smallgrid",
+)  # of these the remedy does less work, of the others the program without
+UNANNOTATED = (
+    "smallgrid",
+    "tailwave",
+    "occupancy",
+    "columns",
+    "histogram",
+    "fewblocks",
+    "cupymalloc",
+    "cupychain",
+)
 PLANTED = ("busy", "gc", "pageable")
 COLUMNS = (
     "set",
@@ -49,6 +64,33 @@ def span_of(path: Path) -> float:
     return max(op["ts"] + op["dur"] for op in ops) - min(op["ts"] for op in ops)
 
 
+def torch_step_of(path: Path) -> float:
+    """The median time from the end of a step of a PyTorch trace to the end of the next, in µs."""
+    events = json.loads(path.read_text())["traceEvents"]
+    steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("step")]
+    launch = {
+        e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")
+    }
+    ops = [
+        (launch.get(e["args"]["correlation"], 0), e["ts"] + e["dur"]) for e in events if e.get("cat") in _GPU
+    ]
+    ends = []
+    for step in sorted(steps, key=lambda step: step["ts"]):
+        last = step["ts"] + step["dur"]
+        ends.append(max([last, *(end for at, end in ops if step["ts"] <= at <= last)]))
+    return statistics.median(later - end for end, later in pairwise(ends))
+
+
+def gpu_span_of(path: Path) -> float:
+    """The time from the first GPU op of an nsys report to the end of the last, in ns."""
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as file:
+        known = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+        names = [f"CUPTI_ACTIVITY_KIND_{each}" for each in tables if f"CUPTI_ACTIVITY_KIND_{each}" in known]
+        rows = [file.execute(f"SELECT min(start), max(end) FROM {name}").fetchone() for name in names]
+    return max(row[1] for row in rows) - min(row[0] for row in rows)
+
+
 def step_of(path: Path) -> float:
     """The median time from the end of a step to the end of the next in ns, None without steps."""
     steps = "SELECT start, end FROM NVTX_EVENTS WHERE text GLOB 'step*' OR textId IN"
@@ -67,7 +109,7 @@ def judged(kind: str, before: Path, after: Path, truth: float | None, **how: str
     difference = found.differences[found.largest]
     row = difference.row
     ratio = row["base_median_ns"] / row["new_median_ns"]
-    names = how.values() if how else (before.name, after.name)
+    names = (how["base"], how["new"]) if "base" in how else (before.name, after.name)
     sides = dict(
         zip(("base", "new"), (name.split(".json")[0].split(".sqlite")[0] for name in names), strict=True)
     )
@@ -86,33 +128,54 @@ def judged(kind: str, before: Path, after: Path, truth: float | None, **how: str
     }
 
 
-def rows(folder: Path) -> Iterator[dict[str, object]]:
-    """All pairs whose recordings are there."""
-    traces = [folder / f"sam_True_{commit}.json.gz" for commit in SAM]
-    for base, new in pairwise(traces):
-        if base.is_file() and new.is_file():
+def public(folder: Path) -> Iterator[dict[str, object]]:
+    """Pairs of public recordings."""
+    for series in ("True", "False"):
+        traces = [folder / f"sam_{series}_{commit}.json.gz" for commit in SAM]
+        for base, new in pairwise([trace for trace in traces if trace.is_file()]):
             yield judged("segment-anything-fast", base, new, span_of(base) / span_of(new))
+    for model in MODELS:
+        base, new = (folder / f"tl_{gpu}_{model}.json.gz" for gpu in ("h100", "mi300"))
+        if base.is_file():
+            yield judged("TraceLens", base, new, span_of(base) / span_of(new))
+    for number in (3, 4, 5):
+        base, new = (folder / f"sc23_{each}.sqlite" for each in (number, number + 1))
+        if base.is_file():
+            yield judged("OpenMP tutorial", base, new, gpu_span_of(base) / gpu_span_of(new))
     base, new = (folder / f"mfu_2gpu_{side}.sqlite" for side in ("before", "after"))
     if base.is_file():
         yield judged("nsys-ai", base, new, None)
-    for name in REMEDIES:
-        for one, other in (("bad", "good"), ("good", "cheat")):
-            base, new = (folder / f"{name}.{variant}.sqlite" for variant in (one, other))
-            if base.is_file() and new.is_file():
-                truth = None if name == "smallgrid" else step_of(base) / step_of(new)
-                yield judged("remedies", base, new, truth)
-    for name in PLANTED:
-        report = folder / f"{name}.sqlite"
-        if report.is_file():
-            times = json.loads(report.with_name(f"{name}.nsys.json").read_text())
-            clean = statistics.median(times["PHASE::clean"])
-            for phase in [phase for phase in times if phase != "PHASE::clean"]:
-                sides = {"base": "PHASE::clean/step*", "new": f"{phase}/step*"}
-                yield judged("planted", report, report, clean / statistics.median(times[phase]), **sides)
+
+
+def programs(folder: Path) -> Iterator[dict[str, object]]:
+    """Programs with a remedy, as nsys reports and as PyTorch traces."""
+    for kind, ending, of in (("nsys", "sqlite", step_of), ("PyTorch", "json", torch_step_of)):
+        for bad in sorted(folder.glob(f"*.bad.{ending}")):
+            name = bad.name.split(".")[0]
+            for variant in ("good", "cheat"):
+                base, new = (folder / f"{name}.{each}.{ending}" for each in ("bad", variant))
+                if name in CHEATS_AFTER and variant == "cheat":
+                    base = folder / f"{name}.good.{ending}"
+                if base.is_file() and new.is_file():
+                    truth = gpu_span_of if name in UNANNOTATED and kind == "nsys" else of
+                    yield judged(f"programs ({kind})", base, new, truth(base) / truth(new))
+
+
+def planted(folder: Path) -> Iterator[dict[str, object]]:
+    """One loop with faults, against the same without; and the recordings without against each other."""
+    reports = [folder / f"{name}.sqlite" for name in PLANTED if (folder / f"{name}.sqlite").is_file()]
+    for report in reports:
+        times = json.loads(report.with_name(f"{report.stem}.nsys.json").read_text())
+        clean = statistics.median(times["PHASE::clean"])
+        for phase in [phase for phase in times if phase != "PHASE::clean"]:
+            sides = {"base": "PHASE::clean/step*", "new": f"{phase}/step*"}
+            yield judged("planted", report, report, clean / statistics.median(times[phase]), **sides)
+    for base, new in permutations(reports, 2):
+        yield judged("unchanged", base, new, None, select="PHASE::clean/step*")
 
 
 if __name__ == "__main__":
     with (Path(__file__).parent / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows(Path(sys.argv[1])))
+        writer.writerows(row for each in (public, programs, planted) for row in each(Path(sys.argv[1])))

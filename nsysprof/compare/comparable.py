@@ -13,6 +13,7 @@ from nsysprof.attribution.range_work import index_work
 from nsysprof.compare.selection import LoadedReport
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
+from nsysprof.kernels.classify import short_name
 
 MIN_ALIKE = 0.5  # of the time in kernels, for which both sides must run the same ones to be one loop
 MIN_RENAMED = 0.8  # of the GPU's busy time in loops of either side, for loops with other names to be one
@@ -93,8 +94,13 @@ def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, 
     return {
         name: (base[name], new[name])
         for name in base
-        if base[name] and new.get(name) and base[name] != new[name]
+        if base[name] and new.get(name) and not _same(base[name], new[name])
     }
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two texts are one, or one is the other with more parts of a version."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _conditions(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
@@ -133,10 +139,12 @@ def _kernels(loaded: LoadedReport, level: Level | None) -> dict[str, tuple[int, 
     count = np.bincount(ops.name[rows], minlength=len(loaded.trace.op_names))
     total = np.zeros(len(count), np.int64)
     np.add.at(total, ops.name[rows], ops.end[rows] - ops.start[rows])
-    return {
-        loaded.trace.op_names[name]: (int(count[name]), int(total[name]))
-        for name in np.flatnonzero(count).tolist()
-    }
+    out: dict[str, tuple[int, int]] = {}
+    for code in np.flatnonzero(count).tolist():
+        name = short_name(loaded.trace.op_names[code])  # types in templates differ from GPU to GPU
+        runs, ns = out.get(name, (0, 0))
+        out[name] = runs + int(count[code]), ns + int(total[code])
+    return out
 
 
 def _shares(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) -> tuple[float, float]:

@@ -162,7 +162,7 @@ def row_dicts(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def speed(base_ns: float, new_ns: float) -> str:
     """The comparison of two times: `24.2x slower than`, `1.31x faster than`, `as fast as`."""
-    if base_ns == new_ns or not base_ns or not new_ns:
+    if not base_ns or not new_ns or format_ratio(base_ns / new_ns) == format_ratio(1.0):
         return "as fast as"
     if base_ns > new_ns:
         return f"{format_ratio(base_ns / new_ns)} slower than"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,8 +106,7 @@ def match_ranges(
     first, last = reports[0], reports[-1]
     if base is None or new is None:
         return _match_equal_paths(first, last, select)
-    ones = find_matches(first.merged, first.texts, base, str(first.path))
-    others = find_matches(last.merged, last.texts, new, str(last.path))
+    ones, others = _find(first, base), _find(last, new)
     matched, alone = pair_up(ones, others, (base, new))
     pairs = _of_like_kinds(first, last, matched)
     if first is not last:
@@ -120,6 +120,21 @@ def match_ranges(
     return pairs, alone
 
 
+def _find(loaded: LoadedReport, glob: str) -> list[Match]:
+    """The ranges that a glob matches; of a name with a number in it the error says how to name that instance."""
+    try:
+        return find_matches(loaded.merged, loaded.texts, glob, str(loaded.path))
+    except NsysprofError as error:
+        merged = re.sub(r"\d+", "*", glob)
+        number = re.search(r"\d+(?=\D*$)", glob)
+        if number is None or not any(
+            text.rpartition("/")[2] == merged.rpartition("/")[2] for text in loaded.texts
+        ):
+            raise
+        hint = f"numbered ranges are one: --range {merged!r} --instance {number[0]}, twice for either side"
+        raise NsysprofError(error.message, hint) from None
+
+
 def _match_equal_paths(
     first: LoadedReport, last: LoadedReport, select: str | None
 ) -> tuple[Matched, list[str]]:
@@ -131,9 +146,7 @@ def _match_equal_paths(
     whole = not all(annotated) if select is None else select == WHOLE_TRACE and WHOLE_TRACE not in first.texts
     if whole and (select or not (first.texts and last.texts)):
         return [_WHOLE_PAIR], [*_annotated_once(first, last)]
-    ones, others = (
-        find_matches(side.merged, side.texts, select or "*", str(side.path)) for side in (first, last)
-    )
+    ones, others = (_find(side, select or "*") for side in (first, last))
     by_text: dict[str, list[Match]] = {}
     for match in others:
         by_text.setdefault(match.text, []).append(match)

@@ -24,6 +24,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.runs import over_runs
+from nsysprof.statistics.summary import LEAST_SAMPLES
 
 ENOUGH_STEPS = 20  # of a recording, for a verdict on them
 
@@ -91,7 +92,7 @@ def to_record(pair: Pair) -> str:
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)
     text = f"{noun} of one recording differ by up to {format_share(spread)}; " if spread else ""
     again = "record both sides again, three times each (--also-base, --also-new)"
-    few = pair.clock == STEP and min(map(len, times)) < ENOUGH_STEPS
+    few = pair.clock == STEP and min(map(len, times)) < LEAST_SAMPLES
     return f"{text}to know, {f'record {ENOUGH_STEPS} steps, or ' if few else ''}{again}"
 
 

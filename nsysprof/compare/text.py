@@ -38,7 +38,7 @@ _UNITS = (
     (10_000, 100, 1, "µs", 10**3),
     (0, 1, 0, "ns", 1),
 )
-_MAX_FINDINGS, _MAX_PAIRS = 8, 5  # of the short answer
+_MAX_FINDINGS, _MAX_PAIRS = 6, 5  # of the short answer
 _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 

@@ -13,26 +13,30 @@ from nsysprof.compare.selection import Selection
 from nsysprof.core.text import join_first, one_line
 from nsysprof.core.units import format_ns, format_ratio
 from nsysprof.kernels.classify import short_name
-from nsysprof.trace.details import unpacked
+from nsysprof.trace.details import OpDetails, unpacked
 from nsysprof.trace.trace import COPYING, KERNEL, MEMCPY, MEMORY_KINDS, MIGRATION
 
 LESS, SAME, MORE, OTHER, UNKNOWN = "less", "same", "more", "other", "unknown"
-MIN_PART = 0.01  # of the time of a side's GPU ops: kernels that take less are not judged
 MIN_CHANGE = 0.1  # of launches, threads and bytes: less is the same
-MIN_FASTER = 0.5  # of the time before, for as many launches and threads: less is another amount of work
-MIN_LOST = 0.05  # of that time, in threads that kernels no longer run: what takes less may be done elsewhere
+MIN_FASTER = 0.65  # of the time before, for the same launches: less is another amount of work
+MIN_QUICK = 0.2  # of the time of all GPU ops, in kernels of which that is asked
+MIN_LOST = (
+    0.05  # of the time of all GPU ops, in threads that kernels no longer run: less may be done elsewhere
+)
+MIN_LOST_OF_KNOWN = 0.25  # the same of the kernels whose threads tell their work
 MIN_MOVED = 0.1  # of the time that steps save: what runs outside of them instead
 _PERSISTENT = {"gemm", "attention", "communication"}  # families whose grids need not grow with the work
 _MAX_NAMES, _NAME = 3, 60
 _KEY = ["kind", "name"]
-_AMOUNTS = ["launches", "threads", "bytes", "ns"]
+_AMOUNTS = ["launches", "threads", "bytes", "ns", "launched"]
 
 
 def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     """A row per name of kernels, direction of copies and kind of collectives that either side runs.
 
     ``kind, name, family``, of either side per call ``launches, threads`` (grid × block, NaN where not recorded),
-    ``bytes`` (of copies and collectives, NaN where not recorded) and ``ns``; ``verdict``: how the work of the new side
+    ``bytes`` (of copies and collectives, NaN where not recorded) and ``ns``; ``as_launched``: whether both sides
+    launch with the same grids, blocks, registers and shared memory; ``verdict``: how the work of the new side
     compares, `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
     """
     sides = [_amounts(side) for side in (base, new)]
@@ -44,8 +48,12 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     for side in ("base", "new"):
         both[[f"{side}_launches", f"{side}_ns"]] = both[[f"{side}_launches", f"{side}_ns"]].fillna(0.0)
     both["family"] = both["base_family"].fillna(both["new_family"])
+    both["as_launched"] = both["base_launched"] == both["new_launched"]
     both["verdict"] = [_verdict(row) for row in both.to_dict("records")]
-    both = both.drop(columns=["base_family", "new_family"]).reset_index()
+    both = both.drop(
+        columns=[f"{side}_{name}" for side in ("base", "new") for name in ("family", "launched")]
+    )
+    both = both.reset_index()
     order = np.lexsort((both["name"].to_numpy(str), -both[["base_ns", "new_ns"]].max(axis=1)))
     return both.iloc[order].reset_index(drop=True)
 
@@ -75,11 +83,20 @@ def _amounts(side: Selection) -> pd.DataFrame:
             "threads": added(threads),
             "bytes": added(size[op]),
             "ns": added(ops.end[op] - ops.start[op]),
+            "launched": _launched(details, op, of, len(codes)),
         }
     )
     frame.loc[frame["family"] == "communication", "kind"] = "collective"
     amounts = frame[["threads", "bytes"]]
     return frame.assign(**amounts.where(amounts > 0))
+
+
+def _launched(details: OpDetails, op: NDArray[np.intp], of: NDArray[np.intp], count: int) -> pd.Series:
+    """With what grids, blocks, registers and bytes of shared memory the GPU ops of each name are launched."""
+    how = (details.grid, details.block, details.registers, details.static_shared, details.dynamic_shared)
+    rows = np.unique(np.column_stack([of, *(each[op] for each in how)]), axis=0)
+    parts = np.split(rows[:, 1:], np.searchsorted(rows[:, 0], np.arange(1, count)))
+    return pd.Series([each.tobytes() for each in parts], dtype=object)
 
 
 def _product(packed: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -91,8 +108,6 @@ def _product(packed: NDArray[np.int64]) -> NDArray[np.int64]:
 def _verdict(row: dict[Any, Any]) -> str:
     if not row["base_launches"] or not row["new_launches"]:
         return OTHER
-    if row["family"] in _PERSISTENT and not row["base_bytes"] > 0:
-        return UNKNOWN
     name = "threads" if row["base_threads"] > 0 else "bytes"
     amount = row[f"base_{name}"], row[f"new_{name}"]
     if not min(amount) > 0:
@@ -100,29 +115,38 @@ def _verdict(row: dict[Any, Any]) -> str:
     ratio = amount[1] / amount[0]
     if name == "threads":  # of one launch: how often they are launched is another question
         ratio *= row["base_launches"] / row["new_launches"]
+    if row["family"] in _PERSISTENT and name == "threads":  # whose blocks may work until all is done
+        time = row["new_ns"] / row["base_ns"] * row["base_launches"] / row["new_launches"]
+        return LESS if max(ratio, time) < 1 - MIN_CHANGE else UNKNOWN
     return LESS if ratio < 1 - MIN_CHANGE else MORE if ratio > 1 / (1 - MIN_CHANGE) else SAME
 
 
 def work_sentences(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[str]:
     """What a reader should check before believing a time: less or other work, never an accusation."""
-    base_ns, new_ns = rows["base_ns"].sum(), rows["new_ns"].sum()
+    base_ns = rows["base_ns"].sum()
     often = rows["new_launches"] / rows["base_launches"]
     rows = rows.assign(threads=rows["new_threads"] / rows["base_threads"] / often)
-    large = (rows["base_ns"] >= MIN_PART * base_ns) | (rows["new_ns"] >= MIN_PART * new_ns)
-    alike = rows[large & often.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE)) & (rows["kind"] == "kernel")]
+    alike = rows[often.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE)) & (rows["kind"] == "kernel")]
     fewer = alike[alike["verdict"] == LESS]
-    if (fewer["base_ns"] * (1 - fewer["threads"])).sum() >= MIN_LOST * base_ns > 0:
+    lost = (fewer["base_ns"] * (1 - fewer["threads"])).sum()
+    known = alike.loc[alike["verdict"] != UNKNOWN, "base_ns"].sum()
+    by_family = rows.groupby("family")[["base_launches", "new_launches", "base_ns"]].sum()
+    as_often = (by_family["new_launches"] / by_family["base_launches"]).between(
+        1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE)
+    )
+    one_program = by_family.loc[as_often, "base_ns"].sum() >= base_ns / 2
+    if lost > 0 and (lost >= MIN_LOST * base_ns or (one_program and lost >= MIN_LOST_OF_KNOWN * known)):
         some = [
             f"{_short(name)} runs {format_ratio(threads)} the threads"
             for name, threads in zip(fewer["name"], fewer["threads"], strict=True)
         ]
         yield f"less work in {names[1]}: {join_first(some, _MAX_NAMES)}, in as many launches: check its result"
-    same = alike[alike["verdict"].isin([SAME, UNKNOWN]) & alike["threads"].between(0.999, 1.001)]
-    quick = same[(same["new_ns"] < MIN_FASTER * same["base_ns"]) & (same["base_ns"] >= 0.2 * base_ns)]
+    quick = alike[alike["as_launched"] & (alike["new_ns"] < MIN_FASTER * alike["base_ns"])]
+    quick = quick[quick["base_ns"] >= MIN_QUICK * base_ns]
     for row in quick.head(1).to_dict("records"):
         yield (
-            f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time for as many launches"
-            f" and threads: whether it does as much work is not recorded, check its result"
+            f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time, launched alike:"
+            " whether it does as much work is not recorded, check its result"
         )
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _fewer_launches(rows, names, noun)

@@ -33,7 +33,7 @@ def test_other_conditions_are_said_below_the_headline(trace: MakeTrace) -> None:
     other = recorded(paths[1], "580.95.05", ("Cuda", "OSRuntime"))
     found = answer(one, other)
     driver, events = ["525.60.13", "580.95.05"], ["Cuda", "Cuda, OSRuntime"]
-    options = {"driver": driver, "profiler option CAPTURE_EVENT_TYPE": events}
+    options = {"driver": driver, "profiler option traced events": events}
     assert gap_document(found)["conditions"] == options
     text = " ".join(comparison_text(found).split())
     assert "recorded under other conditions: driver 525.60.13 against 580.95.05; profiler option" in text

@@ -68,7 +68,7 @@ def _options(source: Source) -> dict[str, str]:
     """What was traced, and how: kinds of events, CUDA graphs, memory."""
     options: dict[str, set[str]] = {}
     for name, value in named_values(source, "META_DATA_CAPTURE", _OPTION.match):
-        options.setdefault(name.rpartition(":")[0].rpartition(":")[2] or name, set()).add(value)
+        options.setdefault("CUDA graph trace" if ":" in name else "traced events", set()).add(value)
     return {name: ", ".join(sorted(values)) for name, values in options.items()}
 
 
