@@ -215,3 +215,11 @@ def test_copies_and_host_calls_stand_side_by_side(trace: MakeTrace) -> None:
     assert re.search(r"DtoH pinned +1 → 0 +30 ns +0 ns +-30 ns", text)
     assert re.search(r"total +2 → 1 +130 ns +100 ns +-30 ns", text)
     assert answer(*(trace(*run("train", 0, [(GEMM, 9)])) for _ in range(2))).totals == {}
+
+
+def test_a_numbered_range_is_named_as_an_instance(trace: MakeTrace) -> None:
+    """`iter7` is one of `iter*`: the hint says how to take it."""
+    path = trace(*run("train", 0, [(GEMM, 9)]), name="a.sqlite")
+    with pytest.raises(NsysprofError, match="matches 'iter7'") as caught:
+        answer(path, path, select="iter7")
+    assert caught.value.hint == "numbered ranges are one: --range 'iter*' --instance 7, twice for either side"

@@ -110,6 +110,12 @@ def test_a_few_threads_less_elsewhere_are_not_less_work(trace: MakeTrace) -> Non
 
     assert not doubts({ADD: (1, 100, 9600), MUL: (1, 100, 400)}, {ADD: (1, 100, 9600), MUL: (1, 25, 100)})
     assert not doubts({GEMM: (2, 100, 5000)}, {GEMM: (2, 50, 5000)})
+    other = GEMM.replace("128", "256")
+    [few] = doubts(
+        {GEMM: (2, 100, 5000), ADD: (2, 100, 60)},
+        {other: (2, 50, 2500), ADD: (2, 50, 30)},  # all whose threads tell their work do half
+    )
+    assert "vectorAdd runs 0.50x the threads" in few
     [said] = doubts({GEMM: (2, 100, 5000)}, {GEMM: (2, 50, 2500)})
     assert "runs 0.50x the threads, in as many launches: check its result" in said
 
