@@ -13,21 +13,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from nsysprof.charts import marks
 from nsysprof.charts.bars import draw_bars, draw_waterfalls
 from nsysprof.charts.lanes import draw_calls, draw_lanes
-from nsysprof.charts.marks import (
-    DPI,
-    Bars,
-    Calls,
-    Lanes,
-    Lines,
-    Message,
-    Plan,
-    Roofs,
-    Series,
-    Violins,
-    Waterfalls,
-)
 from nsysprof.charts.panels import draw_lines, draw_series, draw_violins
 from nsysprof.charts.roofs import draw_roofs
 from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, shown, style
@@ -35,7 +23,7 @@ from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, 
 _P = TypeVar("_P")
 
 
-def draw_message(plan: Message) -> Figure:
+def draw_message(plan: marks.Message) -> Figure:
     """Draw a picture that holds nothing but words."""
     height = 2.2
     figure = framed(plan.heading, height)
@@ -47,26 +35,26 @@ def draw_message(plan: Message) -> Figure:
 
 
 _DRAWN_BY: dict[type, Callable[[Any], Figure]] = {
-    Bars: draw_bars,
-    Calls: draw_calls,
-    Lanes: draw_lanes,
-    Lines: draw_lines,
-    Message: draw_message,
-    Roofs: draw_roofs,
-    Series: draw_series,
-    Violins: draw_violins,
-    Waterfalls: draw_waterfalls,
+    marks.Bars: draw_bars,
+    marks.Calls: draw_calls,
+    marks.Lanes: draw_lanes,
+    marks.Lines: draw_lines,
+    marks.Message: draw_message,
+    marks.Roofs: draw_roofs,
+    marks.Series: draw_series,
+    marks.Violins: draw_violins,
+    marks.Waterfalls: draw_waterfalls,
 }
 
 
-def draw(plan: Plan) -> Figure:
+def draw(plan: marks.Plan) -> Figure:
     """Draw the figure of a plan, with a box in place of each character that the font lacks."""
     plan = in_font(plan)
     with style():
         return _DRAWN_BY[type(plan)](plan)
 
 
-def picture(plan: Plan) -> bytes:
+def picture(plan: marks.Plan) -> bytes:
     """Draw a plan as a PNG picture; equal plans give equal bytes."""
     return figure_png(draw(plan))
 
@@ -77,7 +65,7 @@ def figure_png(figure: Figure) -> bytes:
     assert isinstance(canvas, FigureCanvasAgg)
     with style():
         canvas.draw()  # type: ignore[no-untyped-call]
-    return png(np.asarray(canvas.buffer_rgba()), DPI)  # type: ignore[no-untyped-call]
+    return png(np.asarray(canvas.buffer_rgba()), marks.DPI)  # type: ignore[no-untyped-call]
 
 
 def in_font(part: _P) -> _P:

@@ -12,23 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from nsysprof.charts.marks import (
-    DPI,
-    PLOT,
-    STREAM,
-    STREAM_LEVELS,
-    CallBlock,
-    CallLane,
-    CallPanel,
-    Calls,
-    Flag,
-    LanePanel,
-    Lanes,
-    Marks,
-    Numbers,
-    Ribbons,
-    Stream,
-)
+from nsysprof.charts import marks
 from nsysprof.charts.palette import FAINT, IDLE, INK, RULE, text_on
 from nsysprof.charts.style import (
     SMALL,
@@ -63,26 +47,28 @@ _MIN_BRACKET, _MIN_APART = 0.05, 0.012  # of a bracket, and from pole to pole
 _WEDGE = "#f1f1f1"
 
 
-def draw_lanes(plan: Lanes) -> Figure:
+def draw_lanes(plan: marks.Lanes) -> Figure:
     """Draw the chart with one `Axes` per panel: x in ns after the panel's start, y in inches from above."""
     sizes = [(_TITLE_ABOVE if panel.title else 0.0, _tops(panel)[-1]) for panel in plan.panels]
     foot = 0.2 if plan.heading.notes else 0.0
     figure, every = panel_column(
-        plan.heading, sizes, left=_LEFT, wide=PLOT, first=0.2, between=_AXIS_BELOW, foot=foot
+        plan.heading, sizes, left=_LEFT, wide=marks.PLOT, first=0.2, between=_AXIS_BELOW, foot=foot
     )
     for axes, panel in zip(every, plan.panels, strict=True):
         _draw_lane_panel(axes, panel)
     return figure
 
 
-def _tops(panel: LanePanel) -> list[float]:
+def _tops(panel: marks.LanePanel) -> list[float]:
     """Where each lane begins, in inches from above, and where the last one ends."""
     flat = _FLAT if len(panel.lanes) > _MAX_TALL else 1.0
-    high = [lane.height * (len(lane.labels) if isinstance(lane, Ribbons) else 1) for lane in panel.lanes]
+    high = [
+        lane.height * (len(lane.labels) if isinstance(lane, marks.Ribbons) else 1) for lane in panel.lanes
+    ]
     return np.append(0.0, np.cumsum(high) * flat).tolist()
 
 
-def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
+def _draw_lane_panel(axes: Axes, panel: marks.LanePanel) -> None:
     """Draw the lanes of a panel from top to bottom, with a line between processes."""
     tops = _tops(panel)
     _prepare(axes, panel, tops)
@@ -91,9 +77,9 @@ def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
         if process not in (None, lane.process):
             axes.axhline(top, color=FAINT, linewidth=0.6)
         process = lane.process
-        if isinstance(lane, Stream):
+        if isinstance(lane, marks.Stream):
             _draw_stream(axes, lane, panel.length, top, low)
-        elif isinstance(lane, Ribbons):
+        elif isinstance(lane, marks.Ribbons):
             _draw_ribbons(axes, lane, panel.length, top)
         else:
             _draw_marks(axes, lane, (top, low), panel.length)
@@ -101,28 +87,28 @@ def _draw_lane_panel(axes: Axes, panel: LanePanel) -> None:
         axes.set_title(panel.title, loc="left", fontsize=TEXT + 1, weight="bold", color=INK, pad=5)
     draw_time_axis(axes, panel.length, panel.label)
     if panel.gaps:
-        top = next(top for lane, top in zip(panel.lanes, tops, strict=False) if lane.height == STREAM)
+        top = next(top for lane, top in zip(panel.lanes, tops, strict=False) if lane.height == marks.STREAM)
         left, right = panel.gaps
         boxes(axes, left, right, top, tops[-1], IDLE, label="gaps", zorder=0.5)
     if panel.framed:
         _draw_frame(axes, *panel.framed)
 
 
-def _prepare(axes: Axes, panel: LanePanel, tops: list[float]) -> None:
+def _prepare(axes: Axes, panel: marks.LanePanel, tops: list[float]) -> None:
     """Scale the axes and label the lanes."""
     axes.set_xlim(0, max(panel.length, 1))
     axes.set_ylim(tops[-1], 0)
     where = axes.get_yaxis_transform()
     for lane, top, low in zip(panel.lanes, tops, tops[1:], strict=False):
-        labels = lane.labels if isinstance(lane, Ribbons) else [lane.label]
+        labels = lane.labels if isinstance(lane, marks.Ribbons) else [lane.label]
         for at in shown_rows(len(labels), lane.height):
             y = top + (low - top) * (at + 0.5) / len(labels)
             write(axes, -0.008, y, labels[at], "right", at=where)
 
 
-def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) -> None:
+def _draw_stream(axes: Axes, lane: marks.Stream, length: int, top: float, low: float) -> None:
     """Draw the lane as a picture with a pixel column per column of the timeline."""
-    filled = np.arange(STREAM_LEVELS, 0, -1)[:, None] <= lane.level
+    filled = np.arange(marks.STREAM_LEVELS, 0, -1)[:, None] <= lane.level
     palette = np.zeros((256, 4), np.uint8)
     for number, colour in enumerate(lane.colours):
         palette[number] = [*bytes.fromhex(colour[1:]), 255]
@@ -135,7 +121,7 @@ def _draw_stream(axes: Axes, lane: Stream, length: int, top: float, low: float) 
     axes.axhline(low - pad, color=RULE, linewidth=0.6, zorder=1)
 
 
-def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
+def _draw_ribbons(axes: Axes, lane: marks.Ribbons, length: int, top: float) -> None:
     """Draw all lanes as one picture, with gaps between them where there is room."""
     colours = np.array([[*bytes.fromhex(colour[1:])] for colour in lane.colours]) / 255
     shares = lane.shares / 255
@@ -151,7 +137,7 @@ def _draw_ribbons(axes: Axes, lane: Ribbons, length: int, top: float) -> None:
             axes.axhline(top + lane.height * at, color="white", linewidth=gap, zorder=2)
 
 
-def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int) -> None:
+def _draw_marks(axes: Axes, lane: marks.Marks, place: tuple[float, float], length: int) -> None:
     """Draw a lane of boxes, and the names that fit into the longest of them.
 
     Boxes that overlap, as ranges that were on several streams at a time, have no names.
@@ -160,7 +146,7 @@ def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int
         return
     top, low = place
     pad, length = (low - top) * (1 - _INNER) / 2, max(length, 1)
-    pixel = length / (PLOT * DPI)
+    pixel = length / (marks.PLOT * marks.DPI)
     left, right = lane.start, _draw_boxes(axes, lane, pixel, top + pad, low - pad)
     if lane.beside:
         _write_beside(axes, lane, left, right, (top + low) / 2, length)
@@ -168,7 +154,7 @@ def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int
     meets = lane.start[1:] < np.maximum.accumulate(lane.end)[:-1]
     alone = ~(np.append(False, meets) | np.append(meets, False))
     for box in np.argsort(left - right, kind="stable")[:_MAX_NAMES].tolist():
-        room = float(right[box] - left[box]) / length * PLOT - 0.06
+        room = float(right[box] - left[box]) / length * marks.PLOT - 0.06
         if room < 0.12:
             break
         text = fitting(lane.names[box], SMALL, room, _MIN_LETTERS) if alone[box] else ""
@@ -177,9 +163,11 @@ def _draw_marks(axes: Axes, lane: Marks, place: tuple[float, float], length: int
             write(axes, middle, (top + low) / 2, text, color=colour, zorder=3)
 
 
-def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: float, length: int) -> None:
+def _write_beside(
+    axes: Axes, lane: marks.Marks, left: marks.Numbers, right: marks.Numbers, y: float, length: int
+) -> None:
     """Write the name of each box behind it or before it, where there is more room, or else into it."""
-    inch = max(length, 1) / PLOT
+    inch = max(length, 1) / marks.PLOT
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     for begin, end, name, colour in zip(left.tolist(), right.tolist(), lane.names, lane.colours, strict=True):
         behind = length - end >= begin
@@ -191,9 +179,11 @@ def _write_beside(axes: Axes, lane: Marks, left: Numbers, right: Numbers, y: flo
             write(axes, (begin + end) / 2, y, text, color=text_on(colour), zorder=3)
 
 
-def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Edges, low: Edges) -> Numbers:
+def _draw_boxes(
+    axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, top: Edges, low: Edges
+) -> marks.Numbers:
     """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
-    right: Numbers = np.maximum(lane.end, lane.start + pixel)
+    right: marks.Numbers = np.maximum(lane.end, lane.start + pixel)
     line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
     look: dict[str, Any] = {"label": lane.label, "edgecolors": "white", "linewidths": line, "zorder": 2}
     boxes(axes, lane.start, right, top, low, lane.colours, **look)
@@ -203,7 +193,7 @@ def _draw_boxes(axes: Axes, lane: Marks | CallLane, pixel: float, top: Edges, lo
 def _draw_frame(axes: Axes, start: int, end: int) -> None:
     """Mark where the zoom is by a frame around all lanes."""
     low, high = axes.get_xlim()
-    pixel = (high - low) / (PLOT * DPI)
+    pixel = (high - low) / (marks.PLOT * marks.DPI)
     left, right = max(start, low), min(end, high)
     middle, half = (left + right) / 2, max((right - left) / 2, 3 * pixel)
     frame = axes.axvspan(middle - half, middle + half, fill=False, edgecolor=INK, linewidth=1.0, zorder=5)
@@ -231,23 +221,23 @@ class _Pole:
 class _Laid:
     """A lane with its place: ``top`` and ``low`` in inches from the top of the panel, and its names."""
 
-    lane: CallLane
+    lane: marks.CallLane
     top: float
     low: float
     poles: Sequence[_Pole]
-    inside: Sequence[Flag]
+    inside: Sequence[marks.Flag]
 
 
 @dataclass(frozen=True)
 class _LaidBlock:
     """A call with its place in the panel."""
 
-    block: CallBlock
+    block: marks.CallBlock
     title: float
     lanes: Sequence[_Laid]
 
 
-def draw_calls(plan: Calls) -> Figure:
+def draw_calls(plan: marks.Calls) -> Figure:
     """Draw the chart with an `Axes` per panel: x in ns, y in inches from above."""
     laid = [_lay_out(panel) for panel in plan.panels]
     sizes = [
@@ -266,7 +256,7 @@ def draw_calls(plan: Calls) -> Figure:
     return figure
 
 
-def _lay_out(panel: CallPanel) -> list[_LaidBlock]:
+def _lay_out(panel: marks.CallPanel) -> list[_LaidBlock]:
     """Lay out the calls of a panel."""
     out: list[_LaidBlock] = []
     y = 0.0
@@ -285,9 +275,9 @@ def _lay_out(panel: CallPanel) -> list[_LaidBlock]:
     return out
 
 
-def _place(flags: Sequence[Flag], length: int, height: float) -> tuple[list[_Pole], list[Flag]]:
+def _place(flags: Sequence[marks.Flag], length: int, height: float) -> tuple[list[_Pole], list[marks.Flag]]:
     """Choose the names that go on poles, and those that go into their boxes; the others are left out."""
-    inside: list[Flag] = []
+    inside: list[marks.Flag] = []
     wanted: list[_Pole] = []
     for flag in flags:
         fits = _fits(flag, length, height)
@@ -302,12 +292,12 @@ def _place(flags: Sequence[Flag], length: int, height: float) -> tuple[list[_Pol
     return wanted, inside
 
 
-def _fits(flag: Flag, length: int, height: float) -> bool:
+def _fits(flag: marks.Flag, length: int, height: float) -> bool:
     room = (flag.outer - flag.inner) / length * _CALL_PLOT - 2 * _PAD
     return max(text_width(flag.text, SMALL), text_width(flag.amount, SMALL)) <= room and height > 2 * _LINE
 
 
-def _pole(flag: Flag, length: int) -> _Pole:
+def _pole(flag: marks.Flag, length: int) -> _Pole:
     """A pole in the middle of the box, or of the bracket over several."""
     inch = _CALL_PLOT / length
     wide = flag.count > 1 and (flag.end - flag.start) * inch >= _MIN_BRACKET
@@ -332,7 +322,7 @@ def _levels(wanted: Sequence[_Pole]) -> list[_Pole]:
     return poles
 
 
-def _draw_call_panel(axes: Axes, panel: CallPanel, blocks: Sequence[_LaidBlock], high: float) -> None:
+def _draw_call_panel(axes: Axes, panel: marks.CallPanel, blocks: Sequence[_LaidBlock], high: float) -> None:
     axes.set_xlim(0, panel.length)
     axes.set_ylim(high, 0)
     for laid in blocks:
@@ -343,10 +333,12 @@ def _draw_call_panel(axes: Axes, panel: CallPanel, blocks: Sequence[_LaidBlock],
     draw_time_axis(axes, panel.length, panel.label)
 
 
-def _draw_lane(axes: Axes, panel: CallPanel, block: CallBlock, laid: _Laid, *, ending: bool) -> None:
+def _draw_lane(
+    axes: Axes, panel: marks.CallPanel, block: marks.CallBlock, laid: _Laid, *, ending: bool
+) -> None:
     """Draw the idle time, the boxes on it, their names, and at the end the length of the call."""
     lane, inch = laid.lane, panel.length / _CALL_PLOT
-    pixel = inch / DPI
+    pixel = inch / marks.DPI
     middle = (laid.top + laid.low) / 2
     if lane.flags or ending:
         end = max(block.length, pixel)

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
-from nsysprof.commands.report_options import (
-    Graphs,
-    MergeOption,
-    NoMergeOption,
-    ReadingOptions,
-    ReportArgument,
-    ResultOptions,
-    SkipOption,
-    folder_option,
-    glob_option,
-    options_unfolded,
-)
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
@@ -50,12 +39,12 @@ class By(str, Enum):
     STREAM = "stream"
 
 
-@options_unfolded
+@options.options_unfolded
 def analyze(
-    report: ReportArgument,
-    output: Annotated[Path | None, folder_option("REPORT.analysis in the current folder")] = None,
+    report: options.ReportArgument,
+    output: Annotated[Path | None, options.folder_option("REPORT.analysis in the current folder")] = None,
     select: Annotated[
-        str | None, glob_option("--range", "Only ranges that match, and what lies in them.")
+        str | None, options.glob_option("--range", "Only ranges that match, and what lies in them.")
     ] = None,
     since: Annotated[
         str | None,
@@ -82,9 +71,9 @@ def analyze(
             help="How many rows to print of each table, and to draw [default: what fits, 20].",
         ),
     ] = None,
-    skip: SkipOption = 0,
-    merge: MergeOption = None,
-    no_merge: NoMergeOption = False,
+    skip: options.SkipOption = 0,
+    merge: options.MergeOption = None,
+    no_merge: options.NoMergeOption = False,
     by: Annotated[
         By | None,
         typer.Option(metavar="process|device|thread|stream", help="Split what is printed and written."),
@@ -101,15 +90,15 @@ def analyze(
         typer.Option("--verbose", help="The same as --full."),
     ] = False,
     *,
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
     if verify and writing.as_json:
         raise typer.BadParameter("--verify prints text: leave --json out")
-    if verify and reading.graphs is Graphs.CAPTURED:
+    if verify and reading.graphs is options.Graphs.CAPTURED:
         raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
     if verify and reading.ranges != "auto" and "nvtx" not in reading.ranges:
         raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave --ranges out")

@@ -8,21 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from nsysprof.commands.report_options import (
-    JsonOption,
-    NoMergeOption,
-    ReadingOptions,
-    ReportArgument,
-    SkipOption,
-    options_unfolded,
-)
+from nsysprof.commands import report_options as options
 
 _DRAFT = Path("budget.toml")
 
 
-@options_unfolded
+@options.options_unfolded
 def check(
-    report: ReportArgument,
+    report: options.ReportArgument,
     budget: Annotated[
         Path | None, typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML.")
     ] = None,
@@ -40,15 +33,15 @@ def check(
         typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml]."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
-    skip: SkipOption = None,
+    skip: options.SkipOption = None,
     instance: Annotated[
         str | None, typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0.")
     ] = None,
-    no_merge: NoMergeOption = False,
-    as_json: JsonOption = False,
+    no_merge: options.NoMergeOption = False,
+    as_json: options.JsonOption = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
     *,
-    reading: ReadingOptions,
+    reading: options.ReadingOptions,
 ) -> None:
     """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not."""
     if init:
@@ -105,7 +98,7 @@ def _draft(report: Path, baseline: list[Path], out: Path, reading: dict[str, Any
         (folder / out.name).write_text(text, encoding="utf-8")
     tables = text.count("\n[[range]]")
     print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)
-    options = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
-    options += [" --graphs captured"] * (reading["graphs"] == "captured")
-    options += [f" --ranges {quote(reading['ranges'])}"] * (reading["ranges"] != "auto")
-    print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(options)}"))
+    again = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
+    again += [" --graphs captured"] * (reading["graphs"] == "captured")
+    again += [f" --ranges {quote(reading['ranges'])}"] * (reading["ranges"] != "auto")
+    print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(again)}"))

@@ -7,27 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
-from nsysprof.commands.report_options import (
-    NoMergeOption,
-    PerOption,
-    ReadingOptions,
-    ReportArgument,
-    ResultOptions,
-    SkipOption,
-    SlowestOption,
-    folder_option,
-    glob_option,
-    options_unfolded,
-)
 
 if TYPE_CHECKING:
     from nsysprof.compare.comparison import Comparison
 
 
-@options_unfolded
+@options.options_unfolded
 def compare(
-    report: ReportArgument,
+    report: options.ReportArgument,
     other: Annotated[
         Path | None,
         typer.Argument(
@@ -35,17 +24,21 @@ def compare(
         ),
     ] = None,
     base: Annotated[
-        str | None, glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.")
+        str | None,
+        options.glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'."),
     ] = None,
     new: Annotated[
-        str | None, glob_option("--new", "Ranges to compare them with, paired by what the stars stand for.")
+        str | None,
+        options.glob_option("--new", "Ranges to compare them with, paired by what the stars stand for."),
     ] = None,
     select: Annotated[
         str | None,
-        glob_option("--range", "Paths of both reports that match [default: outermost], or instances of one."),
+        options.glob_option(
+            "--range", "Paths of both reports that match [default: outermost], or instances of one."
+        ),
     ] = None,
-    per: PerOption = None,
-    skip: SkipOption = None,
+    per: options.PerOption = None,
+    skip: options.SkipOption = None,
     instance: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,9 +46,9 @@ def compare(
             help="Only these instances of each range, from 0; given twice, those of the base and of the new side.",
         ),
     ] = None,
-    slowest: SlowestOption = False,
-    no_merge: NoMergeOption = False,
-    output: Annotated[Path | None, folder_option("REPORT.compare in the current folder")] = None,
+    slowest: options.SlowestOption = False,
+    no_merge: options.NoMergeOption = False,
+    output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 8,
     every: Annotated[
         bool, typer.Option("--all", help="Print all of every pair: evidence, traffic, warnings.")
@@ -97,8 +90,8 @@ def compare(
         ),
     ] = None,
     *,
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
     for option, given in (("--record", record), ("--counters", counters)):

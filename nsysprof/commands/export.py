@@ -9,13 +9,7 @@ from typing import Annotated
 
 import typer
 
-from nsysprof.commands.report_options import (
-    JsonOption,
-    ReadingOptions,
-    ReportArgument,
-    SpreadsheetOption,
-    options_unfolded,
-)
+from nsysprof.commands import report_options as options
 
 
 class To(str, Enum):
@@ -26,9 +20,9 @@ class To(str, Enum):
     CSV = "csv"
 
 
-@options_unfolded
+@options.options_unfolded
 def export(
-    report: ReportArgument,
+    report: options.ReportArgument,
     to: Annotated[
         To,
         typer.Option(
@@ -46,11 +40,11 @@ def export(
             " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
         ),
     ] = None,
-    spreadsheet_safe: SpreadsheetOption = False,
+    spreadsheet_safe: options.SpreadsheetOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
     *,
-    reading: ReadingOptions,
+    reading: options.ReadingOptions,
 ) -> None:
     """Write REPORT, with the owner of every GPU op, for Perfetto, or as Parquet or CSV tables."""
     if spreadsheet_safe and to is not To.CSV:

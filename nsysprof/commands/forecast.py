@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, answer_reports
-from nsysprof.commands.report_options import (
-    NoMergeOption,
-    ReadingOptions,
-    ReportArgument,
-    ResultOptions,
-    folder_option,
-    glob_option,
-    options_unfolded,
-)
 from nsysprof.waits.changes import Changes
 
 if TYPE_CHECKING:
@@ -38,10 +30,12 @@ def _option(change: Field[Any]) -> tuple[str, Any, Any]:
 ChangeOptions = make_dataclass("ChangeOptions", [_option(each) for each in fields(Changes)], frozen=True)
 
 
-@options_unfolded
+@options.options_unfolded
 def forecast(
-    report: ReportArgument,
-    select: Annotated[str | None, glob_option("--range", "The steps [default: ranges that repeat].")] = None,
+    report: options.ReportArgument,
+    select: Annotated[
+        str | None, options.glob_option("--range", "The steps [default: ranges that repeat].")
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -51,13 +45,13 @@ def forecast(
     as_profiled: Annotated[
         bool, typer.Option("--as-profiled", help="Forecast the program under its profiler.")
     ] = False,
-    output: Annotated[Path | None, folder_option("REPORT.forecast in the current folder")] = None,
+    output: Annotated[Path | None, options.folder_option("REPORT.forecast in the current folder")] = None,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
-    no_merge: NoMergeOption = False,
+    no_merge: options.NoMergeOption = False,
     *,
     change: ChangeOptions,  # type: ignore[valid-type]
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Forecast what a change would bring to the steps of REPORT; exit code 3 where that is not known."""
 
@@ -68,12 +62,12 @@ def forecast(
         from nsysprof.forecast.forecast import forecast as foretell
         from nsysprof.forecast.text import forecast_text
 
-        options = {name: value for name, value in vars(change).items() if value}
-        options |= {"merge_names": None if no_merge else DEFAULT_MERGE, "record": record}
+        asked = {name: value for name, value in vars(change).items() if value}
+        asked |= {"merge_names": None if no_merge else DEFAULT_MERGE, "record": record}
         return Question(
             "forecast", "replaying", "forecast", SCHEMA, FILES, CHARTS, write_forecast, "forecast_page",
             ask=lambda read: foretell(
-                read.attributions[0], select, rules=read.rules, as_profiled=as_profiled, **options
+                read.attributions[0], select, rules=read.rules, as_profiled=as_profiled, **asked
             ),
             text=lambda answer: forecast_text(answer, markdown=markdown),
         )  # fmt: skip

@@ -6,31 +6,26 @@ from typing import Annotated
 
 import typer
 
-from nsysprof.commands.report_options import (
-    JsonOption,
-    NoMergeOption,
-    ReadingOptions,
-    ReportArgument,
-    near_ranges,
-    options_unfolded,
-)
+from nsysprof.commands import report_options as options
 
 SCHEMA = "nsysprof-ranges/1"
 
 
-@options_unfolded
+@options.options_unfolded
 def ranges(
-    report: ReportArgument,
+    report: options.ReportArgument,
     select: Annotated[
         str | None,
         typer.Argument(
-            metavar="[GLOB]", help="Only ranges whose path or name matches.", autocompletion=near_ranges
+            metavar="[GLOB]",
+            help="Only ranges whose path or name matches.",
+            autocompletion=options.near_ranges,
         ),
     ] = None,
-    no_merge: NoMergeOption = False,
-    as_json: JsonOption = False,
+    no_merge: options.NoMergeOption = False,
+    as_json: options.JsonOption = False,
     *,
-    reading: ReadingOptions,
+    reading: options.ReadingOptions,
 ) -> None:
     """List the ranges of REPORT as other commands take them with --range: their paths, how many, and how long."""
     from nsysprof.analyze.analyze import break_down

@@ -7,34 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, answer_reports
-from nsysprof.commands.report_options import (
-    NoMergeOption,
-    ReadingOptions,
-    ReportArgument,
-    ResultOptions,
-    folder_option,
-    glob_option,
-    options_unfolded,
-)
 
 if TYPE_CHECKING:
     from nsysprof.steps.steps import Steps
 
 
-@options_unfolded
+@options.options_unfolded
 def steps(
-    report: ReportArgument,
+    report: options.ReportArgument,
     per: Annotated[
-        str | None, glob_option("--per", "Ranges that are steps [default: those that repeat].")
+        str | None, options.glob_option("--per", "Ranges that are steps [default: those that repeat].")
     ] = None,
-    output: Annotated[Path | None, folder_option("REPORT.steps in the current folder")] = None,
+    output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows to print of a table.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
-    no_merge: NoMergeOption = False,
+    no_merge: options.NoMergeOption = False,
     *,
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Say which steps of REPORT were slow, and what they spent more time on than typical ones."""
 

@@ -7,29 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
-from nsysprof.commands.report_options import (
-    NoMergeOption,
-    ReadingOptions,
-    ReportArgument,
-    ResultOptions,
-    SkipOption,
-    SlowestOption,
-    folder_option,
-    glob_option,
-    options_unfolded,
-)
 from nsysprof.core.text import visible
 
 if TYPE_CHECKING:
     from nsysprof.why.why import Why
 
 
-@options_unfolded
+@options.options_unfolded
 def why(
-    report: ReportArgument,
+    report: options.ReportArgument,
     select: Annotated[
-        str | None, glob_option("--range", "Ranges to account for [default: those that repeat].")
+        str | None, options.glob_option("--range", "Ranges to account for [default: those that repeat].")
     ] = None,
     per: Annotated[
         str | None,
@@ -39,18 +29,18 @@ def why(
         str | None,
         typer.Option(metavar="N|N-M", help="Only these steps of each path, as `steps` numbers them, from 0."),
     ] = None,
-    slowest: SlowestOption = False,
-    skip: SkipOption = None,
-    output: Annotated[Path | None, folder_option("REPORT.why in the current folder")] = None,
+    slowest: options.SlowestOption = False,
+    skip: options.SkipOption = None,
+    output: Annotated[Path | None, options.folder_option("REPORT.why in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of a kind to print.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
-    no_merge: NoMergeOption = False,
+    no_merge: options.NoMergeOption = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")
     ] = False,
     *,
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Say why the GPU waits in ranges of REPORT: the cause of every nanosecond without compute."""
     if instance and (slowest or skip):
@@ -68,8 +58,8 @@ def why(
         picked = SLOWEST if slowest else read_instances(instance) if instance else None
 
         def ask(read: Read) -> Why:
-            options: dict[str, Any] = {"rules": read.rules, "merge_names": merge}
-            return account(read.attributions[0], select, per=per, instances=picked, skip=skip, **options)
+            more: dict[str, Any] = {"rules": read.rules, "merge_names": merge}
+            return account(read.attributions[0], select, per=per, instances=picked, skip=skip, **more)
 
         def text(answer: Why) -> str:
             more = "\n".join(["", *verification(answer.residuals), ""]) if verify else ""

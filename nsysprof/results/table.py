@@ -12,16 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nsysprof.core import units
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import cell_count, drop_repeats, one_line, plural, shorten_all, visible
-from nsysprof.core.units import (
-    format_bandwidth,
-    format_bytes,
-    format_count,
-    format_ns,
-    format_ratio,
-    format_share,
-)
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
 if TYPE_CHECKING:
@@ -171,21 +164,21 @@ def format_by_name(name: str, value: Any) -> str:
         return value
     last = name.rsplit("_", 1)[-1]
     if name.endswith("bytes_per_s"):
-        return format_bandwidth(value)
+        return units.format_bandwidth(value)
     if last in _FORMATS:
         return _FORMATS[last](value)
     if isinstance(value, int) or float(value).is_integer():
-        return format_count(int(value))
+        return units.format_count(int(value))
     return f"{value:,.4g}"
 
 
 _FORMATS: dict[str, Callable[[Any], str]] = {
-    "ns": format_ns,
-    "bytes": format_bytes,
-    "share": format_share,
-    "ratio": format_ratio,
-    "speedup": format_ratio,
-    "percent": lambda percent: format_share(percent / 100),
+    "ns": units.format_ns,
+    "bytes": units.format_bytes,
+    "share": units.format_share,
+    "ratio": units.format_ratio,
+    "speedup": units.format_ratio,
+    "percent": lambda percent: units.format_share(percent / 100),
 }
 
 
@@ -317,12 +310,12 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
     if not count:
         return ""
     if count == 1 or median <= 0:
-        return format_ns(median)
+        return units.format_ns(median)
     if count < LEAST_SAMPLES and low == high:
-        return f"{format_ns(median)} (all)"
+        return f"{units.format_ns(median)} (all)"
     if count < LEAST_SAMPLES or iqr > 2 * median:
-        return f"{format_ns(median)} ({format_ns(low)}–{format_ns(high)})"
-    return f"{format_ns(median)} ± {format_share(iqr / 2 / median)}"
+        return f"{units.format_ns(median)} ({units.format_ns(low)}–{units.format_ns(high)})"
+    return f"{units.format_ns(median)} ± {units.format_share(iqr / 2 / median)}"
 
 
 def screen_width() -> int:

@@ -17,16 +17,7 @@ from typing import TypeAlias
 
 from nsysprof.core.files import whole_file
 from nsysprof.errors import NsysprofError
-from nsysprof.tools.nsight import (
-    Tool,
-    ToolKind,
-    ask_tool,
-    find_tool,
-    installed_tools,
-    last_line,
-    run_tool,
-    version_numbers,
-)
+from nsysprof.tools import nsight
 
 ENVIRONMENT = "NSYSPROF_NSYS"
 PRINT_ELSEWHERE = "send its output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
@@ -73,8 +64,8 @@ CHATTER = re.compile(r"(NOTICE|WARNING|SKIPPED|ERROR|Generating)\b")
 FAILED = re.compile(r"^ERROR: (.*internal error.*)", re.MULTILINE)
 
 
-Nsys: TypeAlias = Tool
-NSYS = ToolKind(
+Nsys: TypeAlias = nsight.Tool
+NSYS = nsight.ToolKind(
     name="nsys",
     environment=ENVIRONMENT,
     get_it=GET_IT,
@@ -112,15 +103,15 @@ def version_in(head: bytes) -> str | None:
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
     """Find the nsys to use, as `find_tool` does; its variable is ``NSYSPROF_NSYS``."""
-    return find_tool(NSYS, explicit)
+    return nsight.find_tool(NSYS, explicit)
 
 
 def all_nsys() -> list[Nsys]:
     """Find every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
-    first = [ask_tool(NSYS, name)[0] for name in named]
+    first = [nsight.ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
-    for nsys in [*first, *installed_tools(NSYS)]:
+    for nsys in [*first, *nsight.installed_tools(NSYS)]:
         if nsys is not None:
             unique.setdefault(os.path.realpath(nsys.path), nsys)
     return list(unique.values())
@@ -161,7 +152,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
             " nsight-systems-cli), or import the stream on a machine that has it",
         )
     part = out.with_name(f"part-{out.name}")
-    done = run_tool(importer, ["-i", str(stream), "-o", str(part)], timeout)
+    done = nsight.run_tool(importer, ["-i", str(stream), "-o", str(part)], timeout)
     if done.returncode == 0 and part.is_file() and part.stat().st_size:
         part.replace(out)
         return
@@ -192,7 +183,7 @@ def _installation(libraries: Sequence[str]) -> str:
 def missing_libraries(program: Path) -> list[str]:
     """List the shared libraries that a program of Linux needs and that the loader does not find."""
     try:
-        done = run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
+        done = nsight.run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
     except NsysprofError:
         return []
     return list(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)))
@@ -202,9 +193,9 @@ def _reason(output: str) -> str:
     """Return why an import failed: the text within nsys's error report, else its last line."""
     texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', output)
     closing = re.search(r"File is corrupted", output)
-    return "; ".join([*texts[:1], *(["the file is truncated or damaged"] if closing else [])]) or last_line(
-        output
-    )
+    return "; ".join(
+        [*texts[:1], *(["the file is truncated or damaged"] if closing else [])]
+    ) or nsight.last_line(output)
 
 
 def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> None:
@@ -221,7 +212,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     try:
         with whole_file(out, replace=False) as part:
             command = ["export", "--type", "sqlite", "--output", str(part), str(report.absolute())]
-            done = run_tool(nsys.path, command, timeout)
+            done = nsight.run_tool(nsys.path, command, timeout)
             if done.returncode != 0 or not part.exists() or part.stat().st_size == 0:
                 raise _export_error(nsys, report, done.stdout + "\n" + done.stderr, done.returncode)
     except FileExistsError:
@@ -263,7 +254,7 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
             f"nsysprof analyze reads this too: {quote(str(nsys.path))} export --type parquetdir {quote(str(report))};"
             f" next time {PRINT_ELSEWHERE}",
         )
-    what = last_line(output) or f"exit code {code}"
+    what = nsight.last_line(output) or f"exit code {code}"
     return NsysprofError(
         f"{report}: nsys {nsys.version_text} could not export it: {what}",
         f"see nsys's own message: {_by_hand(report, str(nsys.path))}",
@@ -276,7 +267,7 @@ def _by_hand(report: Path, nsys: str = "nsys") -> str:
 
 def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
     """Return the error for a report that this nsys is too old to read; both versions are in it."""
-    numbers = version_numbers(made_by)[:2]
+    numbers = nsight.version_numbers(made_by)[:2]
     wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
         f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
@@ -319,7 +310,7 @@ def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, 
     names = [base, OLD_NAMES[base]] if base in OLD_NAMES else [base]
     for name in names:
         asked = f"{name}:{options}" if options else name
-        done = run_tool(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
+        done = nsight.run_tool(nsys.path, ["stats", "--report", asked, "--format", form, str(copy)], timeout)
         if "could not be found" not in done.stdout + done.stderr:
             break
     else:
@@ -329,7 +320,7 @@ def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, 
         )
     failed = FAILED.search(done.stderr)  # with exit code 0
     if done.returncode != 0 or failed:
-        what = failed[1] if failed else last_line(done.stderr) or last_line(done.stdout)
+        what = failed[1] if failed else nsight.last_line(done.stderr) or nsight.last_line(done.stdout)
         raise NsysprofError(
             f"nsys stats --report {name} failed on {sqlite}: {what or f'exit code {done.returncode}'}"
         )

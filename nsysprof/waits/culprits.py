@@ -15,6 +15,7 @@ from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import PROFILER
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET, pid_of
+from nsysprof.waits import walk
 from nsysprof.waits.awaited import ITEM_BYTES, bucket, copies_of, examples
 from nsysprof.waits.facts import (
     ABSTAINS,
@@ -39,18 +40,6 @@ from nsysprof.waits.host import (
     threads_to_blame,
 )
 from nsysprof.waits.peers import split_late
-from nsysprof.waits.walk import (
-    BARRIER,
-    CUT,
-    EVENT,
-    HOLE,
-    HOST,
-    LATENCY,
-    MAX_STEPS,
-    RUNS,
-    UNKNOWN,
-    Pieces,
-)
 from nsysprof.waits.windows import Windows
 
 # The columns of a piece of a wait: when, why in words (codes of `Facts.words`), and as rows, -1 for none. ``op``: the
@@ -70,18 +59,18 @@ _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to
 
 
 def account(
-    facts: Facts, pieces: Pieces, window: NDArray[np.intp], windows: Windows
+    facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows
 ) -> dict[str, NDArray[Any]]:
     """The columns `PIECE` of the pieces of gaps, those of host time cut by what the host did."""
     trace = facts.attribution.trace
     pieces, peer = split_late(pieces, facts.peers)
-    rest = np.flatnonzero(pieces.kind != HOST)
+    rest = np.flatnonzero(pieces.kind != walk.HOST)
     op, kind = pieces.op[rest].astype(np.int64), pieces.kind[rest]
-    runs, op_kind = kind == RUNS, trace.ops.kind[op]
+    runs, op_kind = kind == walk.RUNS, trace.ops.kind[op]
     cause = np.select(
         [
-            kind == LATENCY,
-            np.isin(kind, (UNKNOWN, CUT, HOLE)),
+            kind == walk.LATENCY,
+            np.isin(kind, (walk.UNKNOWN, walk.CUT, walk.HOLE)),
             (op_kind == MEMCPY) | (op_kind == MEMSET),
             facts.communication[trace.ops.name[op]],
         ],
@@ -92,7 +81,7 @@ def account(
     late, ranks = peer[rest] >= 0, pick(facts.peers.last, op, -1) >= 0 if facts.peers else runs & False
     activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
-    unknown = ~runs & (kind != LATENCY)
+    unknown = ~runs & (kind != walk.LATENCY)
     length = (pieces.end - pieces.start)[rest][unknown]
     culprit[unknown] = _missing(facts, op[unknown], kind[unknown], length)
     none = np.zeros(len(rest), np.int64)
@@ -116,10 +105,10 @@ def account(
 
 
 def _host_parts(
-    facts: Facts, pieces: Pieces, window: NDArray[np.intp], windows: Windows
+    facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows
 ) -> dict[str, NDArray[Any]]:
     trace, calls = facts.attribution.trace, facts.activity.calls
-    late = np.flatnonzero(pieces.kind == HOST)
+    late = np.flatnonzero(pieces.kind == walk.HOST)
     launch = pick(trace.ops.launch, pieces.op[late], -1).astype(np.int64)
     start, end = pieces.start[late], pieces.end[late]
     at = window[pieces.gap[late]]
@@ -178,7 +167,7 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     ``op`` are those that waited, launched and with their own stream free; ``culprit`` is the code of a text.
     """
     trace, why = facts.attribution.trace, facts.reasons
-    op = np.flatnonzero((why.edge == EVENT) | (why.edge == BARRIER))
+    op = np.flatnonzero((why.edge == walk.EVENT) | (why.edge == walk.BARRIER))
     behind = why.op[op].astype(np.int64)
     computes = (trace.ops.kind[behind] == KERNEL) & ~facts.communication[trace.ops.name[behind]]
     op, behind = op[computes], behind[computes]
@@ -195,24 +184,24 @@ def _missing(
     """Texts that say why nobody knows what each op waited for: no launch, too long a way back, or no reason at all."""
     trace = facts.attribution.trace
     digit = 10 ** np.log10(np.maximum(length, 1)).astype(np.int64)
-    about = np.where((kind == HOLE) & (length >= _LONG_NS), (length + digit // 2) // digit * digit, 0)
+    about = np.where((kind == walk.HOLE) & (length >= _LONG_NS), (length + digit // 2) // digit * digit, 0)
 
     def describe(name: int, launched: int, kind: int, about: int) -> str:
-        if kind == HOLE:
+        if kind == walk.HOLE:
             long = "of about" if about else "below"
             ms = re.sub(r"\.0+ ", " ", format_ns(about or _LONG_NS))
             return f"a gap {long} {ms} that nothing recorded explains"
-        if kind == CUT:
-            return f"more than {MAX_STEPS:,} GPU ops one after the other: not followed further back"
+        if kind == walk.CUT:
+            return f"more than {walk.MAX_STEPS:,} GPU ops one after the other: not followed further back"
         if not len(trace.launches):
             return f"no launches are recorded ({trace.report.reader.recording})"
         text = short_name(trace.op_names[name])
         return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
 
     named = np.where(
-        (kind == UNKNOWN) & (len(trace.launches) > 0), trace.ops.name[op], 0
+        (kind == walk.UNKNOWN) & (len(trace.launches) > 0), trace.ops.name[op], 0
     )  # others are one text
-    launched = (kind == UNKNOWN) & (trace.ops.launch[op] >= 0)
+    launched = (kind == walk.UNKNOWN) & (trace.ops.launch[op] >= 0)
     return facts.texts.each(describe, named, launched, kind, about)
 
 

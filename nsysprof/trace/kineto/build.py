@@ -16,27 +16,10 @@ from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import crossing, enclosing
 from nsysprof.core.text import join_words
+from nsysprof.trace import trace
 from nsysprof.trace.calls import launches_work, waits_for_gpu
 from nsysprof.trace.details import CUDA_CALL, CallNames, HostCalls, RangeName
 from nsysprof.trace.kineto.events import ANNOTATION, CALL, MODULE, OVERHEAD, Events, not_read
-from nsysprof.trace.trace import (
-    DEFAULT_DOMAIN,
-    KERNEL,
-    MEMCPY,
-    MEMORY_KINDS,
-    MEMSET,
-    PROCESS_OF_THREAD,
-    PUSH_POP,
-    START_END,
-    Copies,
-    Device,
-    Launches,
-    Ops,
-    Ranges,
-    Report,
-    Stream,
-    Trace,
-)
 
 _ID = 1 << 24  # ids of processes and threads are below it
 _COPY = re.compile(r"memcpy (\w+)(?: \((.*) -> (.*)\))?", re.IGNORECASE)
@@ -129,16 +112,16 @@ def within_whole_us(events: Events) -> None:
     end[order] = ends
 
 
-def build_trace(report: Report, events: Events, threads: Threads, arena: ColumnArena) -> Trace:
+def build_trace(report: trace.Report, events: Events, threads: Threads, arena: ColumnArena) -> trace.Trace:
     """The `Trace` of a report, see `read_tables`; its clock reads 0 when the first event begins."""
     host, gpu = events.host, events.gpu
     ids = threads.ids[host["thread"]]
     known = (host["kind"] != OVERHEAD) & ~((host["kind"] == MODULE) & threads.lost[host["thread"]])
     thread_ids = np.unique(ids[known])
     calls = np.flatnonzero(host["kind"] == CALL)
-    caller, ambiguous = _callers(host, calls, ids[calls] & PROCESS_OF_THREAD, gpu["correlation"])
-    process = np.append(ids & PROCESS_OF_THREAD, threads.main)[caller]
-    processes = np.union1d(thread_ids & PROCESS_OF_THREAD, process)
+    caller, ambiguous = _callers(host, calls, ids[calls] & trace.PROCESS_OF_THREAD, gpu["correlation"])
+    process = np.append(ids & trace.PROCESS_OF_THREAD, threads.main)[caller]
+    processes = np.union1d(thread_ids & trace.PROCESS_OF_THREAD, process)
     place = np.searchsorted(processes, process)
     stream, streams, devices = _streams(
         events, place, {gpu.id: at for at, gpu in enumerate(report.about.gpus)}
@@ -158,15 +141,15 @@ def build_trace(report: Report, events: Events, threads: Threads, arena: ColumnA
     ranges, range_names, crossed = _ranges(events, code)
     others = np.setdiff1d(calls, rows)
     columns = {"thread": code, "start": host["start"], "end": host["end"], "name": name_of}
-    return Trace(
+    return trace.Trace(
         report=report,
         ranges=ranges,
-        launches=Launches(**{each: arena.take(values, rows) for each, values in columns.items()}),
-        ops=Ops(**{each: arena.cast(values, values.dtype) for each, values in ops.items()}),
+        launches=trace.Launches(**{each: arena.take(values, rows) for each, values in columns.items()}),
+        ops=trace.Ops(**{each: arena.cast(values, values.dtype) for each, values in ops.items()}),
         range_names=range_names,
         op_names=op_names,
         threads=thread_ids,
-        thread_process=np.searchsorted(processes, thread_ids & PROCESS_OF_THREAD).astype(np.int32),
+        thread_process=np.searchsorted(processes, thread_ids & trace.PROCESS_OF_THREAD).astype(np.int32),
         processes=processes,
         devices=devices,
         streams=streams,
@@ -204,7 +187,7 @@ def _callers(
 
 def _streams(
     events: Events, process: Ints, gpus: dict[int, int]
-) -> tuple[NDArray[np.int32], list[Stream], list[Device]]:
+) -> tuple[NDArray[np.int32], list[trace.Stream], list[trace.Device]]:
     """The stream of each GPU op, all streams, and all devices as processes see them."""
     place = events.gpu["place"].astype(np.int64)
     used, inverse = np.unique(process * max(len(events.places), 1) + place, return_inverse=True)
@@ -218,11 +201,13 @@ def _streams(
     places = {key: rank for rank, key in enumerate(ordered)}
     rank = np.array([places[key] for key in keys], np.int32)
     seen = {device: number for number, device in enumerate(devices)}
-    streams = [Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered]
+    streams = [
+        trace.Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered
+    ]
     return (
         rank[inverse.reshape(-1)],
         streams,
-        [Device(one, device, gpus.get(device)) for one, device in devices],
+        [trace.Device(one, device, gpus.get(device)) for one, device in devices],
     )
 
 
@@ -250,7 +235,7 @@ def _call_names(texts: list[str]) -> CallNames:
 
 def _gpu_ops(
     events: Events, stream: NDArray[np.int32], launch: NDArray[np.int32], by_graph: NDArray[np.bool_]
-) -> tuple[dict[str, NDArray[Any]], list[str], Copies]:
+) -> tuple[dict[str, NDArray[Any]], list[str], trace.Copies]:
     """The columns of `Ops`, the names of ops, and what copies moved."""
     gpu = events.gpu
     texts, name = coded(events, gpu["name"])
@@ -261,7 +246,7 @@ def _gpu_ops(
     codes = {text: code for code, text in enumerate(names)}
     recode = np.array([codes[text] for text, *_ in called] + [0], np.int32)
     memory = np.array([ends for _, *ends in called], np.uint8).reshape(-1, 2)
-    copying = np.flatnonzero(gpu["kind"] != KERNEL)
+    copying = np.flatnonzero(gpu["kind"] != trace.KERNEL)
     ends = memory[name[copying]]
     ops = {
         "start": gpu["start"],
@@ -272,28 +257,32 @@ def _gpu_ops(
         "launch": launch,
         "from_graph": gpu["node"] | by_graph,
     }
-    return ops, names, Copies(gpu["size"][copying], ends[:, 0], ends[:, 1], np.zeros(len(copying), np.uint8))
+    return (
+        ops,
+        names,
+        trace.Copies(gpu["size"][copying], ends[:, 0], ends[:, 1], np.zeros(len(copying), np.uint8)),
+    )
 
 
 def _op_name(text: str, kind: int) -> tuple[str, int, int]:
     """What a GPU op is called, as in reports of nsys, and between which kinds of memory it moves."""
-    unknown = len(MEMORY_KINDS) - 1
-    if kind == MEMCPY and (match := _COPY.fullmatch(text)):
+    unknown = len(trace.MEMORY_KINDS) - 1
+    if kind == trace.MEMCPY and (match := _COPY.fullmatch(text)):
         return f"memcpy {match[1]}", _memory_kind(match[2]), _memory_kind(match[3])
-    if kind == MEMSET and (match := _SET.fullmatch(text)):
+    if kind == trace.MEMSET and (match := _SET.fullmatch(text)):
         return "memset", unknown, _memory_kind(match[1])
     return text, unknown, unknown
 
 
 def _memory_kind(text: str | None) -> int:
     text = (text or "").lower()
-    return MEMORY_KINDS.index(text) if text in MEMORY_KINDS else len(MEMORY_KINDS) - 1
+    return trace.MEMORY_KINDS.index(text) if text in trace.MEMORY_KINDS else len(trace.MEMORY_KINDS) - 1
 
 
 # ---- ranges
 
 
-def _ranges(events: Events, thread: Ints) -> tuple[Ranges, list[RangeName], list[str]]:
+def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName], list[str]]:
     """Annotations as ranges, and a sentence where some of a thread overlap and do not nest."""
     host = events.host
     rows = np.flatnonzero(host["kind"] == ANNOTATION)
@@ -302,13 +291,13 @@ def _ranges(events: Events, thread: Ints) -> tuple[Ranges, list[RangeName], list
     rows, name = rows[order], name[order]
     start, end = host["start"][rows], host["end"][rows]
     bounds = np.flatnonzero(np.diff(thread[rows])) + 1
-    kind = np.full(len(rows), PUSH_POP, np.uint8)
+    kind = np.full(len(rows), trace.PUSH_POP, np.uint8)
     steps = np.array([_STEP.fullmatch(text) is not None for text in texts], bool)[name]
     crossed = 0
     for part in np.split(np.arange(len(rows)), bounds):
         count = _crossed(start[part], end[part])
         if count and steps[part].any():  # of `capture --mark-steps`: they end where the optimizer does
-            kind[part[steps[part]]] = START_END
+            kind[part[steps[part]]] = trace.START_END
             part = part[~steps[part]]
             count = _crossed(start[part], end[part])
         crossed += count
@@ -319,9 +308,9 @@ def _ranges(events: Events, thread: Ints) -> tuple[Ranges, list[RangeName], list
             " each belongs to the innermost one that contains it whole"
         )
     none = np.zeros(len(rows), bool)
-    last = np.lexsort((kind == START_END, thread[rows]))  # where they begin is in order already
-    ranges = Ranges(thread[rows][last], start[last], end[last], kind[last], name[last], none, none)
-    return ranges, [RangeName(text, DEFAULT_DOMAIN) for text in texts], warnings
+    last = np.lexsort((kind == trace.START_END, thread[rows]))  # where they begin is in order already
+    ranges = trace.Ranges(thread[rows][last], start[last], end[last], kind[last], name[last], none, none)
+    return ranges, [RangeName(text, trace.DEFAULT_DOMAIN) for text in texts], warnings
 
 
 def _crossed(start: Ints, end: Ints) -> int:
@@ -341,7 +330,7 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
     if others:
         listed = join_words([f"{category} ({count:,})" for category, count in sorted(others.items())])
         yield f"events of categories that are not read: {listed}"
-    unsized = int(((events.gpu["kind"] != KERNEL) & (events.gpu["size"] < 0)).sum())
+    unsized = int(((events.gpu["kind"] != trace.KERNEL) & (events.gpu["size"] < 0)).sum())
     if unsized:
         yield f"copies and memsets whose size is not recorded, and counts as 0 B: {unsized:,}"
     if not len(events.gpu["kind"]):

@@ -11,27 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
+from nsysprof.trace import details
 from nsysprof.trace.calls import activity_kind, outermost_calls
-from nsysprof.trace.details import (
-    CUDA,
-    KEPT,
-    NO_MEMORY,
-    NO_RANGES,
-    OS,
-    POOL,
-    PROFILER,
-    AutogradOps,
-    CallList,
-    Collectives,
-    Dependencies,
-    HostActivity,
-    MemoryEvents,
-    OpDetails,
-    OtherRanges,
-    RangeName,
-    StreamEvents,
-    no_op_details,
-)
 from nsysprof.trace.kineto.build import Threads, coded
 from nsysprof.trace.kineto.events import CALL, MODULE, OPERATOR, OVERHEAD, WAIT, Codes, Events, whole
 from nsysprof.trace.trace import MODULE as MODULE_RANGE
@@ -46,11 +27,11 @@ _OF_DRIVER = re.compile(r"(?i).*(?:compiler|loading|command buffer)")
 _PLACE = re.compile(r"(?:.*/)?([\w.]+)\(\d+\): (\w+)")
 
 
-def read_op_details(events: Events) -> OpDetails:
+def read_op_details(events: Events) -> details.OpDetails:
     """The `OpDetails` of all GPU ops; shared memory is recorded as one sum."""
     gpu = events.gpu
-    known = no_op_details(len(gpu["kind"]))
-    return OpDetails(
+    known = details.no_op_details(len(gpu["kind"]))
+    return details.OpDetails(
         np.maximum(gpu["correlation"], 0),
         gpu["grid"],
         gpu["block"],
@@ -62,13 +43,13 @@ def read_op_details(events: Events) -> OpDetails:
     )
 
 
-def read_call_list(events: Events, threads: Threads) -> CallList:
+def read_call_list(events: Events, threads: Threads) -> details.CallList:
     """All calls of CUDA or HIP."""
     rows = np.flatnonzero(events.host["kind"] == CALL)
     return _calls(events, rows, threads.ids[events.host["thread"][rows]])
 
 
-def _calls(events: Events, rows: Ints, of: Ints) -> CallList:
+def _calls(events: Events, rows: Ints, of: Ints) -> details.CallList:
     """Host events as calls of threads, in the order of these."""
     host = events.host
     ids, thread = np.unique(of, return_inverse=True)
@@ -77,7 +58,7 @@ def _calls(events: Events, rows: Ints, of: Ints) -> CallList:
     order = np.lexsort((name, -host["end"][rows], host["start"][rows], thread))
     rows = rows[order]
     correlation = np.where(host["kind"][rows] == CALL, np.maximum(host["link"][rows], 0), 0)
-    return CallList(
+    return details.CallList(
         thread[order].astype(np.int32),
         host["start"][rows],
         host["end"][rows],
@@ -89,7 +70,7 @@ def _calls(events: Events, rows: Ints, of: Ints) -> CallList:
     )
 
 
-def read_host_activity(events: Events, threads: Threads) -> HostActivity:
+def read_host_activity(events: Events, threads: Threads) -> details.HostActivity:
     """Calls of CUDA or HIP, Python functions that wait (``with_stack=True``), and work of the profiler, where its
     thread is not known on all that it may have halted.
     """
@@ -105,16 +86,17 @@ def read_host_activity(events: Events, threads: Threads) -> HostActivity:
     kind_of = np.zeros(len(names), np.uint8)
     kind_of[name] = host["kind"][rows]
     for code, (text, kind) in enumerate(zip(names, kind_of.tolist(), strict=True)):
-        overhead = CUDA if _OF_DRIVER.match(text) else PROFILER
-        of_name[code] = {WAIT: OS, OVERHEAD: overhead}.get(kind, activity_kind(text))
+        overhead = details.CUDA if _OF_DRIVER.match(text) else details.PROFILER
+        of_name[code] = {WAIT: details.OS, OVERHEAD: overhead}.get(kind, activity_kind(text))
     kinds = of_name[calls.name]
     kept = outermost_calls(calls.thread, calls.end, kinds)
     columns = {
         each: getattr(calls, each)[kept]
         for each in ("thread", "start", "end", "name", "correlation", "result")
     }
-    return HostActivity(
-        CallList(**columns, names=[_called(text) for text in names], threads=calls.threads), kinds[kept]
+    return details.HostActivity(
+        details.CallList(**columns, names=[_called(text) for text in names], threads=calls.threads),
+        kinds[kept],
     )
 
 
@@ -150,7 +132,7 @@ def _called(name: str) -> str:
 _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)}
 
 
-def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> OtherRanges:
+def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> details.OtherRanges:
     """The ranges of ``sources``, of ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
 
     Modules whose thread is not recorded belong to the thread that has operators inside of them, all of which they
@@ -174,16 +156,16 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
             rows, ids = rows[ids >= 0], ids[ids >= 0]
         parts.append((rows, ids, np.full(len(rows), ours, np.uint8)))
     if not parts:
-        return NO_RANGES
+        return details.NO_RANGES
     rows, ids, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
     names, name = coded(events, host["name"][rows])
-    return OtherRanges(
+    return details.OtherRanges(
         thread=ids,
         start=host["start"][rows],
         end=host["end"][rows],
         kind=kinds,
         name=name,
-        names=[RangeName(text, "") for text in names],
+        names=[details.RangeName(text, "") for text in names],
         warnings=tuple(warnings),
     )
 
@@ -213,7 +195,7 @@ def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
 # ---- dependencies
 
 
-def read_dependencies(events: Events, trace: Trace) -> Dependencies:
+def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
     """The `Dependencies` of the streams of a trace, of `cuda_sync` events: which stream waits for which record.
 
     PyTorch 2.11 writes -1 for the event that is waited for: such waits are counted, and claim nothing.
@@ -240,9 +222,9 @@ def read_dependencies(events: Events, trace: Trace) -> Dependencies:
     event = np.unique(columns[4], return_inverse=True)[1].reshape(-1).astype(np.int32)
     order = np.unique(event, return_index=True)[1]
     unknown = np.zeros(len(trace.streams), bool)
-    return Dependencies(
-        waits=StreamEvents(columns[0].astype(np.int32), columns[1], event),
-        records=StreamEvents(columns[2][order].astype(np.int32), columns[3][order], event[order]),
+    return details.Dependencies(
+        waits=details.StreamEvents(columns[0].astype(np.int32), columns[1], event),
+        records=details.StreamEvents(columns[2][order].astype(np.int32), columns[3][order], event[order]),
         null=unknown,
         blocking=unknown,
         context=np.array([stream.device for stream in trace.streams], np.int32),
@@ -260,7 +242,7 @@ def _at(link: Ints, called: Ints, correlation: int) -> int | None:
 # ---- collectives
 
 
-def read_collectives(events: Events) -> Collectives:
+def read_collectives(events: Events) -> details.Collectives:
     """The GPU ops with the name of a collective, by their communicators."""
     op = np.flatnonzero(events.gpu["collective"] >= 0)
     code = events.gpu["collective"][op]
@@ -268,7 +250,7 @@ def read_collectives(events: Events) -> Collectives:
     pairs = [(kinds[kind], groups[group]) for kind, group in map(_named, events.collectives)]
     kind, group = np.array([*pairs, (0, 0)], np.int32)[code].T
     texts = [text for text, _ in groups]
-    return Collectives(
+    return details.Collectives(
         op, kind, list(kinds), group, texts, [size for _, size in groups], events.gpu["message"][op]
     )
 
@@ -295,18 +277,18 @@ def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
 # ---- memory
 
 
-def read_memory(events: Events, threads: Threads) -> MemoryEvents:
+def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
     """What PyTorch's allocator gave out and took back on GPUs, and what it has reserved, as the memory of pools."""
     row = events.memory
     if not len(row["time"]):
-        return NO_MEMORY
+        return details.NO_MEMORY
     tid = threads.ids[row["thread"]]
     order = np.lexsort((row["change"], row["time"], row["address"], row["device"], pid_of(tid)))
     process = tid & ~np.int64(0xFFFFFF)
     place = [values[order] for values in (row["address"], row["device"], process)]
     same = np.logical_and.reduce([values[1:] == values[:-1] for values in place]) if len(order) else order > 0
     change = row["change"][order]
-    until = np.where(change > 0, KEPT, row["time"][order])
+    until = np.where(change > 0, details.KEPT, row["time"][order])
     ends = np.flatnonzero(same & (change[:-1] > 0) & (change[1:] < 0))
     until[ends] = row["time"][order][ends + 1]
     known = change > 0
@@ -314,7 +296,7 @@ def read_memory(events: Events, threads: Threads) -> MemoryEvents:
     held = order[known]
     pools = _pools(row, process)
     at = np.concatenate([held, pools[0]])
-    kind = np.repeat([_ON_DEVICE, POOL], [len(held), len(pools[0])])
+    kind = np.repeat([_ON_DEVICE, details.POOL], [len(held), len(pools[0])])
     change = np.concatenate([change[known], pools[1]])
     until = np.concatenate([until[known], row["time"][pools[0]]])
     uses = [
@@ -327,7 +309,7 @@ def read_memory(events: Events, threads: Threads) -> MemoryEvents:
     by_time = np.lexsort((use, change, row["time"][at]))
     at = at[by_time]
     time = row["time"][at]
-    return MemoryEvents(
+    return details.MemoryEvents(
         tuple(listed), use[by_time], time, change[by_time], until[by_time], tid[at], time, time
     )
 
@@ -349,7 +331,7 @@ def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
 # ---- autograd
 
 
-def read_autograd(events: Events, threads: Threads) -> AutogradOps:
+def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:
     """The operators with a sequence number; those of backward have a number of autograd's for the thread of forward,
     and arrows from operators there tell which that is.
     """
@@ -370,4 +352,4 @@ def read_autograd(events: Events, threads: Threads) -> AutogradOps:
             votes.setdefault(int(forward[row]), Counter())[known] += 1
     for number, counts in votes.items():
         out[forward == number] = counts.most_common(1)[0][0]
-    return AutogradOps(tid, start, host["end"][rows], host["link"][rows], forward > 0, out)
+    return details.AutogradOps(tid, start, host["end"][rows], host["link"][rows], forward > 0, out)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
+from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
@@ -19,20 +20,6 @@ from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
 from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, count_launches, launch_keys, read_calls
 from nsysprof.trace.nsys.identify import reading
 from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
-from nsysprof.trace.trace import (
-    PROCESS_OF_THREAD,
-    PUSH_POP,
-    START_END,
-    Device,
-    Launches,
-    Ops,
-    Progress,
-    Ranges,
-    Report,
-    Stream,
-    Trace,
-    Unread,
-)
 
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _MAX_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
@@ -44,7 +31,9 @@ _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
 _MEMORY_PER_FILE = 4  # times the size of an SQLite file at most: its rows take 30 bytes at least
 
 
-def build_trace(report: Report, source: Source, progress: Progress | None, arena: ColumnArena) -> Trace:
+def build_trace(
+    report: trace.Report, source: Source, progress: trace.Progress | None, arena: ColumnArena
+) -> trace.Trace:
     """The `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
@@ -65,19 +54,19 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
     # sorted by thread before, and still
     launches = replace(launches, thread=arena.take(thread_code, launches.thread))
     processes = np.array(
-        sorted({*process_ids.values.tolist(), *(threads & PROCESS_OF_THREAD).tolist()}), np.int64
+        sorted({*process_ids.values.tolist(), *(threads & trace.PROCESS_OF_THREAD).tolist()}), np.int64
     )
     process_code = np.searchsorted(processes, pids)
     duration = report.about.duration_ns or 0
     ends = [int(times.max()) for times in (ops.end, launches.end, nvtx.end) if len(times)]
     session_end = max([duration, *ends])
     devices = [
-        Device(int(process_code[code]), cuda_id, gpu)
+        trace.Device(int(process_code[code]), cuda_id, gpu)
         for (code, cuda_id), gpu in zip(work.devices, gpus, strict=True)
     ]
     warnings = _warnings(work, ops, launches, len(nvtx.start), recorded_twice, unread, no_work)
     ranges, never_popped = _folded(_ranges(nvtx, thread_code, session_end, duration, arena), arena)
-    return Trace(
+    return trace.Trace(
         report=report,
         ranges=ranges,
         launches=launches,
@@ -85,10 +74,10 @@ def build_trace(report: Report, source: Source, progress: Progress | None, arena
         range_names=nvtx.names,
         op_names=work.names,
         threads=threads,
-        thread_process=np.searchsorted(processes, threads & PROCESS_OF_THREAD).astype(np.int32),
+        thread_process=np.searchsorted(processes, threads & trace.PROCESS_OF_THREAD).astype(np.int32),
         processes=processes,
         devices=devices,
-        streams=[Stream(*stream) for stream in work.streams],
+        streams=[trace.Stream(*stream) for stream in work.streams],
         copies=work.copies,
         session_end=session_end,
         warnings=(*warnings, *_never_popped(never_popped, nvtx)),
@@ -137,7 +126,7 @@ def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
     tids = Coder()
     for block in read_blocks(source, CALLS, ["globalTid"]):
         tids.encode(column(block, "globalTid"))
-    callers = np.unique(tids.values & PROCESS_OF_THREAD)
+    callers = np.unique(tids.values & trace.PROCESS_OF_THREAD)
     if len(callers) != 1:
         return work
     caller = int(process_ids.encode(callers)[0])
@@ -172,8 +161,8 @@ def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
 
 
 def _read_gpu_work(
-    source: Source, process_ids: Coder, tids: Coder, progress: Progress | None, arena: ColumnArena
-) -> tuple[Ops, Launches, Work, HostCalls, int]:
+    source: Source, process_ids: Coder, tids: Coder, progress: trace.Progress | None, arena: ColumnArena
+) -> tuple[trace.Ops, trace.Launches, Work, HostCalls, int]:
     """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, the other
     host calls, and how many of these were given up because a shorter one has their id.
 
@@ -198,7 +187,7 @@ def _read_gpu_work(
     order, start = sort_groups(group, calls.start, calls.end, arena)
     sizes = np.bincount(group, minlength=len(by_id))
     del group
-    launches = Launches(
+    launches = trace.Launches(
         thread=arena.repeat(by_id.astype(_narrow(len(by_id))), sizes),
         start=start,
         end=arena.take(calls.end, order),
@@ -211,7 +200,7 @@ def _read_gpu_work(
     launch = arena.take(launch_of_slot, slot)
     others = replace(calls.others, around=launch_of_slot[calls.around])
     del slot, launch_of_slot, order
-    ops = Ops(
+    ops = trace.Ops(
         start=work.start,
         end=work.end,
         kind=work.kind,
@@ -225,25 +214,27 @@ def _read_gpu_work(
 
 def _ranges(
     nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int, arena: ColumnArena
-) -> Ranges:
+) -> trace.Ranges:
     """Close what was left open at the session's end and sort."""
     end = nvtx.end
     if nvtx.open.any():
         end[nvtx.open] = np.maximum(nvtx.start[nvtx.open], session_end)
     unclosed = nvtx.open
     if duration:  # nsys closes forgotten push/pop ranges itself, exactly then, and nothing else marks them
-        unclosed |= (nvtx.kind == PUSH_POP) & (end == duration)
+        unclosed |= (nvtx.kind == trace.PUSH_POP) & (end == duration)
     kinds = 2 * len(thread_code)  # a group for each kind of each thread
     group = (2 * thread_code.astype(np.int64)).astype(_narrow(kinds))[nvtx.thread]
-    group += nvtx.kind == START_END
+    group += nvtx.kind == trace.START_END
     order, start = sort_groups(group, nvtx.start, end, arena, longest=True)
     order = _by_name(order, start, end, group, nvtx)
     sizes = np.bincount(group, minlength=kinds)
-    return Ranges(
+    return trace.Ranges(
         thread=arena.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
         start=start,
         end=arena.take(end, order),
-        kind=arena.repeat(np.where(np.arange(kinds) % 2, START_END, PUSH_POP).astype(np.uint8), sizes),
+        kind=arena.repeat(
+            np.where(np.arange(kinds) % 2, trace.START_END, trace.PUSH_POP).astype(np.uint8), sizes
+        ),
         name=arena.take(nvtx.name, order),
         unclosed=arena.take(unclosed, order),
         moved=arena.take(nvtx.moved, order),
@@ -268,13 +259,13 @@ def _by_name(
     return settled(order, equal, nvtx.open, rank[nvtx.name])
 
 
-def _folded(ranges: Ranges, arena: ColumnArena) -> tuple[Ranges, dict[int, int]]:
+def _folded(ranges: trace.Ranges, arena: ColumnArena) -> tuple[trace.Ranges, dict[int, int]]:
     """The ranges without those that lie in one of the same name on their thread, neither ever popped, where that is so
     again and again; and how many those are, by name.
 
     A program that forgets a pop in a loop would otherwise have paths as deep as the loop is long, each with a row.
     """
-    rows = np.flatnonzero(ranges.unclosed & (ranges.kind == PUSH_POP))
+    rows = np.flatnonzero(ranges.unclosed & (ranges.kind == trace.PUSH_POP))
     if len(rows) <= _MAX_OPEN:
         return ranges, {}
     key = (ranges.thread[rows].astype(np.int64) << 32) | ranges.name[rows]
@@ -290,16 +281,16 @@ def _folded(ranges: Ranges, arena: ColumnArena) -> tuple[Ranges, dict[int, int]]
     left = np.flatnonzero(keep)
     names, counts = np.unique(ranges.name[gone], return_counts=True)
     columns = {field.name: arena.take(getattr(ranges, field.name), left) for field in fields(ranges)}
-    return Ranges(**columns), dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return trace.Ranges(**columns), dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
 def _warnings(
     work: Work,
-    ops: Ops,
-    launches: Launches,
+    ops: trace.Ops,
+    launches: trace.Launches,
     ranges: int,
     recorded_twice: int,
-    unread: Sequence[Unread],
+    unread: Sequence[trace.Unread],
     no_work: str,
 ) -> tuple[str, ...]:
     out = [
@@ -327,7 +318,7 @@ def _warnings(
     return tuple(out)
 
 
-def _why_no_work(calls: HostCalls, unread: Sequence[Unread]) -> str:
+def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
     """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
     if any(table.table in WORK for table in unread):
         return "the report holds no GPU work that can be read"

@@ -12,35 +12,25 @@ from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder, RowCoder
+from nsysprof.trace import trace
 from nsysprof.trace.details import OpDetails, packed
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
-from nsysprof.trace.trace import (
-    COPYING,
-    GRAPH,
-    KERNEL,
-    MEMCPY,
-    MEMORY_KINDS,
-    MEMSET,
-    MIGRATION,
-    Copies,
-    Progress,
-)
 
 _KERNELS, _COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 WORK = {
-    _KERNELS: KERNEL,
-    _COPIES: MEMCPY,
-    "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
+    _KERNELS: trace.KERNEL,
+    _COPIES: trace.MEMCPY,
+    "CUPTI_ACTIVITY_KIND_MEMSET": trace.MEMSET,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": trace.GRAPH,
 }
 WORK_NEEDS = ("start", "end")  # without them a row is no GPU op
 # The columns that tell two GPU ops of a kind apart by name: what is NULL in one may stand in the next.
 _NAMED_BY = {
-    KERNEL: ("demangledName", "shortName", "mangledName"),
-    MEMCPY: ("copyKind",),
-    MEMSET: (),
-    GRAPH: ("graphId",),
+    trace.KERNEL: ("demangledName", "shortName", "mangledName"),
+    trace.MEMCPY: ("copyKind",),
+    trace.MEMSET: (),
+    trace.GRAPH: ("graphId",),
 }
 # CUpti_ActivityMemcpyKind
 _COPY_KINDS = {
@@ -75,12 +65,12 @@ class Work:
     names: list[str]
     streams: list[tuple[int, int | None, bool]]
     devices: list[tuple[int, int]]
-    copies: Copies
+    copies: trace.Copies
     warnings: tuple[str, ...]
 
 
 def read_work(
-    source: Source, processes: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
+    source: Source, processes: Coder, progress: trace.Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> Work:
     """All GPU ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
 
@@ -95,29 +85,29 @@ def read_work(
     untimed = 0
     for table, kind in WORK.items():
         naming = present(source, table, _NAMED_BY[kind])
-        others = [*_OTHERS, *naming, *(_OF_COPIES if kind in COPYING else ())]
+        others = [*_OTHERS, *naming, *(_OF_COPIES if kind in trace.COPYING else ())]
         for block in read_blocks(source, table, WORK_NEEDS, others, progress):
             start, end = times(block)
             lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
             untimed += int(np.logical_or.reduce(lacking).sum()) if lacking else 0
             moves = np.zeros(block.rows, bool)
-            if kind == MEMCPY:
+            if kind == trace.MEMCPY:
                 moves = np.isin(column(block, "copyKind"), list(_MIGRATIONS))
             # whatever number stands in migrations, they are on none
             stream = np.where(moves, _MIGRATES, column(block, "streamId", missing=_NO_STREAM))
-            if kind in COPYING:
+            if kind in trace.COPYING:
                 copies.add(
                     block.rows,
                     size_bytes=column(block, "bytes", missing=-1),
                     source=_memory_kind(block, "srcKind"),
-                    destination=_memory_kind(block, "memKind" if kind == MEMSET else "dstKind"),
+                    destination=_memory_kind(block, "memKind" if kind == trace.MEMSET else "dstKind"),
                     cause=np.clip(column(block, "migrationCause"), 0, 255),
                 )
             rows.add(
                 block.rows,
                 start=start,
                 end=end,
-                kind=np.where(moves, MIGRATION, kind),
+                kind=np.where(moves, trace.MIGRATION, kind),
                 name=names.encode(np.full(block.rows, kind), _name_ids(block, naming)),
                 stream=streams.encode(column(block, "globalPid"), column(block, "deviceId"), stream),
                 correlation=np.where(moves, 0, column(block, "correlationId")),
@@ -125,7 +115,7 @@ def read_work(
             )
     columns = rows.take_rest()
     _check_times(columns["start"], columns["end"])
-    texts = source.strings([number for kind, number in names.rows() if kind == KERNEL])
+    texts = source.strings([number for kind, number in names.rows() if kind == trace.KERNEL])
     devices: dict[tuple[int, int], int] = {}
     listed: list[tuple[int, int | None, bool]] = []
     for process, device, number in streams.rows():
@@ -137,14 +127,14 @@ def read_work(
         names=[_op_name(kind, number, texts) for kind, number in names.rows()],
         streams=listed,
         devices=list(devices),
-        copies=Copies(**copies.take_rest()),
+        copies=trace.Copies(**copies.take_rest()),
         warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
     )
 
 
 def _memory_kind(block: Block, name: str) -> NDArray[np.int64]:
     """The column as indexes of `MEMORY_KINDS`."""
-    unknown = len(MEMORY_KINDS) - 1
+    unknown = len(trace.MEMORY_KINDS) - 1
     kind = column(block, name, missing=unknown)
     return np.where((kind >= 0) & (kind < unknown), kind, unknown)
 
@@ -170,13 +160,13 @@ def _name_ids(block: Block, naming: list[str]) -> NDArray[np.int64]:
 
 
 def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
-    if kind == KERNEL:
+    if kind == trace.KERNEL:
         return texts.get(number, f"[kernel name {number} is not in StringIds]")
-    if kind == MEMCPY and number in _MIGRATIONS:
+    if kind == trace.MEMCPY and number in _MIGRATIONS:
         return f"migration {_MIGRATIONS[number]}"
-    if kind == MEMCPY:
+    if kind == trace.MEMCPY:
         return f"memcpy {_COPY_KINDS.get(number, f'kind {number}')}"
-    if kind == MEMSET:
+    if kind == trace.MEMSET:
         return "memset"
     return f"CUDA graph {number}" if number else "CUDA graph"
 

@@ -15,19 +15,8 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
+from nsysprof.trace import details
 from nsysprof.trace.calls import activity_kind, launches_work, outermost_calls, waits_for_gpu
-from nsysprof.trace.details import (
-    CALL_KINDS,
-    CUDA_CALL,
-    MPI_CALL,
-    OS,
-    OS_CALL,
-    PROFILER,
-    CallList,
-    CallNames,
-    HostActivity,
-    HostCalls,
-)
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
 from nsysprof.trace.nsys.host_ranges import MPI_CALLS
 from nsysprof.trace.trace import PROCESS_OF_THREAD, Progress
@@ -138,7 +127,7 @@ class LaunchCalls:
     thread: NDArray[np.int32]
     slot: NDArray[np.integer]
     name: NDArray[np.integer]
-    others: HostCalls
+    others: details.HostCalls
     duplicates: int
     around: NDArray[np.integer]
 
@@ -168,7 +157,7 @@ def read_calls(
         rows.add(len(some), slot=slot[some], **{name: values[some] for name, values in columns.items()})
         rest.add(len(other), **{name: values[other] for name, values in columns.items()}, id=id[other])
     columns, others = rows.take_rest(), rest.take_rest()
-    called = _named(source, names, CUDA_CALL)
+    called = _named(source, names, details.CUDA_CALL)
     rank = ranks([text for _, text, _ in called])
     kept = _outermost(others, others.pop("id"), rank)
     others = {name: values[kept] for name, values in others.items()}
@@ -246,13 +235,13 @@ def _call_columns(
 
 def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
     """The name of each code of `_call_columns`."""
-    texts = _call_names(source, names, f"{CALL_KINDS[kind].upper()} call")
+    texts = _call_names(source, names, f"{details.CALL_KINDS[kind].upper()} call")
     return [(kind, text, bool(value & 1)) for text, value in zip(texts, names.values.tolist(), strict=True)]
 
 
 def _host_calls(
     columns: dict[str, NDArray[Any]], threads: Coder, called: list[_Name], arena: ColumnArena
-) -> tuple[HostCalls, NDArray[np.integer]]:
+) -> tuple[details.HostCalls, NDArray[np.integer]]:
     """The `HostCalls` of columns as `_call_columns` makes them, and the new code of each name; ``called`` are the
     names, some of which may be equal.
     """
@@ -262,23 +251,23 @@ def _host_calls(
     code = np.array([place[name] for name in called], narrow)
     columns["thread"] = arena.take(ranks(threads.values), columns["thread"])
     columns["name"] = arena.take(code, columns["name"])
-    listed = CallNames(
+    listed = details.CallNames(
         texts=[text for _, text, _ in names],
         kind=np.array([kind for kind, *_ in names], np.uint8),
-        waits=np.array([kind == CUDA_CALL and waits_for_gpu(text) for kind, text, _ in names], bool),
+        waits=np.array([kind == details.CUDA_CALL and waits_for_gpu(text) for kind, text, _ in names], bool),
         failed=np.array([failed for *_, failed in names], bool),
     )
-    return HostCalls(**columns, names=listed, threads=np.sort(threads.values)), code
+    return details.HostCalls(**columns, names=listed, threads=np.sort(threads.values)), code
 
 
-def count_launches(calls: HostCalls) -> tuple[int, int]:
+def count_launches(calls: details.HostCalls) -> tuple[int, int]:
     """How many calls that launch GPU work, by their names, succeeded and how many failed."""
     counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
     launching = np.array([launches_work(text) for text in names.texts], bool)
     return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
 
 
-def read_call_list(source: Source, progress: Progress | None = None) -> CallList:
+def read_call_list(source: Source, progress: Progress | None = None) -> details.CallList:
     """All host CUDA calls of a report; none where it holds none."""
     rows = Growing(IN_MEMORY, **_CALL, correlation="i8", result="i8")
     threads, names = Coder(), Coder()
@@ -290,16 +279,18 @@ def read_call_list(source: Source, progress: Progress | None = None) -> CallList
     columns, called = rows.take_rest(), _call_names(source, names)
     rank = ranks(called)[columns["name"]]
     columns = _in_order(columns, threads, IN_MEMORY, columns["result"], columns["correlation"], rank)
-    return CallList(**columns, names=called, threads=np.sort(threads.values))
+    return details.CallList(**columns, names=called, threads=np.sort(threads.values))
 
 
-def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> HostCalls:
+def read_other_calls(
+    source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY
+) -> details.HostCalls:
     """The host calls of MPI and of the operating system, each row as recorded: as ``nsys stats`` counts them."""
     rows, threads, called = Growing(arena, **_CALL), Coder(), list[_Name]()
-    tables = [(MPI_CALL, table) for table in MPI_CALLS] + [(OS_CALL, OS_CALLS)]
-    for kind, table in [(kind, table) for kind, table in tables if CALL_KINDS[kind] in kinds]:
+    tables = [(details.MPI_CALL, table) for table in MPI_CALLS] + [(details.OS_CALL, OS_CALLS)]
+    for kind, table in [(kind, table) for kind, table in tables if details.CALL_KINDS[kind] in kinds]:
         ids = Coder()
-        others = ("textId",) if kind == MPI_CALL else ("nameId", "eventClass")
+        others = ("textId",) if kind == details.MPI_CALL else ("nameId", "eventClass")
         for block in read_blocks(source, table, ("start", "end", "globalTid"), others):
             columns = _call_columns(block, threads, ids, others[0])
             columns["name"] += np.int32(len(called))
@@ -311,11 +302,11 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
     return _host_calls(rows.take_rest(), threads, called, arena)[0]
 
 
-def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostActivity:
+def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
     """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
     rows, threads = Growing(arena, **_CALL), Coder()
     names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
-    for table, kind in ((CALLS, None), (OS_CALLS, OS), (OVERHEAD, PROFILER)):
+    for table, kind in ((CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)):
         ids = Coder()
         for block in read_blocks(source, table, ("start", "end", "globalTid"), ("nameId",)):
             columns = _call_columns(block, threads, ids)
@@ -333,8 +324,10 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> HostAc
         columns, each = {name: values[kept] for name, values in columns.items()}, each[kept]
     nothing = np.broadcast_to(np.int64(0), len(each))
     threads_by_id = np.sort(threads.values)
-    calls = CallList(**columns, correlation=nothing, result=nothing, names=names, threads=threads_by_id)
-    return HostActivity(calls, each)
+    calls = details.CallList(
+        **columns, correlation=nothing, result=nothing, names=names, threads=threads_by_id
+    )
+    return details.HostActivity(calls, each)
 
 
 def _in_order(
