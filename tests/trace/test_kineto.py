@@ -427,9 +427,8 @@ def test_copies_without_a_size_have_no_rate(tmp_path: Path) -> None:
         gpu_op("gpu_memcpy", "Memcpy HtoD (Host -> Device)", 20, 30, 1),
         gpu_op("kernel", "Cijk_Alik_Bljk_BBS_BH_MT64x64x64", 60, 80, 2),
     ]
-    result = quietly(
-        "analyze", write_trace(tmp_path / "t.json", events), "-o", tmp_path / "out", "--no-charts"
-    )
+    path = write_trace(tmp_path / "t.json", events)
+    result = quietly("analyze", path, "-o", tmp_path / "out", "--no-charts", "--full")
     assert "size is not recorded, and counts as 0 B: 1" in " ".join(result.out.split())
     copies, calls, kernels = (
         pd.read_csv(tmp_path / "out" / f"{each}.csv") for each in ("copies", "calls", "kernels")
