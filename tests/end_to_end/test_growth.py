@@ -1,0 +1,51 @@
+"""No command takes more than near-linear time, whatever a recording has much of."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kit.command_line import quietly
+from tests.kit.growing import GROWS, program
+from tests.kit.trace import write
+
+_COMMANDS: dict[str, tuple[str, ...]] = {
+    "analyze": ("analyze", "--no-charts"),
+    "by stream": ("analyze", "--by", "stream", "--no-charts"),
+    "why": ("why", "--no-charts"),
+    "steps": ("steps", "--no-charts"),
+    "forecast": ("forecast", "--scale", "kernel*=0.5", "--no-charts"),
+}
+_TIMES = 4  # the larger program is so many times as large
+_MOST = 1.25  # the exponent of the time: n log n is 1.1 here, a square 2
+_NOTHING_S = 0.3  # of the processor: what takes less does not matter
+_TRIES = 4  # the fastest counts: nothing makes a program faster than it is
+
+
+@pytest.mark.parametrize("what", GROWS)
+def test_time_grows_no_faster_than_the_recording(what: str, tmp_path: Path) -> None:
+    """Four times as much of one thing takes each command less than 5.7 times as long, of the processor's time."""
+    least = {"processes": 20, "ranks": 15, "threads": 400, "streams": 2000}.get(what, 750)
+    files = [tmp_path / f"{count}.sqlite" for count in (least, _TIMES * least)]
+    for file, count in zip(files, (least, _TIMES * least), strict=True):
+        write(file, program(what, count))
+    for name, command in _COMMANDS.items():
+        small = large = float("inf")
+        for _ in range(_TRIES):
+            large = min(large, _seconds(command, files[1], tmp_path))
+            if large < _NOTHING_S:
+                break
+            small = min(small, _seconds(command, files[0], tmp_path))
+            if large <= small * _TIMES**_MOST:
+                break
+        assert large < _NOTHING_S or large <= small * _TIMES**_MOST, (name, small, large)
+
+
+def _seconds(command: tuple[str, ...], file: Path, folder: Path) -> float:
+    """How many seconds of the processor a command takes for a file."""
+    begun = time.process_time()
+    done = quietly(command[0], file, *command[1:], "-o", folder / "out", "--force")
+    assert done.code in (0, 3), done.err
+    return time.process_time() - begun
