@@ -13,6 +13,7 @@ from nsysprof.compare.selection import Selection
 from nsysprof.core.text import join_first, one_line
 from nsysprof.core.units import format_ns, format_ratio
 from nsysprof.kernels.classify import short_name
+from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.trace.details import OpDetails, unpacked
 from nsysprof.trace.trace import COPYING, KERNEL, MEMCPY, MEMORY_KINDS, MIGRATION
 
@@ -175,6 +176,8 @@ def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Itera
         return
     calls = min(base.ledger.calls, new.ledger.calls)
     saved = (base.ledger.per_call_ns - new.ledger.per_call_ns) * calls
+    if saved < USUAL_NOISE * base.ledger.per_call_ns * calls:
+        return
     inside, outside = zip(*(_by_kind(side) for side in sides), strict=True)
     moved = []
     for kind in outside[1]:
@@ -182,7 +185,7 @@ def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Itera
         fewer = (
             inside[0].get(kind, 0) / base.ledger.calls - inside[1].get(kind, 0) / new.ledger.calls
         ) * calls
-        if fewer > MIN_MOVED * saved > 0 and grown > fewer / 2:
+        if fewer > MIN_MOVED * saved and grown > fewer / 2:
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
         kinds = join_first(moved, _MAX_NAMES)
