@@ -127,7 +127,7 @@ def fleet(
         with progress_bar() as progress:
             progress("comparing ranks", 0)
             answer = fleet_answer(answers, rank_from=pattern, options=options)
-    writing.show(lambda: fleet_text(answer, top))
+    writing.show(lambda: fleet_text(answer, top, full=writing.full))
     with start_painter(apart=False) as painter:
         painter.paint(plans_of(FLEET_CHARTS, answer) if writing.charts else [])
         writing.write(

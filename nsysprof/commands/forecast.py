@@ -53,7 +53,10 @@ def forecast(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Forecast what a change would bring to the steps of REPORT; exit code 3 where that is not known."""
+    """Forecast what a change would bring to the steps of REPORT; without one list the changes that gain most."""
+    if not any(vars(change).values()) and not writing.as_json:
+        _list_changes(report, select, no_merge, markdown, reading, writing)
+        return
 
     def question() -> Question[Forecast]:
         from nsysprof.attribution.paths import DEFAULT_MERGE
@@ -69,7 +72,31 @@ def forecast(
             ask=lambda read: foretell(
                 read.attributions[0], select, rules=read.rules, as_profiled=as_profiled, **asked
             ),
-            text=lambda answer: forecast_text(answer, markdown=markdown),
+            text=lambda answer: forecast_text(answer, full=writing.full, markdown=markdown),
         )  # fmt: skip
 
     answer_reports([report], output, reading, writing, question)
+
+
+def _list_changes(
+    report: Path,
+    select: str | None,
+    no_merge: bool,
+    markdown: bool,
+    reading: ReadingOptions,
+    writing: ResultOptions,
+) -> None:
+    """Print the changes that gain most."""
+    from nsysprof.attribution.paths import DEFAULT_MERGE
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.forecast.forecast import changes_that_help
+    from nsysprof.forecast.text import changes_text
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.trace.report import open_report
+
+    merge, rules = None if no_merge else DEFAULT_MERGE, load_rules(reading.rules)
+    with open_report(report, nsys=reading.nsys) as opened, progress_bar() as progress:
+        attribution = reading.attribute(opened, progress)
+        progress("replaying", 0)
+        diagnosis = changes_that_help(attribution, select, rules, merge)
+    writing.show(lambda: changes_text(diagnosis, report, full=writing.full, markdown=markdown))

@@ -41,7 +41,7 @@ def steps(
         return Question(
             "steps", "steps", "run", SCHEMA, FILES[::-1], CHARTS, write_steps, "steps_page",
             ask=lambda read: judge(read.attributions[0], per, rules=read.rules, merge_names=merge),
-            text=lambda answer: steps_text(answer, top, markdown=markdown),
+            text=lambda answer: steps_text(answer, top, full=writing.full, markdown=markdown),
         )  # fmt: skip
 
     answer_reports([report], output, reading, writing, question)

@@ -97,14 +97,15 @@ def findings_text(
         )
         command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
         return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
-    lines, said = ["Top bottlenecks:"], dict[str, int]()
+    heads = {"forecast": "Changes that gain most, each with the command that forecasts it:"}
+    lines, said = [heads.get(asked_by, "Top bottlenecks:")], dict[str, int]()
     for number, each in enumerate(diagnosis.findings[:most], 1):
         lines.append(wrap(f"{number}. {sentence(each)}", "", "   ", width))
         if each.remedy:
             known = said.setdefault(each.remedy, number)
             remedy = f"as {known}" if most and known < number else each.remedy
             lines.append(wrap(f"→ {remedy} ({gain_text(each)})", "   ", "     ", width))
-        if number == 1 or not most:
+        if number == 1 or not most or asked_by in heads:
             lines.append(f"   $ {next_command(each, file, asked_by)}")
     if not most and (once := once_text(diagnosis)):
         lines.append(wrap(once, "", "  ", width))

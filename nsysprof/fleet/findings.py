@@ -331,8 +331,8 @@ def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
     if saved >= _MIN_SHARE:
         each = (slowest - mean) / len(shared)
         yield (
-            f"spread evenly over the ranks, the same work would save {format_ns(each)} per iteration at most,"
-            f" {format_share(saved)}: by so much the slowest rank's own time exceeds the mean of all"
+            f"load imbalance costs up to {format_ns(each)} per iteration ({format_share(saved)}): the slowest rank"
+            " against the mean of all"
         )
 
 
@@ -342,12 +342,12 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
         return
     hidden = 1 - talking["exposed_ns"] / talking["communication_ns"]
     if not hidden.any():
-        yield "compute runs during none of the communication"
+        yield "0 % of communication overlaps with compute"
         return
     low = talking.iloc[int(hidden.to_numpy().argmin())]
     yield (
-        f"compute runs during {format_share(float(hidden.median()))} of the communication"
-        f" ({middle_rank(len(talking))}), least on rank {int(low['rank'])}: {format_share(float(hidden.min()))}"
+        f"{format_share(float(hidden.median()))} of communication overlaps with compute"
+        f" ({middle_rank(len(talking))}; least on rank {int(low['rank'])}, {format_share(float(hidden.min()))})"
     )
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from nsysprof.core.text import one_line, plural, visible
+from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.examine import ReportFailure
-from nsysprof.fleet.findings import without_text
+from nsysprof.fleet.findings import awaited_rank, without_text
 from nsysprof.fleet.stragglers import MIN_SLOWNESS
 from nsysprof.formats.rank_answer import WHOLE
-from nsysprof.results.table import Column, TextTable, show_columns, spread_text, warning_lines, wrap
+from nsysprof.results.one_screen import Rows, answer_lines, grave
+from nsysprof.results.table import Column, TextTable, show_columns, spread_text, wrap
 
-_MAX_FAILURES = 20
+_MAX_FAILURES, _FINDINGS = 20, 3
 _NAME_WIDTH = 44
 _SPREAD_ROWS = 12
 
@@ -41,29 +44,46 @@ _SPREAD_COLUMNS = (
 )
 
 
-def fleet_text(fleet: Fleet, top: int = 16) -> str:
-    """Write the whole answer: findings, reports without an answer, warnings, ``top`` ranks, the outermost range paths.
+def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
+    """One screen, or the ``full`` answer: findings, reports without an answer, ``top`` ranks, the outermost ranges.
 
     Where there are more ranks, the slowest are shown. Control characters in names are written out; the text ends with a
     newline.
     """
-    spread = _spread_table(fleet)
-    findings = [wrap(visible(finding), "- ", "  ") for finding in fleet.findings]
-    blocks = [[*_head(fleet)], findings, rank_table(fleet, top).lines()]
-    blocks.append(spread.lines() if spread else [])
-    lines = [line for block in blocks if block for line in ("", *block)][1:]
-    return "".join(f"{visible(line)}\n" for block in lines for line in block.split("\n"))
-
-
-def _head(fleet: Fleet) -> Iterator[str]:
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
     counts = f"{plural(ranks, 'rank')} in {plural(reports, 'report')}"
-    yield wrap(f"{counts}; numbered by {fleet.source}; {fleet.clock}", "", "  ")
-    for failure in fleet.failures[:_MAX_FAILURES]:
-        yield f"  unreadable  {describe_failure(failure, 80, 160)}"
+    head, *found = fleet.findings or (counts,)
+    said = [f"unreadable: {describe_failure(failure, 80, 160)}" for failure in fleet.failures[:_MAX_FAILURES]]
     if len(fleet.failures) > _MAX_FAILURES:
-        yield f"  unreadable  {len(fleet.failures) - _MAX_FAILURES:,} more: see fleet.json"
-    yield from warning_lines(fleet.warnings, "fleet.json")
+        said.append(f"unreadable: {len(fleet.failures) - _MAX_FAILURES:,} more (see fleet.json)")
+    said += [f"warning: {each}" for each in grave(fleet.warnings)]
+    most = len(found) if full else _FINDINGS
+    lines = [wrap(f"{number}. {visible(each)}", "", "   ") for number, each in enumerate(found[:most], 1)]
+    lines.append(f"   $ nsysprof why {quote_path(_slowest_report(fleet))}")
+    table, spread = rank_table(fleet, top), _spread_table(fleet)
+    if not full:
+        table, spread = replace(table, note=""), spread and replace(spread, note="")
+    parts = [
+        "\n".join(wrap(visible(each), "", "  ") for each in (head, *said)),
+        "\n".join(lines),
+        Rows(table, "rank", ranks),
+        *([Rows(spread, "range", len(iteration_paths(fleet)))] if spread else []),
+    ]
+    left = [plural(more, "more finding")] if (more := len(found) - most) > 0 else []
+    notes = [f"{counts}; numbered by {fleet.source}; {fleet.clock}", *fleet.warnings]
+    return answer_lines(parts, notes, more=left, full=full)
+
+
+def _slowest_report(fleet: Fleet) -> Path:
+    """The report of the rank that the others wait for, or else of the slowest one."""
+    ranks = fleet.usual
+    awaited = awaited_rank(ranks)
+    rank = (
+        ranks["rank"] == awaited
+        if awaited is not None
+        else ranks["ratio"].fillna(0) == ranks["ratio"].fillna(0).max()
+    )
+    return Path(str(ranks.loc[rank, "report"].iloc[0]))
 
 
 def describe_failure(failure: ReportFailure, name_width: int, reason_width: int) -> str:
@@ -111,10 +131,6 @@ def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
     notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: may be one.")) if mark in marks]
-    if len(shown) < len(ranks):
-        notes.append(
-            f"{plural(len(ranks) - len(shown), 'faster rank')}: --top {len(ranks)}, or see ranks.csv."
-        )
     columns = [*_RANK_COLUMNS]
     if fleet.iteration_path == WHOLE:
         rows = rows.assign(span_median_ns=rows["span_ns"], own_median_ns=rows["own_ns"])
@@ -151,8 +167,6 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         "own each: the median over ranks of their medians, with half the IQR (of fewer than 10: least–most); max/min:"
         " between ranks."
     )
-    if len(spread) > len(rows):
-        note += f" {plural(len(spread) - len(rows), 'more range')}: see fleet.csv."
     return show_columns(_SPREAD_COLUMNS, rows, note=note)
 
 

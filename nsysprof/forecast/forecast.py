@@ -194,6 +194,14 @@ def forecast(
     return _answered(case, steps, paths, kinds, chosen, question, record, as_profiled)
 
 
+def changes_that_help(
+    attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
+) -> Diagnosis:
+    """The diagnosis of the steps that a glob matches: which changes were tried in a replay, and what they gain."""
+    kinds = classify(rules, attribution.trace.op_names)
+    return diagnose(attribution.launched, select, kinds, merge_names)
+
+
 def _steps(case: Case, wanted: Changes) -> list[Step]:
     """The changes one by one; what is to be removed is a cause of the diagnosis, or else a culprit of ``why.csv``."""
     none = np.empty(0, np.intp)

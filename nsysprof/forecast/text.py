@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from nsysprof.core.text import one_line, plural, visible
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
+from nsysprof.diagnosis.diagnose import Diagnosis
+from nsysprof.diagnosis.text import findings_text, headline
 from nsysprof.forecast.forecast import REMOVALS, Forecast
 from nsysprof.forecast.path import PARTS
-from nsysprof.results.table import WIDTH, TextTable, code_block, escape_markdown, warning_lines, wrap
+from nsysprof.results.one_screen import Rows, answer_lines
+from nsysprof.results.table import TextTable, wrap
 
 _NAME = 80
 _LITTLE = 0.001  # of a step: of less no cause is named
 _ALIKE = 2.0  # times as much as the median step may a step change that stands for all
-_MAX_OTHERS = 8
+_MAX_OTHERS, _CHANGES = 8, 5
 _HEADS = ["critical path of a median step", "now", "then", "change"]
 
 
@@ -40,7 +48,7 @@ def _reason(answer: Forecast) -> str:
     """Why the step changes, where one step shows it; a part of `forecast_sentence`."""
     change, own = answer.forecast_ns - answer.base_ns, sum(answer.after.ns) - sum(answer.before.ns)
     if not change and not own:
-        return ", as that is not what a step waits for"
+        return ", as what changes is not on the critical path"
     if abs(change) < _LITTLE * answer.base_ns:
         return f", a change of less than {format_share(_LITTLE)}"
     if not 1 / _ALIKE <= own / change <= _ALIKE:
@@ -50,29 +58,32 @@ def _reason(answer: Forecast) -> str:
 
 def parts_table(answer: Forecast) -> TextTable:
     """What the critical path of a median step consists of, now and with the change."""
+    before, after = sum(answer.before.ns), sum(answer.after.ns)
+    parts = [*zip(PARTS, answer.before.ns, answer.after.ns, strict=True)]
+    rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
+    parts.append(("median step beyond this one", *rest))  # no step is the median of both
     rows = [
-        [
-            name,
-            format_ns(now),
-            format_ns(then),
-            f"{'+' if then > now else '−' if then < now else ''}{format_ns(abs(then - now))}",
-        ]
-        for name, now, then in zip(PARTS, answer.before.ns, answer.after.ns, strict=True)
+        [name, *(f"{'−' if ns < 0 else ''}{format_ns(abs(ns))}" for ns in (now, then)), _signed(then - now)]
+        for name, now, then in (*parts, ("step", round(answer.base_ns), round(answer.forecast_ns)))
         if now or then
     ]
-    return TextTable(_HEADS, rows, "lrrr")
+    return TextTable(_HEADS, rows, "lrrr", last_apart=True)
+
+
+def _signed(ns: float) -> str:
+    return f"{'+' if ns > 0 else '−' if ns < 0 else ''}{format_ns(abs(ns))}"
 
 
 def facts_of(answer: Forecast) -> list[str]:
     """What the forecast rests on, as sentences."""
     steps = f"{len(answer.base):,} steps of {one_line(answer.path, _NAME)} on GPU {answer.gpu}"
     basis = (
-        "as profiled: what recording costs the host is in these times (nsysprof capture --overhead measures it)"
+        "includes profiling overhead (nsysprof capture --overhead measures it)"
         if answer.unprofiled is None
         else answer.basis
     )
-    known = f"replayed with the usual latencies alone, a step is {format_share(answer.residual)} off"
-    out = [change_words(answer), steps, answer.chosen, basis, known, *answer.notes]
+    known = f"model error without the change: {format_share(answer.residual)}"
+    out = [change_words(answer), *answer.notes, steps, answer.chosen, basis, known]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
         wider = f", and {format_share(answer.widened)} at each end for what such forecasts were off"
@@ -96,16 +107,26 @@ def facts_of(answer: Forecast) -> list[str]:
     return out
 
 
-def forecast_text(answer: Forecast, *, markdown: bool = False) -> str:
+def forecast_text(answer: Forecast, *, full: bool = False, markdown: bool = False) -> str:
     """The forecast for a terminal, or as Markdown; ends with a newline."""
-    sentence, facts = forecast_sentence(answer), facts_of(answer)
-    warnings = warning_lines(answer.warnings, "forecast.json", markdown)
-    [table] = parts_table(answer).lines(width=WIDTH if markdown else None)
-    lines = [visible(line) for line in table.split("\n")]
-    if markdown:
-        out = [escape_markdown(sentence), "", *code_block(lines), ""]
-        out += [f"- {escape_markdown(each)}" for each in facts]
-    else:
-        out = [wrap(visible(sentence), "", "  "), "", *lines, ""]
-        out += [wrap(visible(each), "  ", "    ") for each in facts]
-    return "\n".join([*out, *warnings]) + "\n"
+    report, path = answer.attribution.trace.report, answer.path.replace("[", "[[]")
+    steps = "" if answer.path == WHOLE else f" --range {quote(path)}"
+    facts = "\n".join(wrap(visible(each), "  ", "    ") for each in facts_of(answer))
+    parts: list[str | Rows] = [
+        wrap(visible(forecast_sentence(answer)), "", "  "),
+        Rows(parts_table(answer), code=True),
+        f"{facts}\n   $ nsysprof why {quote_path(report.path)}{steps}",
+    ]
+    return answer_lines(parts, answer.warnings, full=full, markdown=markdown)
+
+
+def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdown: bool = False) -> str:
+    """The changes that gain most in a replay of these steps, each with the command that forecasts it."""
+    tried = replace(diagnosis, findings=tuple(each for each in diagnosis.findings if each.change))
+    most = len(tried.findings) if full else _CHANGES
+    left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []
+    text = findings_text(tried, file, "forecast", most)
+    if diagnosis.findings and not tried.findings:
+        text = f"No change was tried in a replay of these steps.\n   $ nsysprof why {quote_path(file)}"
+    head = wrap(visible(headline(diagnosis, file)), "", "  ")
+    return answer_lines([head, text], more=left, full=full, markdown=markdown)

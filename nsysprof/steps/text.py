@@ -2,53 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nsysprof.core.text import one_line, plural
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.results.table import TextTable, answer_text, markdown_list, spread_text, warning_lines, wrap
+from nsysprof.results.one_screen import Rows, answer_lines, grave
+from nsysprof.results.table import TextTable, spread_text, wrap
 from nsysprof.statistics.judge import CLASSES, SLOW_ONES
-from nsysprof.steps.findings import classes_of, findings_one_by_one, headline, join_words_of
+from nsysprof.steps.findings import Finding, classes_of, findings_one_by_one, headline, join_words_of
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.tables import STEPS
 
-MAX_PATHS, MAX_FINDINGS = 12, 8
+_FINDINGS = 3  # of one screen
 _NAME = 64
 _SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", "culprit")
 
 
-def steps_text(answer: Steps, top: int = 8, *, markdown: bool = False) -> str:
-    """The answer for a terminal, or as Markdown; ``top`` rows of each table. Ends with a newline."""
-    lines = [_head(answer), *warning_lines(answer.warnings, "steps.json", markdown)]
-    if sentences := "\n".join(_sentences(answer)):
-        lines += ["", markdown_list(sentences) if markdown else sentences]
-    tables = [paths_table(answer), ledger_table(answer, top), slow_table(answer, top)]
-    for table in filter(None, tables):
-        lines += ["", *table.lines(markdown, even=False)]
-    return answer_text(lines, markdown)
+def steps_text(answer: Steps, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
+    """One screen for a terminal, or as Markdown, or the ``full`` answer; ``top`` rows of each table.
+
+    Ends with a newline.
+    """
+    found = findings_one_by_one(answer)
+    most = len(found) if full else _FINDINGS
+    left = [plural(more, "more finding")] if (more := len(found) - most) > 0 else []
+    slow, paths = slow_table(answer, top), paths_table(answer, len(answer.chains) if full else top)
+    tables = [
+        Rows(paths, "path", len(answer.chains)) if answer.chains else None,
+        Rows(ledger) if (ledger := ledger_table(answer, top)) else None,
+        Rows(slow, "slow step", slow_count(answer)) if slow else None,
+    ]
+    said = [wrap(f"warning: {each}", "", "  ") for each in grave(answer.warnings)]
+    parts = ["\n".join([wrap(visible(_head(answer)), "", "  "), *said]), _sentences(answer, found[:most])]
+    return answer_lines(
+        [*parts, *(each for each in tables if each)], answer.warnings, more=left, full=full, markdown=markdown
+    )
 
 
 def _head(answer: Steps) -> str:
     chosen = f"; {answer.chosen}" if answer.chosen else ""
-    if answer.level and not answer.level.asked:
-        chosen += " (--per GLOB chooses others)"
     left_out = f"; {plural(answer.left_out, 'instance')} without GPU work left out" if answer.left_out else ""
     return f"{answer.attribution.trace.report.path}: {headline(answer)}{chosen}{left_out}"
 
 
-def _sentences(answer: Steps) -> Iterator[str]:
-    found = findings_one_by_one(answer)
-    for number, each in enumerate(found[:MAX_FINDINGS], 1):
+def _sentences(answer: Steps, found: list[Finding]) -> str:
+    """Findings, of which the first has the command that shows more."""
+    file, lines = quote_path(answer.attribution.trace.report.path), []
+    for number, each in enumerate(found, 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
-        yield wrap(f"{number}. {where}{each.text}.", "", "   ")
-    if len(found) > MAX_FINDINGS:
-        yield f"{len(found) - MAX_FINDINGS:,} findings more: see steps.json"
+        lines.append(wrap(f"{number}. {where}{each.text}.", "", "   "))
+        if number == 1:
+            steps = f" --instance {each.steps[0]}" if each.steps else ""
+            path = f" --range {quote(each.path.replace('[', '[[]'))}" if each.path != WHOLE else ""
+            lines.append(f"   $ nsysprof why {file}{path}{steps}")
     if not found and any(not chain.judgement.doubt for chain in answer.chains):
-        yield "Nothing stands out: no slow step, no pattern, and no change of level."
+        lines = ["Nothing stands out: no slow step, no pattern, and no change of level."]
+    return (
+        "\n".join(lines)
+        if found
+        else "\n".join([*lines, f"   $ nsysprof {'why' if answer.chains else 'ranges'} {file}"])
+    )
 
 
 def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
@@ -60,13 +78,11 @@ def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
     return f"{name} ({', '.join(where)})" if where else name
 
 
-def paths_table(answer: Steps) -> TextTable:
+def paths_table(answer: Steps, most: int = 12) -> TextTable:
     """A row per path, GPU and process: how long its steps take, and how many are slow from which ratio on."""
-    rows = [_path_cells(answer, chain) for chain in answer.ranked[:MAX_PATHS]]
-    left = len(answer.chains) - len(rows)
-    note = f"{plural(left, 'path')} more: see steps.csv" if left else ""
+    rows = [_path_cells(answer, chain) for chain in answer.ranked[:most]]
     heads = ["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"]
-    return TextTable(heads, rows, "lrrrrrr", note)
+    return TextTable(heads, rows, "lrrrrrr")
 
 
 def _path_cells(answer: Steps, chain: Chain) -> list[str]:
@@ -122,12 +138,16 @@ def _ledger_cells(name: str, row: Any, count: int) -> list[str]:
     return [name, format_ns(slow), format_ns(typical), f"{sign}{format_ns(abs(delta))}"]
 
 
+def slow_count(answer: Steps) -> int:
+    """How many steps are slow."""
+    return int(answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES]).sum())
+
+
 def slow_table(answer: Steps, top: int) -> TextTable | None:
     """The steps with most excess; None where no step is slow."""
     rows = answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
     if not len(rows):
         return None
     rows = rows.sort_values("excess_ns", ascending=False, kind="stable")
-    note = f"{len(rows) - top:,} slow steps more: see steps.csv" if len(rows) > top else ""
     several = len(answer.chains) > 1
-    return STEPS.show(rows.head(top), ("path", *_SHOWN) if several else _SHOWN, note=note)
+    return STEPS.show(rows.head(top), ("path", *_SHOWN) if several else _SHOWN)

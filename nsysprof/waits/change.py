@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import plural
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY
@@ -86,21 +87,42 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
 
 
 def _kernels(program: Program, glob: str, option: str) -> list[int]:
-    trace = program.attribution.trace
+    """The codes of the op names that a glob matches, and a note on how many and how much that is.
+
+    A full name stands for itself. Else names as printed, families and causes (`softmax`, `gemm, tensor core`) match in
+    any case of letters; a text without a star is also looked for in full names, where it is none of these.
+    """
+    trace, kinds = program.attribution.trace, program.facts.kinds
     refuse_all(glob, option)
-    full = [*trace.op_names]
-    short = [short_name(name) for name in full]
-    used = np.bincount(trace.ops.name, minlength=len(full)) > 0
-    if hits := [at for at, name in enumerate(full) if name == glob and used[at]]:
-        return hits
-    some = [name if used[at] else "" for at, name in enumerate(short)]
-    whole = [at for at, name in enumerate(full) if used[at] and glob in name and "*" not in glob]
-    try:
-        return matching(some, glob, "kernel", program.file)
-    except NsysprofError:
-        if whole:
-            return whole
-        raise
+    full, low = [*trace.op_names], glob.lower()
+    used = np.flatnonzero(np.bincount(trace.ops.name, minlength=len(full))).tolist()
+    found = [at for at in used if full[at] == glob]
+    if not found:
+        units = (f"{family}, {unit}" for family, unit in zip(kinds.family, kinds.math_unit, strict=True))
+        words = zip(map(short_name, full), kinds.family, kinds.cause, units, strict=True)
+        texts = [{text.lower() for text in some} for some in words]
+        found = [at for at in used if any(text == low or fnmatchcase(text, low) for text in texts[at])]
+    if not found and "*" not in glob:
+        found = [at for at in used if low in full[at].lower()]
+    if not found:
+        short = [short_name(full[at]) for at in used]
+        return matching([*short, *{kinds.family[at] for at in used}], glob, "kernel or family", program.file)
+    program.notes.append(f"{glob}: {_amount(program, found)}")
+    return found
+
+
+def _amount(program: Program, names: list[int]) -> str:
+    """How many kernels these are, how long they run, and which part of the steps that is."""
+    trace, windows = program.attribution.trace, program.windows
+    rows = np.flatnonzero(np.isin(trace.ops.name, names))
+    total = np.zeros(len(trace.op_names), np.int64)
+    for gpu in np.unique(windows.gpu).tolist():
+        mine = windows.gpu == gpu
+        ops = rows[trace.op_gpu[rows] == gpu]
+        steps = merge(windows.start[mine], windows.end[mine])
+        np.add.at(total, trace.ops.name[ops], covered(steps, trace.ops.start[ops], trace.ops.end[ops]))
+    share = format_share(int(total.sum()) / max(int(windows.length.sum()), 1))
+    return f"{plural(int((total > 0).sum()), 'kernel')}, {format_ns(int(total.sum()))}, {share} of the steps"
 
 
 def _scale(program: Program, names: list[int], factor: float, network: Network) -> None:

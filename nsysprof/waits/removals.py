@@ -61,8 +61,13 @@ def refuse_all(glob: str, option: str) -> None:
 
 
 def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]:
-    """The places of names that a glob matches; `NsysprofError` with a few that are near where there are none."""
+    """The places of names that a glob matches; `NsysprofError` with a few that are near where there are none.
+
+    Upper and lower case are alike where nothing matches otherwise.
+    """
     found = [at for at, name in enumerate(names) if name and (name == glob or fnmatchcase(name, glob))]
+    low = glob.lower()
+    found = found or [at for at, name in enumerate(names) if name and fnmatchcase(name.lower(), low)]
     if not found:
         near = ", ".join(map(repr, near_names([name for name in names if name], glob)))
         raise NsysprofError(
