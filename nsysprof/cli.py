@@ -24,6 +24,7 @@ from nsysprof.commands.doctor import doctor
 from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.forecast import forecast
+from nsysprof.commands.front_door import OneScreenCommand, command_for
 from nsysprof.commands.ranges import ranges
 from nsysprof.commands.scrub import scrub
 from nsysprof.commands.steps import steps
@@ -35,7 +36,14 @@ _ABOUT = "Read recordings of GPU programs, and say where the time went, why, and
 
 
 class _Workflow(TyperGroup):
-    """A group whose `--help` lists commands by what somebody wants to do, in the order of registration."""
+    """A group whose `--help` lists commands by what somebody wants to do, in the order of registration.
+
+    A report without a command is analysed.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, with `analyze` for a report alone."""
+        return super().resolve_command(ctx, command_for(args, [*self.commands]))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each panel."""
@@ -85,7 +93,8 @@ def _command(panel: str, run: Any, question: str, *examples: str, **more: Any) -
     if isinstance(run, typer.Typer):
         app.add_typer(run, rich_help_panel=panel, short_help=question, epilog=_examples(*examples), **more)
         return
-    app.command(rich_help_panel=panel, short_help=question, epilog=_examples(*examples), **more)(run)
+    more = {"cls": OneScreenCommand, "epilog": _examples(*examples), **more}
+    app.command(rich_help_panel=panel, short_help=question, **more)(run)
 
 
 _ANY_PROGRAM = {"context_settings": {"allow_interspersed_args": False}}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nsysprof.commands.front_door import OneScreenGroup
 from nsysprof.commands.progress import echo, print_message, progress_bar
 from nsysprof.commands.report_options import (
     ChartsOption,
@@ -71,7 +72,11 @@ class ResultOptions:
 
 
 bench_app = typer.Typer(
-    invoke_without_command=True, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
+    cls=OneScreenGroup,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 
