@@ -294,8 +294,7 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
     """Show each summary: its sentence and its rows."""
     for answer in breakdown.summaries.values():
         if answer.finding:
-            finding = re.sub(r"(?<=\d) ", "\u00a0", answer.finding)
-            yield wrap(finding, "", "", width).replace("\u00a0", " ")
+            yield wrap(answer.finding, "", "", width)
             yield Rows(answer.show(top))
 
 

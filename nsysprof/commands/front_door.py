@@ -52,6 +52,7 @@ class _OneScreen:
             with formatter.section("Arguments"):
                 formatter.write_dl(arguments)
         after = len(str(self.epilog or "").split("\n")) + 2  # type: ignore[attr-defined]
+        after += len(getattr(self, "commands", ())) and len(self.commands) + 3  # type: ignore[attr-defined]
         room = LINES - formatter.getvalue().count("\n") - after
         left = 0
         for group, each in options.items():

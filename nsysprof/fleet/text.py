@@ -60,9 +60,9 @@ def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
     most = len(found) if full else _FINDINGS
     lines = [wrap(f"{number}. {visible(each)}", "", "   ") for number, each in enumerate(found[:most], 1)]
     lines.append(f"   $ nsysprof why {quote_path(_slowest_report(fleet))}")
-    table, spread = rank_table(fleet, top), _spread_table(fleet)
-    if not full:
-        table, spread = replace(table, note=""), spread and replace(spread, note="")
+    table, spread = rank_table(fleet, top, brief=not full), _spread_table(fleet)
+    if spread and not full:
+        spread = replace(spread, note="")
     parts = [
         "\n".join(wrap(visible(each), "", "  ") for each in (head, *said)),
         "\n".join(lines),
@@ -93,8 +93,11 @@ def describe_failure(failure: ReportFailure, name_width: int, reason_width: int)
     return f"{one_line(failure.report, name_width)}: {one_line(reason, reason_width)}{hint}"
 
 
-def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
-    """Make a row per rank; where there are more than ``top``, for those that are the slowest against the others."""
+def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> TextTable:
+    """Make a row per rank; where there are more than ``top``, for those that are the slowest against the others.
+
+    ``brief``: with no note but on marks.
+    """
     ranks = fleet.usual
     shown = ranks
     if len(ranks) > top:
@@ -130,6 +133,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30) -> TextTable:
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
+    notes = [] if brief else notes
     notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: may be one.")) if mark in marks]
     columns = [*_RANK_COLUMNS]
     if fleet.iteration_path == WHOLE:

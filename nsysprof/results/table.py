@@ -27,6 +27,7 @@ _NARROWEST, _WIDEST = 60, 200  # terminals: in wider ones lines are hard to read
 _MIN_NAME_WIDTH, _MIN_LAST_WIDTH, _MAX_INDENT = 16, 24, 24
 MAX_WARNINGS, _WARNING_WIDTH = 12, 400
 _AFTER_HEAD = 2  # blanks, so that heads of narrow columns stand apart
+_UNIT = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|[KMGT]?i?B\b)")
 _LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line of Markdown
 
 
@@ -326,15 +327,19 @@ def screen_width() -> int:
 
 
 def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
-    """Break a text into lines of a ``width``, that of the screen, with prefixes for the ``first`` and ``others``."""
-    return textwrap.fill(
-        text,
+    """Break a text into lines of a ``width``, that of the screen, with prefixes for the ``first`` and ``others``.
+
+    A number and its unit stay together.
+    """
+    glued = textwrap.fill(
+        _UNIT.sub("\0", text),
         width or screen_width(),
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return glued.replace("\0", " ")
 
 
 def warning_lines(warnings: Sequence[str], file: str, markdown: bool = False) -> list[str]:

@@ -279,8 +279,8 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "bench": lambda answer: bench_summary(answer) + bench_report(answer),
     "selection": lambda answer: bench_summary(answer) + bench_report(answer),
     "why": lambda answer: why_text(answer, full=True),
-    "steps": steps_text,
-    "fleet": fleet_text,
+    "steps": lambda answer: steps_text(answer, full=True),
+    "fleet": lambda answer: fleet_text(answer, full=True),
     "forecast": forecast_text,
 }
 VERDICTS = [

@@ -176,8 +176,8 @@ def test_a_shipped_report_with_unowned_work(run: Run) -> None:
 
 
 def test_every_option_is_in_the_help(run: Run) -> None:
-    """`analyze --help` lists every option and argument that the command has, with its own words."""
-    done = run("analyze", "--help")
+    """`analyze --help-all` lists every option and argument that the command has, with its own words."""
+    done = run("analyze", "--help-all")
     command = typer.main.get_command(cli.app)
     parameters = command.commands["analyze"].params  # type: ignore[attr-defined]
     names = [name for one in parameters for name in [*one.opts, *one.secondary_opts] if name.startswith("-")]
@@ -197,6 +197,59 @@ def test_the_front_door(run: Run) -> None:
     nothing = run()
     assert nothing.code in (0, 2)  # 0 with an older typer
     assert "Usage:" in nothing.out + nothing.err
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in typer.main.get_command(cli.app).commands)])  # type: ignore[attr-defined]
+def test_a_help_fits_a_screen(command: list[str], run: Run) -> None:
+    """At most 40 lines; what is left out is counted, with the option that lists it."""
+    done = run(*command, "--help")
+    lines = done.out.splitlines()
+    assert (done.code, len(lines) <= 40, max(map(len, lines)) <= 100) == (0, True, True)
+    every = run(*command, "--help-all").out if command else done.out
+    assert ("--help-all" in done.out) == (len(every.splitlines()) > len(lines))
+
+
+def test_options_of_the_attention_workloads_come_last(run: Run) -> None:
+    """Whoever records a program of his own reads of these first."""
+    text = run("capture", "--help-all").out
+    assert text.index("--profiler") < text.index("Attention workloads:") < text.index("--head-dim")
+
+
+# ---- several reports
+
+
+def test_a_report_alone_is_analysed(small: Path, run: Run) -> None:
+    """The command may be left out."""
+    assert run(small.name, "--no-charts").out == run("analyze", small.name, "--no-charts").out == SMALL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("analyze a.sqlite b.sqlite", "nsysprof compare a.sqlite b.sqlite"),
+        ("why a.sqlite b.sqlite c.sqlite", "nsysprof fleet a.sqlite b.sqlite c.sqlite"),
+        (
+            "compare a.sqlite b.sqlite c.sqlite",
+            "nsysprof compare a.sqlite b.sqlite --also-new c.sqlite, or nsysprof",
+        ),
+        ("analyze ?.sqlite", "nsysprof fleet '?.sqlite'"),
+        ("analyze a*.sqlite", "nsysprof analyze a.sqlite"),
+        ("?.sqlite", "nsysprof fleet '?.sqlite'"),
+        ("steps ranks", "nsysprof fleet ranks"),
+        ("steps one", "nsysprof steps one/r.sqlite"),
+    ],
+)
+def test_several_reports_name_the_command_that_takes_them(
+    arguments: str, hint: str, trace: MakeTrace, run: Run, tmp_path: Path
+) -> None:
+    """In one line and a hint, as usage: exit code 2."""
+    for folder in ("ranks", "one"):
+        (tmp_path / folder).mkdir()
+    for name in ("a", "b", "c", "ranks/r0", "ranks/r1", "one/r"):
+        trace(name=f"{name}.sqlite")
+    done = run(*arguments.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[1].startswith(f"  hint: {hint}")
 
 
 # ---- usage

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 import nsysprof
+from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.core.units import format_ns
 from nsysprof.forecast import questions
-from nsysprof.forecast.forecast import Forecast
+from nsysprof.forecast.forecast import Forecast, changes_that_help
+from nsysprof.forecast.text import changes_text, parts_table
+from nsysprof.kernels.classify import load_rules
 from nsysprof.waits.changes import Changes
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
+from tests.kit.reports import BLOCK, RUN
 from tests.kit.trace import CudaDevice, Gpu, Items, Kernel, Launch, Memcpy, PageFault, Range, launch_kernel
 
 STEPS, GEMMS = 6, 8
@@ -247,3 +252,49 @@ def test_an_interval_ends_where_the_gpu_has_what_stays_to_do(trace: MakeTrace) -
     questions.PUBLISHED["delay"] = (0.1, 0.9, 0.99, 5)  # of a copy of the record
     answer = ask(path, delay=["layers=1us"])
     assert answer.low_ns >= GEMMS * 60 * US
+
+
+def of_kernels(range_glob: str, scale: str) -> Forecast:
+    """The forecast of steps of the shipped report with other kernels."""
+    with nsysprof.open_report(RUN) as report:
+        return nsysprof.forecast(nsysprof.attribute(report), range_glob, as_profiled=True, scale=[scale])
+
+
+@pytest.mark.parametrize(
+    ("glob", "found"),
+    [
+        ("softmax", "1 kernel, 19.8 ms, 17 %"),
+        ("Softmax", "1 kernel, 19.8 ms, 17 %"),
+        ("*SOFTMAX*", "2 kernels, 26.0 ms, 23 %"),  # the guard of a safe softmax, too
+    ],
+)
+def test_kernels_are_found_by_family_in_any_case_and_counted(glob: str, found: str) -> None:
+    """A family is what tables print, whatever its kernels are called; a note says how much of the steps matched."""
+    answer = of_kernels("RUN::math::S4096/iter*", f"{glob}=0.1")
+    assert f"{glob}: {found} of the steps" in answer.notes
+    assert 0.7 < answer.forecast_ns / answer.base_ns < 0.9
+
+
+def test_a_family_is_more_than_kernels_that_are_called_so() -> None:
+    """cuBLAS calls its matrix products nvjet."""
+    answer = of_kernels("RUN::math_reduced::S4096/iter*", "*gemm*=0.5")
+    assert answer.forecast_ns < 0.99 * answer.base_ns
+
+
+def test_parts_add_up_to_the_headline() -> None:
+    """The last row has the medians of the sentence, and the rows above it add up to them."""
+    answer = of_kernels("RUN::math::S4096/iter*", "softmax=0.1")
+    rows = parts_table(answer).rows
+    assert rows[-1][1:3] == [format_ns(answer.base_ns), format_ns(answer.forecast_ns)]
+    assert rows[-2][0] == "median step beyond this one"
+
+
+def test_without_a_change_those_that_gain_most_are_listed() -> None:
+    """From the diagnosis, each with the command that forecasts it."""
+    with nsysprof.open_report(BLOCK) as report:
+        attribution = nsysprof.attribute(report)
+        diagnosis = changes_that_help(attribution, None, load_rules(), DEFAULT_MERGE)
+        text = changes_text(diagnosis, report.path)
+    gains = [each.gain_ns for each in diagnosis.findings if each.change]
+    assert text.count("   $ nsysprof forecast ") == min(len(gains), 5)
+    assert text.index("Changes that gain most") < text.index("--graph")

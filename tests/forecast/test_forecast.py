@@ -77,7 +77,7 @@ def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
     assert abs(plain.unprofiled.residual) < 0.01
     assert plain.base_ns / profiled.base_ns == pytest.approx(1371936 / 1652784, rel=0.01)
     assert profiled.as_profiled
-    assert "as profiled" in forecast_text(profiled)
+    assert "includes profiling overhead" in forecast_text(profiled)
     assert "without a profiler" in forecast_text(plain)
 
 
@@ -300,7 +300,7 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
     ("changes", "says"),
     [
         ({}, "no change to forecast"),
-        ({"scale": ["gemmm=0.5"]}, "no kernel of"),
+        ({"scale": ["gemmm=0.5"]}, "no kernel or family of"),
         ({"scale": ["k"]}, "lacks a name or a value"),
         ({"set": ["*gemm*=5 lightyears"]}, "is no time"),
         ({"scale": ["*gemm*=fast"]}, "is no factor"),
@@ -335,7 +335,7 @@ def test_the_reason_is_that_of_one_step_and_in_the_direction_of_the_change() -> 
     assert parts[0].compared_with(PathParts((400, 0, 0, 100, 100))) == ""
     assert ", a change of less than 0.1 %; " in forecast_sentence(ask(LOADER, delay=["step*=2us"]))
     late = forecast_sentence(ask(BLOCK, STEPS, scale=["*gemm*=0.5"]))
-    assert ", as that is not what a step waits for; " in late
+    assert ", as what changes is not on the critical path; " in late
 
 
 def test_short_forecasts_keep_digits_and_paths_without_a_change_are_counted() -> None:
