@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,15 +27,18 @@ _OF_SUMMARIES = {table.file: table for summary in SUMMARIES for table in summary
 MAX_INSTANCES = 100_000
 MAX_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
 MAX_SUMMARY_ROWS = 1_000  # of each table of a summary, the most important first
+# Tables that together take more than this, and more than a part of the report, are compressed, the large ones.
+MAX_BYTES, MAX_PART, MIN_PACKED, FEW_ROWS = 8_000_000, 3, 250_000, 500
 
 
 def write_tables(
-    breakdown: Breakdown, folder: Path, *, instances: bool = False
+    breakdown: Breakdown, folder: Path, *, instances: bool = False, packs: bool = True
 ) -> tuple[list[Path], list[str]]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
     Each is there whole or not at all. Returns the paths, and notes on what was left out: ``instances.csv`` where it
-    would have more than `MAX_INSTANCES` rows and ``instances`` did not ask for it, and rows of ``analysis.json``.
+    would have more than `MAX_INSTANCES` rows and ``instances`` did not ask for it, rows of ``analysis.json``, and what
+    is compressed, where it ``packs``.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
     left_out = write_json(breakdown, written[2])
@@ -43,23 +49,52 @@ def write_tables(
             write_csv(_OF_SUMMARIES[name].of(rows), folder / name)
             written.append(folder / name)
     notes = []
-    if left_out:
-        files = " and ".join(each["file"] for each in left_out.values())
-        notes.append(f"{written[2].name} holds the {MAX_ROWS:,} rows with the most time; all are in {files}")
     count = breakdown.instance_count
     if instances or count <= MAX_INSTANCES:
         written.insert(1, folder / "instances.csv")
         write_csv(breakdown.instance_columns(ROWS_AT_ONCE), written[1])
     else:
         notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
-    return written, notes
+    packed = _packed(breakdown, written) if packs else {}
+    rows = FEW_ROWS if packed else MAX_ROWS
+    if packed:
+        left_out = write_json(breakdown, folder / "analysis.json", rows, packed)
+    if left_out:
+        files = " and ".join(each["file"] for each in left_out.values())
+        notes.insert(0, f"analysis.json holds the {rows:,} rows with the most time; all are in {files}")
+    if packed:
+        notes.append(
+            f"compressed, as they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)"
+        )
+    return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 
-def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
+def _packed(breakdown: Breakdown, written: list[Path]) -> dict[str, str]:
+    """Compress large tables where all together are large beside the report: the new name of each."""
+    report = breakdown.attribution.trace.report.path
+    size = report.stat().st_size if report.is_file() else 0
+    tables = [path for path in written if path.suffix == ".csv"]
+    total = sum(path.stat().st_size for path in tables)
+    if total < MAX_BYTES or total < size / MAX_PART:
+        return {}
+    packed = {}
+    for path in tables:
+        if path.stat().st_size >= MIN_PACKED:
+            to = path.with_name(f"{path.name}.gz")
+            with path.open("rb") as table, gzip.GzipFile(to, "wb", mtime=0) as file:
+                shutil.copyfileobj(table, file)
+            path.unlink()
+            packed[path.name] = to.name
+    return packed
+
+
+def write_json(
+    breakdown: Breakdown, path: Path, most: int = MAX_ROWS, packed: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    Of ranges and kernels it holds the `MAX_ROWS` with the largest ``sum_ns``, in the order of their tables. What that
-    leaves out stands under ``left_out``, a key for each such table with ``rows`` and ``file``, and is returned.
+    Of ranges and kernels it holds the ``most`` rows with the largest ``sum_ns``, in the order of their tables. What is
+    left out stands under ``left_out``, a key for each such table with ``rows`` and ``file``, and is returned.
     """
     head: dict[str, Any] = {
         "schema": ANALYSIS_SCHEMA,
@@ -87,9 +122,12 @@ def write_json(breakdown: Breakdown, path: Path) -> dict[str, dict[str, Any]]:
     }
     tables, left_out = {name: breakdown.columns(name) for name in ("ranges", "kernels")}, {}
     for name, table in tables.items():
-        if len(table) > MAX_ROWS:
-            left_out[name] = {"rows": len(table) - MAX_ROWS, "file": f"{name}.csv"}
-            tables[name] = table.take(np.sort(np.argsort(-table["sum_ns"], kind="stable")[:MAX_ROWS]))
+        if len(table) > most:
+            left_out[name] = {
+                "rows": len(table) - most,
+                "file": (packed or {}).get(f"{name}.csv", f"{name}.csv"),
+            }
+            tables[name] = table.take(np.sort(np.argsort(-table["sum_ns"], kind="stable")[:most]))
     write_document({**head, "left_out": left_out} if left_out else head, path, tables)
     return left_out
 

@@ -131,7 +131,9 @@ def analyze(
             )
 
         def tables(breakdown: Breakdown, made: Path) -> list[Path]:
-            written, notes = write_tables(breakdown, made, instances=instances)
+            written, notes = write_tables(
+                breakdown, made, instances=instances, packs=not writing.spreadsheet_safe
+            )
             left_out.extend(notes)
             return written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nsysprof.commands.report_options import ReadingOptions, ResultOptions
+from nsysprof.core.text import visible
 
 if TYPE_CHECKING:
     from nsysprof.attribution.attribute import Attribution
@@ -86,12 +88,17 @@ def answer_reports(
             files[0],
             question.schema,
             question.earlier,
-            possible=(*question.files, *drawn, PAGE),
+            possible=(
+                *question.files,
+                *(f"{name}.gz" for name in question.files if name[-4:] == ".csv"),
+                *drawn,
+                PAGE,
+            ),
             wanted=(*question.files, *(drawn * writing.charts), *([PAGE] * writing.html)),
             force=writing.force,
             spreadsheet_safe=writing.spreadsheet_safe,
         )
-        writing.check(results)
+        unwritten = writing.check(results, asked=output is not None)
         with progress_bar(files[0].reader.steps if len(files) == 1 else None) as progress:
             attributions = [reading.attribute(file, progress, len(files)) for file in files]
             progress(question.doing, 0)
@@ -103,6 +110,9 @@ def answer_reports(
                 progress("drawing charts", 0)
                 painter.paint(plans_of(charts, answer))
         writing.show(lambda: question.text(answer))
+        if unwritten:
+            print(f"Not written: {unwritten.message} ({unwritten.hint})", file=sys.stderr)
+            return answer
 
         def page(pictures: Sequence[bytes]) -> str:
             from importlib import import_module
@@ -112,7 +122,26 @@ def answer_reports(
             )
             return made
 
+        document = results.place / results.possible[0]
+        earlier = _options(document)
         writing.write(
             results, partial(question.write, answer), charts, painter, page, asked=output is not None
         )
+        if earlier and earlier != (now := _options(document)):
+            asked = {name: value for name, value in earlier.items() if value != now.get(name)}
+            words = (
+                ", ".join(f"{name} {value}" for name, value in asked.items() if value) or "without options"
+            )
+            print(
+                f"replaced the answer to another question ({visible(words)}): -o DIR keeps both",
+                file=sys.stderr,
+            )
     return answer
+
+
+def _options(document: Path) -> dict[str, Any]:
+    """What the answer in a folder was asked for; empty where there is none, or nothing is known of it."""
+    from nsysprof.core.document import members_at_head
+
+    options = members_at_head(document).get("options")
+    return options if isinstance(options, dict) else {}

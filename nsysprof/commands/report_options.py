@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from nsysprof.errors import NsysprofError
+
 if TYPE_CHECKING:
     from nsysprof.attribution.attribute import Attribution
     from nsysprof.charts.chart import Chart, Painter
@@ -195,10 +197,22 @@ class ResultOptions:
         """The options of a folder of results."""
         return {name: value for name, value in vars(self).items() if name not in ("as_json", "full")}
 
-    def check(self, results: ResultFolder) -> None:
-        """Refuse a folder that is not ours, where something will be written."""
-        if not self.as_json:
-            results.check()
+    def check(self, results: ResultFolder, *, asked: bool = True) -> NsysprofError | None:
+        """Refuse a folder that is not ours, where something will be written.
+
+        A folder that was not ``asked`` for, and that cannot be made, is no failure: returns why nothing is written.
+        """
+        from nsysprof.results.folder import writable_around
+
+        if self.as_json:
+            return None
+        try:
+            writable_around(results.place)
+        except NsysprofError as error:
+            if not asked:
+                return error
+        results.check()
+        return None
 
     def write(
         self,

@@ -500,3 +500,23 @@ def test_a_failure_to_write_is_known(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(NsysprofError, match=r"cannot write .*/none/x: No such file"), writing(tmp_path):
         (tmp_path / "none" / "x").write_text("")
+
+
+def test_large_tables_are_compressed_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a report that is smaller than they are; with the same rows, and fewer of them in the document."""
+    monkeypatch.setattr(analysis_files, "MAX_BYTES", 500_000)
+    answer = broken_down(RUN)
+    written, notes = write_tables(answer, tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert sorted(path.name for path in written) == names
+    assert "kernels.csv.gz" in names
+    assert "kernels.csv" not in names
+    assert any(note.startswith("compressed, as they are large: ") for note in notes)
+    assert pd.read_csv(tmp_path / "kernels.csv.gz")["sum_ns"].sum() == answer.kernels["sum_ns"].sum()
+    document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
+    assert (len(document["kernels"]), document["left_out"]["kernels"]["file"]) == (
+        analysis_files.FEW_ROWS,
+        "kernels.csv.gz",
+    )

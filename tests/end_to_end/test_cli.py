@@ -41,10 +41,8 @@ SMALL = """\
 report.sqlite: no step repeats; the GPU computes for 19 % of the 901 ns from first to last GPU operation;
   NVIDIA H200
 
-Top bottlenecks:
-1. ampere_gemm runs 1 block of 128 threads on 132 multiprocessors: 120 ns, 13 %
-   → launch at least as many blocks as the GPU has multiprocessors (132): give each block less work (saves at
-     most 119 ns)
+The GPU idles for 81 % of the time from the first GPU operation to the last, and no single cause takes 2 % of
+  the time from the first GPU operation to the last.
    $ nsysprof why report.sqlite
 
 range      instances          median span    GPU busy    of GPU time
@@ -409,6 +407,30 @@ def test_foreign_charts_count_where_charts_are_drawn(small: Path, run: Run, tmp_
     assert "holds timeline.png" in known_failure(run("analyze", small.name))
     assert run("analyze", small.name, "--no-charts").code == 0
     assert (folder / "timeline.png").read_bytes() == b"mine"
+
+
+def test_a_folder_that_cannot_be_made_still_has_its_answer_printed(
+    small: Path, run: Run, tmp_path: Path
+) -> None:
+    """On stdout, with one line on what was not written; a folder that was asked for is a failure."""
+    (tmp_path / "report.analysis").write_text("in the way")
+    done = run("analyze", small.name, "--no-charts")
+    assert (done.code, done.out) == (0, SMALL)
+    assert re.fullmatch(
+        r"Not written: cannot write into report.analysis: .*\(choose another folder: -o DIR\)\n", done.err
+    )
+    assert known_failure(run("analyze", small.name, "-o", "report.analysis"))
+
+
+def test_the_answer_to_another_question_is_not_replaced_in_silence(small: Path, run: Run) -> None:
+    """A second run with other options says what the tables were of; the same question again says nothing."""
+    run("analyze", small.name, "--no-charts", "--range", "step*")
+    done = run("analyze", small.name, "--no-charts")
+    assert (
+        done.err.splitlines()[-1]
+        == "replaced the answer to another question (select step*): -o DIR keeps both"
+    )
+    assert "replaced" not in run("analyze", small.name, "--no-charts").err
 
 
 def test_another_report_of_that_name_is_no_earlier_result(
