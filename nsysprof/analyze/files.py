@@ -89,13 +89,14 @@ def _packed(breakdown: Breakdown, written: list[Path]) -> dict[str, str]:
 
 
 def write_json(
-    breakdown: Breakdown, path: Path, most: int = MAX_ROWS, packed: Mapping[str, str] | None = None
+    breakdown: Breakdown, path: Path, most: int | None = None, packed: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
     Of ranges and kernels it holds the ``most`` rows with the largest ``sum_ns``, in the order of their tables. What is
     left out stands under ``left_out``, a key for each such table with ``rows`` and ``file``, and is returned.
     """
+    most = most or MAX_ROWS
     head: dict[str, Any] = {
         "schema": ANALYSIS_SCHEMA,
         "report": describe_report(breakdown.attribution.trace.report),
