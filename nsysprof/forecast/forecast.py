@@ -199,7 +199,7 @@ def changes_that_help(
 ) -> Diagnosis:
     """The diagnosis of the steps that a glob matches: which changes were tried in a replay, and what they gain."""
     kinds = classify(rules, attribution.trace.op_names)
-    return diagnose(attribution.launched, select, kinds, merge_names)
+    return diagnose(case_of(attribution.launched, select, kinds, merge_names))
 
 
 def _steps(case: Case, wanted: Changes) -> list[Step]:
