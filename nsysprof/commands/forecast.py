@@ -83,8 +83,8 @@ def _list_changes(
     select: str | None,
     no_merge: bool,
     markdown: bool,
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Print the changes that gain most."""
     from nsysprof.attribution.paths import DEFAULT_MERGE
