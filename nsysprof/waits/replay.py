@@ -126,20 +126,28 @@ class Times:
 def replay(network: Network) -> Times:
     """When everything would happen.
 
-    One pass over the nodes in order; what waits for its own thread alone takes none.
+    One pass over the nodes in order, from the first that does not happen as recorded; what waits for its own thread
+    alone takes none.
     """
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)
-    times = network.recorded[: NEVER + 1].tolist()
+    recorded, as_recorded = network.recorded, True
+    times = recorded[: NEVER + 1].tolist()
     add = times.append
     for low in range(NEVER + 1, len(network.extra), _CHUNK):  # numbers of Python take four times the memory
         rows = slice(low, low + _CHUNK)
         columns = []
         for each in network.edges:
             weight = each.lag[rows] + network.extra[rows] + offset[each.moment[rows]] + length[each.op[rows]]
-            columns += [each.to[rows].tolist(), weight.tolist()]
-        for one, ahead, other, behind in zip(*columns, strict=True):
+            columns += [each.to[rows], weight]
+        if as_recorded:
+            came = np.maximum(recorded[columns[0]] + columns[1], recorded[columns[2]] + columns[3])
+            same = int(np.argmin(np.append(came == recorded[rows], False)))
+            as_recorded = same == len(came)
+            times += recorded[rows][:same].tolist()
+            columns = [column[same:] for column in columns]
+        for one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
             here, there = times[one] + ahead, times[other] + behind
             add(here if here >= there else there)
     node = np.array(times, np.int64)
