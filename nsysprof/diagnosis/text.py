@@ -60,7 +60,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         share = format_share(diagnosis.early_share)
         return f"Warm-up takes {share} of the {of}, waiting alone: record some steps behind it."
     idle = format_share(diagnosis.idle_share)
-    return f"The GPU idles for {idle} of the {of}, and no single cause takes 2 % of the {of}."
+    return f"The GPU idles for {idle} of the {of}, and no fix that was tried saves 2 % of the {of}."
 
 
 def gain_text(finding: Finding) -> str:

@@ -41,7 +41,7 @@ _RATES = (
     500,
     1000,
 )
-_ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.1
+_ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.2
 _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
 
 
@@ -91,7 +91,7 @@ def _clocked(step: Ints, waited: Ints) -> bool:
     if len(step) < MIN_STEPS:
         return False
     period, away = float(np.median(step)), step - step.mean()
-    rates = 1e9 / period / np.array(_RATES)
+    rates = 1e9 / np.array([[period], [step.mean()]]) / np.array(_RATES)
     near = np.abs(step - period) <= _REGULAR * period
     evens_out = float((away[1:] * away[:-1]).sum()) < -_EVENS_OUT * float((away**2).sum())
     return bool((np.abs(rates - 1) <= _ROUND).any() and 2 * int(near.sum()) > len(step) and evens_out)

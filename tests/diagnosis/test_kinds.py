@@ -81,6 +81,20 @@ def copy(kind: int, *, host: int, blocks: bool = False) -> Act:
     return act
 
 
+def waited_copy(program: Program) -> None:
+    """Copy pinned memory behind the layers, and wait for the copy."""
+    program.copy(1, 32 << 20, 4 * MS, host=1)
+    program.wait()
+
+
+def allocations(program: Program) -> None:
+    """Allocate, and free what was allocated."""
+    program.wait()
+    with program.range("data"):
+        program.call("cudaMalloc", MS)
+        program.call("cudaFree", 2 * MS)
+
+
 def small_copies(program: Program) -> None:
     """Copy 8 KiB forty times, each behind the one before."""
     for _ in range(40):
@@ -228,6 +242,10 @@ HAS = [
      "--pinned", "keep the data on the GPU"),
     (copy(1, host=1), "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_002_000,
      "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a stream of its own"),
+    (waited_copy, "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_022_000,
+     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a stream of its own"),
+    (allocations, "allocation", "allocation, most in cudaFree in data", 3_000_000,
+     "--remove 'allocation, most in cudaFree in data'", "allocate once"),
     (copy(8, host=1), "copy-layout", "copies on the GPU of 32.0 MiB in step*", 4_002_000, "", ""),
     (small_copies, "small-copies", "pinned copies to the GPU of 8.00 KiB in step*", 530_000,
      "--remove 'pinned copies to the GPU of 8.00 KiB in step*'", "gather the small copies"),

@@ -53,6 +53,22 @@ def test_a_constant_sleep_paces_nothing(seed: int) -> None:
     assert not pacing(ns(np.full(20, 16.0)), ns(np.full(20, 10.0))).paced
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_camera_paces(seed: int) -> None:
+    """Frames come every 40 ms, each up to some ms late; the work varies by less than that."""
+    beats = 40.0 * np.arange(31) + varied(seed, 2, 1, 31)
+    step, work = np.diff(beats), varied(seed + 1, 3, 0.1, 30)
+    assert pacing(ns(step), ns(step - work)).paced
+
+
+@pytest.mark.parametrize("period", [37.0, 43.0])
+def test_steps_at_no_round_rate_follow_no_clock(period: float) -> None:
+    """The same at a rate that no clock has."""
+    beats = period * np.arange(31) + varied(0, 2, 1, 31)
+    step, work = np.diff(beats), varied(1, 3, 0.1, 30)
+    assert not pacing(ns(step), ns(step - work)).paced
+
+
 def test_a_wait_that_hides_a_part_of_the_work_paces_nothing() -> None:
     """A loader that works meanwhile: the wait gets shorter by a half of what the work takes longer."""
     work = varied(3, 6, 0.5)
