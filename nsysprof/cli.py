@@ -32,7 +32,7 @@ from nsysprof.commands.why import why
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
-_ABOUT = "Read recordings of GPU programs, and say where the time went, why, and what to fix first."
+_ABOUT = "Find out where the time of a GPU program went, why, and what to fix first."
 
 
 class _Workflow(TyperGroup):
@@ -80,7 +80,7 @@ def _options(
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Read recordings of GPU programs, and say where the time went, why, and what to fix first."""
+    """Find out where the time of a GPU program went, why, and what to fix first."""
 
 
 def _examples(*lines: str) -> str:
@@ -100,17 +100,17 @@ def _command(panel: str, run: Any, question: str, *examples: str, **more: Any) -
 _ANY_PROGRAM = {"context_settings": {"allow_interspersed_args": False}}
 RECORD, READ, COMPARE, GUARD, SHARE = "Record", "Read", "Compare", "Guard", "Share"
 _command(
-    RECORD, capture, "Run a program under nsys or PyTorch's profiler, and leave a report.",
+    RECORD, capture, "Run a program under nsys or PyTorch's profiler, and write a report.",
     "capture -o run -- python train.py", "capture --profiler torch --modules -o run -- python train.py",
     "capture --backend math --backend flash --seq 1024 --seq 4096",
     **_ANY_PROGRAM,
 )  # fmt: skip
 _command(
-    RECORD, counters, "What does the hardware count: memory traffic, FLOPs, tensor cores?",
+    RECORD, counters, "How much memory traffic and how many FLOPs did the hardware count?",
     "counters --backend math --backend flash --seq 4096", "counters -o run --range 'step3' -- python train.py",
     **_ANY_PROGRAM,
 )  # fmt: skip
-_command(RECORD, doctor, "Can this machine record, and what is to be fixed?", "doctor", "doctor --json")
+_command(RECORD, doctor, "Can this machine record, and what must be fixed?", "doctor", "doctor --json")
 _command(
     READ, analyze, "Where did the time go, and what to fix first?",
     "analyze run.sqlite", "analyze run.sqlite --range 'RUN::*' --html",
@@ -125,7 +125,7 @@ _command(
     "steps run.sqlite", "steps run.sqlite --per 'step*' --json",
 )  # fmt: skip
 _command(
-    READ, forecast, "What would a change bring?",
+    READ, forecast, "How much would a change save?",
     "forecast run.sqlite --graph 'step*'", "forecast run.sqlite --scale '*gemm*=0.5'",
 )  # fmt: skip
 _command(
@@ -140,7 +140,7 @@ _command(
     "compare run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'", "compare before.sqlite after.sqlite",
 )  # fmt: skip
 _command(
-    COMPARE, bench_app, "Which backend is faster, without the profiler?",
+    COMPARE, bench_app, "Attention lab: which backend is faster, without the profiler?",
     "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096",
     "bench diff BEFORE AFTER", "bench report DIR", name="bench",
 )  # fmt: skip
@@ -149,13 +149,13 @@ _command(
     "check --init run.sqlite", "check run.sqlite budget.toml --baseline earlier.sqlite --md",
 )  # fmt: skip
 _command(
-    SHARE, export, "What does it look like in Perfetto, DuckDB or a spreadsheet?",
+    SHARE, export, "Open the data in Perfetto, DuckDB or a spreadsheet.",
     "export run.sqlite --to perfetto", "export run.sqlite --to parquet -o tables/",
 )  # fmt: skip
 _command(
     SHARE,
     scrub,
-    "Copy a report without what is private.",
+    "Copy a report without private data.",
     "scrub run.sqlite",
     "scrub run.sqlite --names -o shared.sqlite",
 )

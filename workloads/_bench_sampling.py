@@ -122,7 +122,7 @@ def _sample_graphs(
     going = [live for live in lives if not live.failure]
     if clock.replay is None or not setting.plan["graph"]:
         for live in going:
-            live.graph_reason = "not asked for" if not setting.plan["graph"] else "no GPU"
+            live.graph_reason = "not requested" if not setting.plan["graph"] else "no GPU"
         return
     give_back(setting.device)  # what the eager calls needed
     unclean = []

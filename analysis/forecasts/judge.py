@@ -196,7 +196,7 @@ def draw(found: Sequence[Row], place: Path) -> None:
     held = sum(row["verdict"] == "held" for row in mine)
     half = statistics.median(abs(float(row["error"])) for row in mine)
     axes.set_title(
-        f"{len(mine)} forecasts, each made before its outcome: half are within {100 * half:.1f} %,\n"
+        f"{len(mine)} forecasts and their outcomes: half are within {100 * half:.1f} %,\n"
         f"and {held} intervals at 90 % hold the outcome ({100 * held / len(mine):.0f} %)",
         loc="left",
     )

@@ -76,7 +76,7 @@ def break_down(
     ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
     path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
     what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
-    by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges that lie in between.
+    by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges in between.
     Ledger and totals are always those of the whole report.
 
     Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
@@ -104,7 +104,7 @@ def break_down(
         options |= {"from": since, "to": until}
         if not keep.any():
             raise NsysprofError(
-                f"{trace.report.path}: no range lies within --from {since or 0} --to {until or 'the end'}",
+                f"{trace.report.path}: no range is inside --from {since or 0} --to {until or 'the end'}",
                 f"nsysprof ranges {quote_path(trace.report.path)}",
             )
     if instances is not None:
@@ -179,7 +179,7 @@ def _within(trace: Trace, since: str | None, until: str | None) -> tuple[int, in
         low, high = (ns, high) if option == "--from" else (low, ns)
     if low >= high:
         raise NsysprofError(
-            f"nothing lies between --from {since} and --to {until}", "give --from the earlier time"
+            f"there are no ranges between --from {since} and --to {until}", "give --from the earlier time"
         )
     return low, high
 

@@ -17,7 +17,7 @@ from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
 from nsysprof.kernels.classify import OTHER, OpGroups
 
 _LAUNCHES = "launches (host calls)"
-_IDLE_LABEL = "idle (span − busy): none of the range's work runs"
+_IDLE_LABEL = "idle (span − busy): no GPU op of the range runs"
 _LONGEST_CUT = 3.0  # times the longest bar of a single range
 _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
@@ -84,14 +84,14 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
         notes.append(
-            "nobody annotated GPU work, so the bars are kernels of the whole report, the longest first"
+            "no range contains GPU work, so the bars are kernels of the whole report, the longest first"
         )
     elif outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     if repeated and rows.rest is not None:
         notes.append("the last row is the average over all instances of its ranges")
     if rows.ops[:, rows.groups.place("graph")].any():
-        notes.append("a CUDA graph that was traced as a whole is one operation, whatever it holds")
+        notes.append("a CUDA graph traced whole is one GPU op")
     return notes
 
 
@@ -230,15 +230,18 @@ def _medians(rows: ChartRows) -> list[Column]:
 def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        return [*notes, "nobody annotated GPU work, so the bars are kernels; op time adds up durations"]
+        return [
+            *notes,
+            "no range contains GPU work, so the bars are kernels; op time is the sum of durations",
+        ]
     if scaled:
         notes.append(
-            f"ops overlap in {scaled:,} of {len(rows):,} rows: what they consist of is scaled to the busy time"
+            f"ops overlap in {scaled:,} of {len(rows):,} rows: their parts are scaled to the busy time"
         )
     if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
         notes.append("busy time is added over GPUs and can exceed the span; no idle time is shown there")
     if (rows.span_ns == 0).any():
-        notes.append("a row without idle time has no span of its own: its shares are of its busy time")
+        notes.append("rows without idle time show shares of busy time")
     if outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     notes += [warning for warning in breakdown.warnings if "--skip 1" in warning][:1]
@@ -264,7 +267,7 @@ def breakdown_title(rows: ChartRows) -> str:
         lead = f"{ties} ranges lead with {format_ns(int(busy.max()))} busy time each"
         return f"{lead}, first {rows.names[first]}: {parts}"
     whole = "all" if total == rows.owned_ns else share
-    return f"{rows.names[first]} takes {whole} of the op time in ranges: {parts}"
+    return f"{rows.names[first]} takes {whole} of GPU op time in ranges: {parts}"
 
 
 def _parts(sums: Ints, total: int, groups: OpGroups) -> str:

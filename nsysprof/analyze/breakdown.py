@@ -51,8 +51,8 @@ class Breakdown(Shown):
     """The answer of `break_down`: tables that are made when they are first asked for; times are int64 ns.
 
     `columns` gives a table as numpy columns; the attribute of its name is the same as a pandas frame with a default
-    index. ``ranges``: a row per range path, the columns of ``ranges.csv``. ``merged``: the same per merged path, in
-    place of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
+    index. ``ranges``: a row per range path, the columns of ``ranges.csv``. ``merged``: per merged path, instead
+    of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
     inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
     for ``path``, without the medians of launches; ``whole_kernels``: the same of no range at all, with them.

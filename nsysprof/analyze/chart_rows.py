@@ -1,13 +1,13 @@
 """Rows of the bar charts: the level of ranges at which the time divides, or kernels where there are no ranges.
 
-The rule. Found ranges, which nobody annotated, count as none. Start with the outermost merged ranges that have GPU
+The rule. Found ranges, which are not annotated, do not count. Start with the outermost merged ranges that have GPU
 work. While one of them holds at least `DOMINANT` of their op time and divides into several ranges, put those in its
 place; what it launches itself, outside of them, stays as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, …
-are compared as they are, and a training loop is shown by the parts of a step; a range and its only child never stand
-beside each other. Of many rows the `top` ones by busy time are shown, the longest first, and the others as one row
+are compared as they are, and a training loop is shown by the parts of a step; a range and its only child are never
+both shown. Of many rows the `top` ones by busy time are shown, the longest first, and the others as one row
 that adds up.
 
-Warm-up and checks of the workloads are among the others wherever what they measure is in the answer as well.
+Warm-up and checks of the workloads are among the others if their measured ranges are in the answer as well.
 
 Calls. Where all the work of a row is in instances of its only child (`RUN::math` holding twenty `iter*`), those are
 its calls: counts are per instance, so that ranges that ran for a different number of times compare.

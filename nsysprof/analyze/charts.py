@@ -201,9 +201,9 @@ def _legend(answer: Timeline) -> list[tuple[str, str]]:
     shown = {kind for lane in answer.hosts for kind in np.unique(lane.longest).tolist()}
     entries += [(name, colour) for kind, (name, colour) in enumerate(KINDS) if kind in shown]
     if answer.zoom and len(answer.zoom.gaps[0]):
-        entries.append(("gap: none of its GPU ops runs", IDLE))
+        entries.append(("gap: no GPU op of the range runs", IDLE))
     if answer.zoom and not answer.zoom.ops["own"].all():
-        entries.append(("GPU ops of others", OTHERS))
+        entries.append(("other GPU ops", OTHERS))
     return entries
 
 
@@ -212,13 +212,13 @@ def _notes(answer: Timeline) -> list[str]:
     if answer.streams:
         lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
         notes = [
-            f"a column is as high as its {lane} is busy, in the colour of what runs longest in it",
+            f"a column is as high as its {lane} is busy, in the colour of its longest kernel family",
             *notes,
         ]
     if answer.hosts:
-        notes = ["calls: of threads on the host; white is code between them", *notes]
+        notes = ["calls: CPU calls of each thread; white is code between them", *notes]
     if answer.zoom and answer.zoom.left_out:
-        notes.append(f"{answer.zoom.left_out:,} more GPU ops of others are not drawn in the zoom")
+        notes.append(f"{answer.zoom.left_out:,} more other GPU ops are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
     if streams > _MAX_ZOOMED:
         notes.append(f"{streams - _MAX_ZOOMED} more streams are not drawn in the zoom")

@@ -82,7 +82,7 @@ def top_rows(
 
 
 def annotated(merged: ColumnTable) -> bool:
-    """Whether somebody annotated GPU work: a range of ``merged`` that has some is neither found nor a call."""
+    """Whether GPU work is annotated: a range of ``merged`` that has some is neither found nor a call."""
     kind = merged.texts("kind").codes
     return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 

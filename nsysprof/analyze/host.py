@@ -1,4 +1,4 @@
-"""What host threads do over time, for reports in which nobody annotated it: CUDA calls and calls of the system."""
+"""What host threads do over time, for reports without annotation of GPU work: CUDA calls and calls of the system."""
 
 from __future__ import annotations
 

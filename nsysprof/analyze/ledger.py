@@ -90,14 +90,14 @@ def warnings(
     if ops := of_fates[NO_LAUNCH]:
         yield f"GPU ops without a launch row in the report: {ops}; no range owns them"
     if ops := of_fates[AMBIGUOUS]:
-        yield f"GPU ops of helper threads, with ranges open on several threads: {ops}; no range owns them"
+        yield f"ambiguous GPU ops of worker threads, with ranges open on several threads: {ops}; no range owns them"
     if ops := of_fates[FOLLOWED]:
-        yield f"GPU ops of helper threads, owned by the one range open on another thread: {ops}; see --threads"
+        yield f"GPU ops of worker threads, attributed to the only range open on another thread: {ops}; see --threads"
     if left_out.any():
         yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"
     if select is not None:
         part = f"{chosen:,} of {len(left_out):,}"
-        yield f"ranges that match {select!r} or lie in one that does: {part}; only the ledger and totals are of all"
+        yield f"ranges that match {select!r} or are inside a match: {part}; ledger and totals still cover all ranges"
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:

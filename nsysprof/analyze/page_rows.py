@@ -128,7 +128,7 @@ class _Rows:
             yield from self._memory_rows(process, group)
         if self.hidden:
             self.notes.append(
-                f"{format_count(self.hidden)} inner ranges, or such that cross others, are not drawn"
+                f"{format_count(self.hidden)} inner ranges, or ranges that cross others, are not drawn"
             )
 
     def _longest(

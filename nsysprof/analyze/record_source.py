@@ -21,8 +21,8 @@ class RecordSource:
 
     ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
     is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
-    ``waits`` are those on the critical path of windows, None where
-    there are none or nobody asked.
+    ``waits`` are those on the critical path of windows, None if
+    there are none or they are not requested.
     """
 
     breakdown: Breakdown

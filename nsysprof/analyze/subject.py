@@ -52,11 +52,7 @@ def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, s
 
 def group_notes(groups: OpGroups) -> list[str]:
     """Explain the colours in a footnote where they are not those of families."""
-    return (
-        ["colours: kernels by name, as the family of most of their time is not known"]
-        if groups.by_name
-        else []
-    )
+    return ["colours: kernels by name, because most families are unknown"] if groups.by_name else []
 
 
 def outside_share(breakdown: Breakdown) -> float:

@@ -38,9 +38,9 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 
 _PATH = "names from the outermost range to this one"
-_MERGED_PATH = "the same with per-call parts and numbers merged"
+_MERGED_PATH = "the path with call numbers and per-call parts merged"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
-_LAUNCHES = "host calls inside that caused GPU work; this and the following with inner ranges"
+_LAUNCHES = "host calls inside that launched GPU work; inner ranges included, as in the next columns"
 
 
 # ---- ranges.csv
@@ -172,12 +172,12 @@ def _captured(name: str) -> Callable[[PathRows], Column]:
 
 CAPTURED = {
     "captured_nodes": (
-        "nodes of CUDA graphs captured inside that ran; captured_… with inner ranges",
+        "CUDA graph nodes captured inside and replayed; inner ranges included",
         "launches",
     ),
-    "captured_kernels": ("kernels that graphs replayed of them", "kernels"),
-    "captured_memops": ("copies and sets that graphs replayed of them", "memops"),
-    "captured_sum_ns": ("added durations of what graphs replayed of them", "sum_ns"),
+    "captured_kernels": ("replayed kernels of these nodes", "kernels"),
+    "captured_memops": ("replayed copies and memsets of these nodes", "memops"),
+    "captured_sum_ns": ("sum of the durations of these replays", "sum_ns"),
 }
 
 
@@ -186,45 +186,48 @@ def _of_instances(statistic: str, name: str) -> Callable[[PathRows], Column]:
 
 
 _PLACE: Columns[PathRows] = {
-    "depth": ("how many ranges are around it", lambda rows: rows.paths.depth),
+    "depth": ("number of outer ranges", lambda rows: rows.paths.depth),
     "kind": (_KIND, lambda rows: Texts(rows.paths.kind, RANGE_KINDS)),
 }
 _SUMS: Columns[PathRows] = {
-    "instances": ("ranges that have this path", lambda rows: rows.count),
+    "instances": ("range instances with this path", lambda rows: rows.count),
     "launches": (_LAUNCHES, _total("launches")),
     "kernels": ("kernels launched inside", _total("kernels")),
-    "memops": ("copies and sets launched inside", _total("memops")),
-    "graph_launches": ("CUDA-graph launches inside", _total("graph_launches")),
-    "cpu_ns": ("host durations of the instances, added up", _total("cpu_ns")),
-    "span_ns": ("from first to last op, added over instances", _total("span_ns")),
+    "memops": ("copies and memsets launched inside", _total("memops")),
+    "graph_launches": ("CUDA graph launches inside", _total("graph_launches")),
+    "cpu_ns": ("CPU time: sum of the instances' durations on the host", _total("cpu_ns")),
+    "span_ns": ("elapsed time from the first GPU op to the last, added over instances", _total("span_ns")),
     "busy_ns": (
-        "length of the union of the ops' intervals, added over instances and devices",
+        "time with GPU ops running, added over instances and GPUs",
         _total("busy_ns"),
     ),
-    "sum_ns": ("added durations of the ops", _total("sum_ns")),
-    "exclusive_sum_ns": ("the same without what inner ranges own", _total("exclusive_sum_ns")),
-    "followed_sum_ns": ("part of sum_ns that threads without a range launched", _total("followed_sum_ns")),
+    "sum_ns": ("sum of the durations of the GPU ops", _total("sum_ns")),
+    "exclusive_sum_ns": ("sum_ns without the GPU ops of inner ranges", _total("exclusive_sum_ns")),
+    "followed_sum_ns": (
+        "inherited part of sum_ns, launched by threads without a range",
+        _total("followed_sum_ns"),
+    ),
     "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
     "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
     "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
     "span_iqr_ns": ("interquartile range of the instances' span_ns", _of_instances("iqr", "span_ns")),
-    "processes": ("processes that have instances", PathRows.processes),
-    "devices": ("GPUs that ran ops of instances", PathRows.devices),
+    "processes": ("processes with instances", PathRows.processes),
+    "devices": ("GPUs with GPU ops of the instances", PathRows.devices),
     "cpu_median_ns": ("median of the instances' cpu_ns", _of_instances("median", "cpu_ns")),
     "cpu_iqr_ns": ("interquartile range of the instances' cpu_ns", _of_instances("iqr", "cpu_ns")),
-    "unclosed": ("instances that the program never closed: they end with the session", _total("unclosed")),
-    "span_min_ns": ("least of the instances' span_ns", _of_instances("low", "span_ns")),
-    "span_max_ns": ("most of the instances' span_ns", _of_instances("high", "span_ns")),
-    "busy_min_ns": ("least of the instances' busy_ns", _of_instances("low", "busy_ns")),
-    "busy_max_ns": ("most of the instances' busy_ns", _of_instances("high", "busy_ns")),
+    "unclosed": ("instances that the program never closed; they end with the session", _total("unclosed")),
+    "span_min_ns": ("minimum of the instances' span_ns", _of_instances("low", "span_ns")),
+    "span_max_ns": ("maximum of the instances' span_ns", _of_instances("high", "span_ns")),
+    "busy_min_ns": ("minimum of the instances' busy_ns", _of_instances("low", "busy_ns")),
+    "busy_max_ns": ("maximum of the instances' busy_ns", _of_instances("high", "busy_ns")),
     **{name: (about, _captured(of)) for name, (about, of) in CAPTURED.items()},
     "captured_exclusive_sum_ns": (
-        "captured_sum_ns without what was captured in inner ranges",
+        "captured_sum_ns without nodes captured in inner ranges",
         _captured("exclusive_sum_ns"),
     ),
-    "exclusive_cpu_ns": ("cpu_ns without that of inner ranges", _total("exclusive_cpu_ns")),
-    "cpu_min_ns": ("least of the instances' cpu_ns", _of_instances("low", "cpu_ns")),
-    "cpu_max_ns": ("most of the instances' cpu_ns", _of_instances("high", "cpu_ns")),
+    "exclusive_cpu_ns": ("cpu_ns without the CPU time of inner ranges", _total("exclusive_cpu_ns")),
+    "cpu_min_ns": ("minimum of the instances' cpu_ns", _of_instances("low", "cpu_ns")),
+    "cpu_max_ns": ("maximum of the instances' cpu_ns", _of_instances("high", "cpu_ns")),
 }
 _DOMAIN: Columns[PathRows] = {
     "domain": (
@@ -232,7 +235,7 @@ _DOMAIN: Columns[PathRows] = {
         lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.trace.range_names]),
     )
 }
-_FORWARD = "path of the range of forward that it works backward for, by autograd's numbers"
+_FORWARD = "forward range of this backward range, by autograd's sequence numbers"
 RANGES = table(
     "ranges.csv",
     "a row per range path",
@@ -240,7 +243,7 @@ RANGES = table(
         "path": _PATH,
         "merged_path": _MERGED_PATH,
         **{name: about for name, (about, _) in {**_PLACE, **_DOMAIN, **_SUMS}.items()},
-        "forward_path": f"{_FORWARD}; the merged path where instances differ, empty where these do, too",
+        "forward_path": f"{_FORWARD}; its merged path if instances differ, empty if merged paths differ",
     },
 )
 
@@ -317,27 +320,27 @@ def _captured_inside(name: str) -> Callable[[InstanceRows], Column]:
 _OF_INSTANCES: Columns[InstanceRows] = {
     "path": (_PATH, lambda each: Texts(each.path, each.path_texts)),
     "merged_path": (_MERGED_PATH, lambda each: Texts(each.path, each.merged_texts)),
-    "instance": ("how many of its path started before it", lambda each: each.numbers),
+    "instance": ("number of the instance within its path, from 0", lambda each: each.numbers),
     "pid": ("process", lambda each: pid_of(each.thread)),
     "tid": ("thread that started it", lambda each: tid_of(each.thread)),
     "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], RANGE_KINDS)),
     "start_ns": ("start on the host", _recorded("start")),
     "end_ns": ("end on the host", _recorded("end")),
     "unclosed": (
-        "whether the program never closed it: it ends with the session",
+        "whether the program never closed it; it then ends with the session",
         lambda each: each.attribution.trace.ranges.unclosed[each.rows].astype(np.int8),
     ),
     "launches": (_LAUNCHES, _inside("launches")),
     "kernels": (_SUMS["kernels"][0], _inside("kernels")),
     "memops": (_SUMS["memops"][0], _inside("memops")),
-    "first_op_ns": ("start of the first op; empty without ops", _inside("first_op_ns")),
-    "last_op_ns": ("end of the last op; empty without ops", _inside("last_op_ns")),
-    "span_ns": ("from the first to the last op", _inside("span_ns")),
-    "busy_ns": ("length of the union of the ops' intervals, added over devices", _inside("busy_ns")),
+    "first_op_ns": ("start of the first GPU op; empty without GPU ops", _inside("first_op_ns")),
+    "last_op_ns": ("end of the last GPU op; empty without GPU ops", _inside("last_op_ns")),
+    "span_ns": ("elapsed time from the first GPU op to the last", _inside("span_ns")),
+    "busy_ns": ("time with GPU ops running, added over GPUs", _inside("busy_ns")),
     "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
     **{name: (about, _captured_inside(of)) for name, (about, of) in CAPTURED.items()},
     "forward_path": (
-        f"{_FORWARD}; empty where it does for none",
+        f"{_FORWARD}; empty if none",
         lambda each: Texts(
             np.where(each.forward < 0, len(each.path_texts), each.forward), [*each.path_texts, ""]
         ),
@@ -375,44 +378,44 @@ def _number(name: str) -> Callable[[KernelRows], Column]:
     return lambda rows: rows.numbers[name]
 
 
-_DURATIONS = "of their durations"
+_DURATIONS = "statistic of their durations"
 _OF_KERNELS: Columns[KernelRows] = {
-    "path": ("path of the range that owns them; empty for what none owns", lambda rows: rows.owner),
-    "kernel": ("full name of the kernel, or what was done", _named(lambda rows: rows.op_names)),
-    "family": ("kind of work, by the kernel rules", _named(lambda rows: rows.kinds.family)),
+    "path": ("path of the range that owns the kernels; empty without an owner", lambda rows: rows.owner),
+    "kernel": ("full name of the kernel, copy or memset", _named(lambda rows: rows.op_names)),
+    "family": ("kernel family, by the kernel rules", _named(lambda rows: rows.kinds.family)),
     "math_unit": (
-        "unit that a kernel computes on, by the kernel rules",
+        "math unit of the kernel (tensor cores, FP32 …), by the kernel rules",
         _named(lambda rows: rows.kinds.math_unit),
     ),
-    "count": ("how many ran", _number("count")),
-    "sum_ns": ("their added durations", _number("sum_ns")),
+    "count": ("number of GPU ops", _number("count")),
+    "sum_ns": ("sum of their durations", _number("sum_ns")),
     "median_ns": (_DURATIONS, _number("median_ns")),
     "min_ns": (_DURATIONS, _number("min_ns")),
     "max_ns": (_DURATIONS, _number("max_ns")),
     "cause": (
-        "finer kind of work, by the kernel rules: the family where they say no more",
+        "finer kernel family (convolution, FFT, sort …), by the kernel rules; otherwise the family",
         _named(lambda rows: rows.kinds.cause),
     ),
     "captured_path": (
-        "path of the range in which a CUDA graph that replays them was captured; empty for what none replays, and for"
-        " captures outside every range or the recording",
+        "path of the range that captured them into a CUDA graph; empty outside graphs, and for "
+        "captures outside every range or before the recording",
         lambda rows: rows.captured,
     ),
-    "size_bytes": ("bytes that copies and memsets moved or set; 0 for kernels", _number("size_bytes")),
+    "size_bytes": ("bytes of copies and memsets; 0 for kernels", _number("size_bytes")),
     "api_median_ns": (
-        "median of the durations of the host calls that launched them; -1 where none is recorded",
+        "median duration of the launching host calls; -1 if not recorded",
         _number("api_median_ns"),
     ),
     "queue_median_ns": (
-        "median of the time from the return of that call to their start, 0 for those that began before; -1 where none"
-        " is recorded",
+        "median queue delay from the return of that call to the start of the GPU op, 0 if it "
+        "started earlier; -1 if not recorded",
         _number("queue_median_ns"),
     ),
 }
 LAUNCH = ("api_median_ns", "queue_median_ns")  # in front of the execution of a kernel
 KERNELS = _declare(
     "kernels.csv",
-    "a row per range path and kernel that it owns, and per path of capture of what CUDA graphs replay",
+    "a row per range path and kernel that it owns, and for CUDA graph replays per path of capture",
     _OF_KERNELS,
 )
 

@@ -36,14 +36,14 @@ _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNOR
 _LEDGER = (
     Column("fate", "what the GPU ops were launched from", head="launched from"),
     Column("ops", "how many they are", head="GPU ops"),
-    Column("sum_ns", "their added durations", head="sum"),
+    Column("sum_ns", "sum of their durations", head="sum"),
     Column("share", "the part of the whole that these are"),
 )
 _KERNEL_COLUMNS = (
     Column("kernel", "its name", head="GPU op"),
     Column("kind", "family, unit and cause", head="family"),
-    Column("count", "how many ran"),
-    Column("sum_ns", "added durations", head="sum"),
+    Column("count", "number of GPU ops"),
+    Column("sum_ns", "sum of durations", head="sum"),
     Column("share", "of that of all", head="of GPU time"),
     Column("median_ns", "of the durations", head="median"),
     Column("min_ns", "of the durations", head="min"),

@@ -85,8 +85,8 @@ class RangeLane:
 @dataclass(frozen=True)
 class Timeline:
     """The answer of `timeline`. ``edges`` int64 ns, one more than there are columns; ``wait_ns`` the longest
-    time between two ops in which a GPU ran nothing; ``notes`` name what is left out; ``hosts`` are calls of threads,
-    where nobody annotated GPU work.
+    time between two ops in which a GPU ran nothing; ``notes`` name what is left out; ``hosts`` are calls of threads, in
+    reports without annotated GPU work.
     """
 
     breakdown: Breakdown

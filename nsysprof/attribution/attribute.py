@@ -132,7 +132,7 @@ def attribute(
 
     What is an `Attribution` is returned as it is.
 
-    ``threads`` is ``follow`` (work of helper threads belongs to the one range open elsewhere in the process) or
+    ``threads`` is ``follow`` (work of worker threads belongs to the one range open elsewhere in the process) or
     ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
     process. ``progress`` is given what was done, and how many rows; where the report would take more than
     ``memory_limit`` bytes, long columns live in scratch files (None: never). With ``graphs`` as ``captured`` what a
@@ -146,7 +146,7 @@ def attribute(
     if isinstance(report, Attribution):
         return report
     for word, known, what in (
-        (threads, THREADS, "treat helper threads"),
+        (threads, THREADS, "treat worker threads"),
         (graphs, GRAPHS, "read CUDA graphs"),
     ):
         if word not in known:
@@ -417,5 +417,5 @@ def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
     if int(count.sum()) != len(ops) or total.sum() != whole[0]:
         raise AssertionError("the ledger does not add up to the report's GPU work")
     if owned != int(result.exclusive_sum_ns.sum()):
-        raise AssertionError("what the ranges own does not add up to what the ledger says they own")
+        raise AssertionError("the GPU ops of all ranges do not add up to the ledger")
     return tuple(LedgerRow(*row) for row in zip(OUTCOMES, count.tolist(), total.tolist(), strict=True))

@@ -91,9 +91,7 @@ def _compiled(glob: str) -> re.Pattern[str]:
     try:
         return re.compile(out, re.DOTALL)
     except re.error as error:
-        raise NsysprofError(
-            f"{glob!r} is no glob: {error.msg}", "write a [ that is meant as such as [[]"
-        ) from None
+        raise NsysprofError(f"{glob!r} is no glob: {error.msg}", "write a literal [ as [[]") from None
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
@@ -132,11 +130,11 @@ def pair_up(
         raise NsysprofError(
             f"no range of {globs[0]!r} pairs with one of {globs[1]!r}: the stars stand for {left} in the"
             f" one, and for {right} in the other",
-            "give both globs as many stars, for the same parts of the names",
+            "use the same number of stars in both globs, for the same parts of the names",
         )
     done = {id(match) for pair in pairs for match in pair}
     alone = [match.text for match in (*base, *new) if id(match) not in done]
-    return pairs, [f"without a partner, and so not compared: {listed(alone)}"] if alone else []
+    return pairs, [f"without a partner, not compared: {listed(alone)}"] if alone else []
 
 
 def _alike(base: Sequence[Match], new: Sequence[Match], without: str | None) -> list[tuple[Match, Match]]:

@@ -1,4 +1,4 @@
-"""Iterations that nobody annotated: what a thread launches again and again. The rules stand in docs/iterations.md."""
+"""Iterations without annotation: what a thread launches again and again. The rules stand in docs/iterations.md."""
 
 from __future__ import annotations
 

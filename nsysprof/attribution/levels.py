@@ -65,7 +65,7 @@ class Level:
 
     @property
     def found(self) -> bool:
-        """Whether these are iterations that nobody annotated."""
+        """Whether these are iterations without annotation."""
         return bool(len(self.rows)) and bool((self.attribution.trace.ranges.kind[self.rows] == FOUND).all())
 
     @cached_property
@@ -108,9 +108,9 @@ def _in_common(names: Sequence[str]) -> str:
 
 
 def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.bool_]:
-    """Mark paths that lie in warm-up, by their names or those around them, and in the checks before a measurement.
+    """Mark paths inside warm-up, by their names or those around them, and in the checks before a measurement.
 
-    ``parent`` is that of each path, -1 at the top, ``names`` are those of the last parts. Checks are told by the
+    ``parent`` is that of each path, -1 at the top, ``names`` are those of the last parts. Checks are recognized by the
     convention of the workloads, outermost ranges ``CHECK::`` beside ``RUN::``.
     """
     before = np.array([_WARM.search(name) is not None for name in names], bool)

@@ -1,8 +1,8 @@
 """Loops in a sequence of symbols, such as the launches of a thread: what repeats, within what, and where it begins.
 
-Equal neighbours make one token. Then the shortest period that repeats anywhere is folded into one token wherever it
-does, and so on with what is left, so that an inner loop of any number of rounds looks the same in each round of the
-loop around it. A fold spans what interrupts a loop for less than half a period: an extra kernel now and then.
+Equal neighbours make one token. Then the shortest period that repeats anywhere is folded into one token
+everywhere, and so on with the rest, so that an inner loop of any number of rounds looks the same in each round of
+the loop around it. A fold spans what interrupts a loop for less than half a period: an extra kernel now and then.
 """
 
 from __future__ import annotations

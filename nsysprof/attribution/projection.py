@@ -33,7 +33,7 @@ class Totals:
     ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
     ``first_op_ns``, ``last_op_ns`` int64, when the first GPU op starts and the last one ends (0 without); ``busy_ns``
     the length of the union of the ops' intervals, added over devices; ``sum_ns`` the added durations;
-    ``followed_sum_ns`` the part of it that helper threads launched; ``devices`` int64, a bit per device.
+    ``followed_sum_ns`` the part of it that worker threads launched; ``devices`` int64, a bit per device.
     """
 
     launches: NDArray[np.int32]
@@ -159,7 +159,7 @@ def take_calls(
     followed: NDArray[np.bool_] | None = None,
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchWork:
-    """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks those from helper threads."""
+    """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks those from worker threads."""
     start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
         order = np.lexsort((calls.end[rows], start))

@@ -24,7 +24,7 @@ _PIECE = 1 << 22  # GPU ops at a time
 class Cover:
     """The launches in the ranges of each path, as disjoint slices of sorted launches.
 
-    ``parts`` are ``(launches, path, low, high)``: ``launches[low[i]:high[i]]`` lie in ranges of ``path[i]``. ``count``
+    ``parts`` are ``(launches, path, low, high)``: ``launches[low[i]:high[i]]`` are in ranges of ``path[i]``. ``count``
     is the number of paths.
     """
 

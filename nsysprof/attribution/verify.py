@@ -88,7 +88,7 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
         if where in reasons:
             explained[reasons[where]] += count
         elif where not in names and trace.never_popped:
-            explained["never popped: counted with the one of its name around it"] += count
+            explained["never popped: counted with the outer range of the same name"] += count
         else:
             name = names.get(where, "unknown to nsysprof")
             differences.append(

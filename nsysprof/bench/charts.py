@@ -42,7 +42,7 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
             "A roofline needs the device's FLOP/s and bandwidth.",
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
-        suspects = ["The warnings name the figures that are suspect."]
+        suspects = ["The warnings name the suspect figures."]
         return marks.Message(marks.Heading(title, below), suspects if ceilings else sentences)
     dtypes = lines.dtypes_of(frame)
     notes = [
@@ -248,7 +248,7 @@ BENCH_CHARTS: tuple[Chart[BenchResults], ...] = (
     Chart("roofline.png", "roofline", plan_roofline),
     Chart("samples.png", "samples", plan_violins),
 )
-SELECTION = Chart("selection.png", "what PyTorch picks by itself", plan_selection)
+SELECTION = Chart("selection.png", "PyTorch's own choice", plan_selection)
 
 
 def bench_charts(results: BenchResults) -> tuple[Chart[BenchResults], ...]:

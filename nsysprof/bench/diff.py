@@ -1,4 +1,4 @@
-"""Two saved runs of a benchmark against each other: what changed from one to the other, and how surely."""
+"""Two saved runs of a benchmark against each other: the changes and their significance."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class BenchDiff:
     """``rows``: a row per configuration, backend and metric that both runs have.
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
-    "less" or "no clear change" by the least effect alone, since it does not vary). ``change`` is after over before less
-    1, with its 95 % interval; ``overlap`` whether the intervals of both medians do; ``delta`` Cliff's delta;
-    ``detectable`` the smallest change that would have shown; ``scope`` what all this speaks of. ``runs``: those of
-    either side that the comparison is over, 1 where one of them has no more.
+    "less" or "no clear change" by the smallest meaningful effect alone, since it does not vary). ``change`` is
+    after ÷ before − 1, with its 95 % interval; ``overlap`` whether both intervals overlap; ``delta`` Cliff's delta;
+    ``detectable`` the smallest detectable change; ``scope`` the scope of the intervals. ``runs``: number of runs on
+    either side, 1 if one side has only one.
 
     ``differences``: what is not the same in the two environments; ``only_before`` and ``only_after``: points of one run
     alone, with their status where they were not measured; ``now_wrong``: those measured before whose results are wrong
@@ -76,7 +76,7 @@ def compare_runs(
     """The `BenchDiff` of two runs.
 
     Raises `NsysprofError` where they measured different things or have no point in common, and, unless ``unlike``
-    allows it, where they were made on unlike machines or software, or measured in another way; it names what differs.
+    allows it, if they were made on different machines or software, or measured in another way; it names what differs.
     """
     for name in _SAME:
         old, new = getattr(before, name), getattr(after, name)
@@ -89,7 +89,7 @@ def compare_runs(
     if differences and not unlike:
         more = len(differences) - MAX_DIFFERENCES
         named = "; ".join(differences[:MAX_DIFFERENCES]) + (f", and {more} more" if more > 0 else "")
-        hint = "--unlike compares them all the same"
+        hint = "--unlike compares them anyway"
         raise NsysprofError(f"{before.path} and {after.path} are not comparable: {named}", hint)
     old, new = (_by_place(samples) for samples in (before, after))
     common = [place for place in old if place in new]

@@ -90,7 +90,7 @@ def _growth_words(
     if growth == CONSTANT:
         return "temporary memory is constant: " + _each(names, [_sizes(part, row, about, 1) for row in rows])
     if growth == FEW_POINTS:
-        return f"two sizes are too few to tell how temporary memory grows: {exponents}"
+        return f"two sizes are too few to fit the growth of temporary memory: {exponents}"
     if is_named(growth):
         return f"temporary memory grows {growth}: {exponents}"
     if growth.startswith(NO_SINGLE_POWER):
@@ -118,7 +118,7 @@ def _sizes(part: pd.DataFrame, row: Row, about: Described, ends: int) -> str:
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
-    """Whether what PyTorch picks by itself is the best there is, with launches and without, and where it is not."""
+    """Whether PyTorch's own choice is the best there is, with launches and without, and where it is not."""
     auto = results.auto[results.auto["best"].notna()]
     if auto.empty:
         return
@@ -164,7 +164,7 @@ def _launches(results: BenchResults) -> Iterator[str]:
         return
     worst = words.largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
     if worst["hidden"] < _LEAST_SHARE_OF_LAUNCHING:
-        yield f"launches hide nothing: at most {format_share(max(worst['hidden'], 0))} of a call is launching"
+        yield f"launches hardly matter: at most {format_share(max(worst['hidden'], 0))} of a call is launching"
     else:
         name = results.who(worst)
         where = results.labels[worst["configuration"]]

@@ -161,7 +161,7 @@ def plan_speedup(results: BenchResults) -> Lines:
                 lines += _lines(results, frame, sweep, [*_NO_SPEEDUP], format_ratio, graph=graph)
         panels.append(_panel(results, sweep, f"speed-up over {base}", ratio_tick, lines, least=least))
     notes = [
-        f"in one dtype; bands: 95 % interval; grey: below the least effect of {format_share(least)}",
+        f"in one dtype; bands: 95 % interval; grey: below the smallest meaningful effect of {format_share(least)}",
         "dotted: without launches",
     ]
     return _chart(results, speedup_title(results), panels, notes)

@@ -21,14 +21,14 @@ from nsysprof.statistics.runs import scope_of
 
 # What attention backends are, beyond their names.
 _IS = {
-    "flash": "the FlashAttention 2 of PyTorch, with Ampere's instructions on any GPU",
-    "cudnn": "a kernel that cuDNN makes for the GPU, of the version below",
+    "flash": "PyTorch's FlashAttention 2, which uses Ampere's instructions on any GPU",
+    "cudnn": "a kernel that cuDNN generates for the GPU (version below)",
     "efficient": "the memory-efficient attention of xFormers in PyTorch",
     "flash_attn": "the flash-attn package, FlashAttention 2",
     "flash_attn_4": "the flash-attn-4 package, FlashAttention 4",
 }
-_ONE_RUN = ": another process may differ by more (`nsysprof bench --runs 3`)"
-_SEVERAL = ", each a process of its own: the medians of the runs are what is averaged, and what varies"
+_ONE_RUN = ": another run may differ by more (`nsysprof bench --runs 3`)"
+_SEVERAL = ", each a separate process: intervals come from the variation of their medians"
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
@@ -97,7 +97,7 @@ def _decisions(results: BenchResults) -> Iterator[str]:
         " | without launches = graph | least memory = least_memory"
     )
     table = columns(heads, beats=lambda row: f"{row['runner_up']}, {row['margin']}" if row["margin"] else "")
-    note = "Backends joined by “or” cannot be told apart: no clear change between them."
+    note = "Backends joined by “or” do not differ significantly."
     return _section("Which backend at which shape", words.decided_rows(results), table, 6, note)
 
 
@@ -109,7 +109,7 @@ def _limits(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, words=lambda row: first_words(results, row))
     note = (
-        "Of the fastest backend of each shape, the one with most to gain first. Bound by: what needs longer at the peak"
+        "The fastest backend of each shape; the largest potential gain first. Bound by: what needs longer at the peak"
         " of the GPU, all FLOPs or each input and output once, and how many times as long as the other."
     )
     return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
@@ -169,7 +169,7 @@ def _auto(results: BenchResults) -> Iterator[str]:
         " | graph: its latency = graph_best_ns | graph: best over auto = graph_over | graph: best is = graph_verdict"
         " | output right = right"
     )
-    return _section("What PyTorch picks by itself", rows, table, 2)
+    return _section("PyTorch's own choice", rows, table, 2)
 
 
 def _outputs(results: BenchResults) -> Iterator[str]:
@@ -225,7 +225,7 @@ def _pairs(results: BenchResults) -> Iterator[str]:
         some = ", ".join(f"{count} {name}" for name, count in group["verdict"].value_counts().items())
         lines.append(f"- {kind}: {len(group)} pairs of backends, {some} (Holm over all {len(group)})")
     if results.aa_compared:
-        against = "against a second, interleaved set of their own samples"
+        against = "compared with a second, interleaved set of their own samples"
         lines.append(f"- A/A, {against}: {words.aa_words(results)}")
     where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
     yield from markdown_section("Comparisons", lines, [where] if lines else [])
@@ -243,7 +243,7 @@ def _method(results: BenchResults) -> Iterator[str]:
     lines = [
         f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
-        f" samples a side, when its interval leaves 1 out and p stays below {rules.alpha:g}",
+        f" samples a side, when its interval excludes 1 and p stays below {rules.alpha:g}",
         "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
         "- speed-up in brackets: no clear change; with “?”: too few samples; finds: the smallest difference that the"
         " samples of both would have shown in 80 of 100 cases, among as many comparisons",

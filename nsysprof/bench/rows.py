@@ -124,7 +124,7 @@ def _row(point: BenchPoint, samples: BenchSamples, warnings: list[str]) -> dict[
     if point.alone_reason:
         warnings.append(f"{point.name}: not sampled in turn with the others: {point.alone_reason}")
     if point.warm_until == "limit":
-        warnings.append(f"{point.name}: its latency had not settled when warming up was given up")
+        warnings.append(f"{point.name}: its latency had not settled at the end of warm-up")
     for run, reason in point.run_reasons.items():
         warnings.append(f"{point.name}: not measured in run {int(run) + 1}: {reason}")
     return row

@@ -228,7 +228,7 @@ def _check_grid(about: Described, grid: Grid) -> None:
 class SweepJob:
     """A sweep to run: the file of the workload, the plan, the workload's own description, and the command as typed.
 
-    ``results`` is the folder that the results will be in. Until they are whole, all there is lies in ``partial``.
+    ``results`` is the folder that the results will be in. Until they are whole, everything is in ``partial``.
     """
 
     program: Path
@@ -348,7 +348,7 @@ def _so_far(job: SweepJob, sweep: SweepFile) -> str:
 def _interrupted(job: SweepJob, code: int) -> NsysprofError:
     sweep = read_points(job.partial / POINTS, cut=True)
     if _drop_if_empty(job, sweep):
-        return NsysprofError("interrupted; nothing was measured yet", exit_code=code)
+        return NsysprofError("interrupted; nothing is measured yet", exit_code=code)
     return NsysprofError(f"interrupted; {_so_far(job, sweep)}", job.resume_command, exit_code=code)
 
 

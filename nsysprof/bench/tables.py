@@ -14,53 +14,65 @@ from nsysprof.core.units import format_ratio, format_share
 from nsysprof.formats.workload import Described
 from nsysprof.results.table import Column, Table, table
 
-_SHAPE = "what was run"
-_RATES = "10^12 FLOP/s, 10^9 B/s of traffic, batch × seq, at the median"
-_OF_BANDWIDTH = "the same of memory"
-_COUNTED = "samples that count; taken while throttled and left out; far outside, kept"
-_BOUND = "compute or memory: which needs longer at its peak, and how many times as long"
-_ERROR = "relative error against float64, of what is nearest to its limit"
-_MATRICES = "of the batch, in the dtype; memory in these"
+_SHAPE = "configuration of the measurement"
+_RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
+_OF_BANDWIDTH = "memory bandwidth: peak or measured, and the share of it"
+_COUNTED = "samples used; samples left out because the GPU throttled; outliers (kept)"
+_BOUND = "compute or memory, whichever needs longer at its peak; and by which factor"
+_ERROR = "relative error against float64, for the result nearest to its tolerance"
+_MATRICES = "size of the score matrices of the batch, in the dtype; memory as a multiple of it"
 RESULTS = table(
     "results.csv",
     "a row per configuration and backend",
     {
-        "run workload device": "name of the run; of the workload; cuda or cpu",
+        "run workload device": "name of the run; workload; device (cuda or cpu)",
         "configuration backend batch heads seq head_dim dtype causal backward": _SHAPE,
-        "status reason": "measured, unsupported, out of memory, wrong, or left out (every sample was), and why",
+        "status reason": "measured, unsupported, out of memory, wrong, or left out (all samples were), and the reason",
         "n left_out outliers": Column("", _COUNTED, cell=str),
-        "n_effective": "how many independent samples they are worth",
-        "median_ns low_ns high_ns interval": "latency of a call; 95 % interval of the median, and how it was made",
-        "mean_ns sd_ns p99_ns": "mean, standard deviation, and the 99 % quantile of 100 samples or more",
-        "cv q05_ns q25_ns q75_ns q95_ns min_ns max_ns": "standard deviation over mean; quantiles",
-        "calls_per_sample clock cache": "calls inside one sample; cuda events or perf_counter; cold or warm",
-        "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": "replayed as a CUDA graph",
-        "aa_ratio aa_verdict": "the second set of samples of this backend over the first, and whether they differ",
-        "flops": "as the workload counts: of the matrix products, masked scores and recomputation not counted",
-        "compulsory_bytes traffic_bytes": "every input and output once; with the score matrices of unfused backends",
-        "intensity": "FLOP per byte of traffic_bytes",
+        "n_effective": "effective number of independent samples",
+        "median_ns low_ns high_ns interval": "median latency of a call, its 95 % confidence interval, and the method",
+        "mean_ns sd_ns p99_ns": "mean, standard deviation, and p99 (from 100 samples on)",
+        "cv q05_ns q25_ns q75_ns q95_ns min_ns max_ns": (
+            "coefficient of variation (standard deviation ÷ mean); quantiles"
+        ),
+        "calls_per_sample clock cache": (
+            "calls per sample; clock (CUDA events or perf_counter); L2 cache (cold or warm)"
+        ),
+        "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": (
+            "CUDA graph replay: samples, median, interval, and the reason if missing"
+        ),
+        "aa_ratio aa_verdict": "A/A: ratio of two sets of samples of this backend, and its verdict",
+        "flops": "FLOPs of the matrix products, by the workload; without masked scores and recomputation",
+        "compulsory_bytes traffic_bytes": (
+            "bytes of every input and output once; traffic_bytes adds the score matrices of unfused backends"
+        ),
+        "intensity": "arithmetic intensity: FLOPs per byte of traffic_bytes",
         "tflops": _RATES,
         "gb_per_s tokens_per_s": Column("", _RATES, cell="{:,.0f}".format),
-        "graph_tflops": "10^12 FLOP/s at graph_median_ns",
-        "sm_clock_mhz": "median of the samples that count",
-        "peak_tflops share_of_peak graph_share_of_peak": "SMs × clock × FLOPs per clock and SM; shares",
-        "measured_peak_tflops share_of_measured_peak": "what a large product reached on this machine; share of it",
+        "graph_tflops": "throughput at graph_median_ns, in 10^12 FLOP/s",
+        "sm_clock_mhz": "median SM clock of the samples used",
+        "peak_tflops share_of_peak graph_share_of_peak": (
+            "peak throughput (SMs × clock × FLOPs per clock and SM), and the shares of it"
+        ),
+        "measured_peak_tflops share_of_measured_peak": (
+            "throughput of a large matrix product on this machine, and the share of it"
+        ),
         "peak_gb_per_s": _OF_BANDWIDTH,
         "share_of_bandwidth": Column("", _OF_BANDWIDTH, cell=format_share),
         "measured_gb_per_s share_of_measured_bandwidth": _OF_BANDWIDTH,
         "bound": _BOUND,
         "bound_by": Column("", _BOUND, cell=format_ratio),
-        "least_ns": "how long that is: no call can be faster",
-        "refused": "why a share that would be above 100 % is empty",
+        "least_ns": "lower bound for the latency, at the peak of that resource",
+        "refused": "reason for an empty share (it would exceed 100 %)",
         "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
         "score_matrix_bytes": _MATRICES,
         "temporary_matrices peak_matrices": Column("", _MATRICES, cell="{:.2f}".format),
         "error": Column("", _ERROR, cell="{:.1e}".format),
         "tolerance": Column("", _ERROR, cell="{:.0e}".format),
         "error_of_tolerance": _ERROR,
-        "runs": "processes that took the samples",
-        "scope": "what intervals speak of: within this run, or over so many",
-        "run_cv": "how much medians of runs vary: standard deviation, as a part of the median",
+        "runs": "number of runs (processes)",
+        "scope": "scope of the intervals: within this run, or over several runs",
+        "run_cv": "variation between runs: standard deviation of their medians ÷ median",
     },
 )
 COMPARISONS = table(
@@ -68,22 +80,24 @@ COMPARISONS = table(
     "a row per pair of backends, configuration and kind",
     {
         "configuration batch heads seq head_dim causal": _SHAPE,
-        "base base_dtype": "the backend compared with, and its dtype",
-        "new new_dtype": "the backend that the verdict is about, and its dtype",
-        "mixed": "whether the dtypes differ, so that the speed-up is not of the algorithm alone",
+        "base base_dtype": "reference backend and its dtype",
+        "new new_dtype": "compared backend and its dtype",
+        "mixed": "whether the dtypes differ; the speed-up then includes the effect of precision",
         "kind": "eager or graph",
-        "base_n new_n base_ns new_ns": "samples and medians of either",
-        "speedup speedup_low speedup_high": "median of base over that of new, with its 95 % interval",
-        "shift_ns shift_low_ns shift_high_ns": "Hodges-Lehmann shift, with its 95 % interval",
-        "delta delta_low delta_high delta_word": "Cliff's delta, with its 95 % interval, and in a word",
-        "p adjusted_p family": "of the test; by Holm over as many pairs as the family has",
-        "test": "the test",
-        "verdict reason": "faster, slower, no clear change or too few samples, and why",
-        "base_aa new_aa": "verdict of each on itself",
-        "memory_ratio": "peak memory of base over that of new",
-        "least_effect": "the least difference that counts",
-        "scope": "what interval and verdict speak of: within this run, or over so many",
-        "detectable": "the smallest difference that these samples would have shown in 80 of 100 cases",
+        "base_n new_n base_ns new_ns": "samples and medians of both backends",
+        "speedup speedup_low speedup_high": (
+            "median of base divided by median of new, with its 95 % confidence interval"
+        ),
+        "shift_ns shift_low_ns shift_high_ns": "Hodges-Lehmann shift, with its 95 % confidence interval",
+        "delta delta_low delta_high delta_word": "Cliff's delta, with its 95 % confidence interval, and as a word",
+        "p adjusted_p family": "p-value; corrected by Holm for all comparisons; the number of comparisons",
+        "test": "name of the test",
+        "verdict reason": "verdict (faster, slower, no clear change, too few samples) and its reason",
+        "base_aa new_aa": "A/A verdict: the backend compared with itself",
+        "memory_ratio": "peak memory of base divided by that of new",
+        "least_effect": "smallest meaningful effect",
+        "scope": "scope of interval and verdict: within this run, or over several runs",
+        "detectable": "smallest detectable difference, at 80 % power",
     },
 )
 DECISIONS = table(
@@ -93,38 +107,38 @@ DECISIONS = table(
         "configuration batch heads seq head_dim dtype causal": _SHAPE,
         "kind": "eager or graph",
         "best": "the backend with the smallest median",
-        "as_good": "those without a clear difference from it",
-        "unsure": "those with too few samples for a verdict",
-        "decision": "best and as_good",
-        "runner_up": "the fastest that is surely behind",
-        "margin margin_low margin_high": "by how much, with the 95 % interval",
-        "least_memory": "the backend with the smallest peak",
+        "as_good": "backends without a significant difference from it",
+        "unsure": "backends with too few samples for a verdict",
+        "decision": "best and as_good together",
+        "runner_up": "the fastest backend that is significantly slower",
+        "margin margin_low margin_high": "its distance as a ratio, with the 95 % confidence interval",
+        "least_memory": "the backend with the smallest peak memory",
     },
 )
 EXPONENTS = table(
     "exponents.csv",
     "a row per sweep, backend and metric",
     {
-        "sweep": "what all its configurations share",
-        "backend dtype metric": "what grows",
-        "points": "configurations",
-        "exponent low high": "of S, fitted, with its 95 % interval",
-        "last_exponent": Column("", "of the last step alone", cell="{:.2f}".format),
-        "r_squared": Column("", "of the fit", cell="{:.3f}".format),
-        "growth": "in words",
+        "sweep": "the common part of its configurations",
+        "backend dtype metric": "backend, dtype and metric of the fit",
+        "points": "number of configurations",
+        "exponent low high": "fitted exponent of S, with its 95 % confidence interval",
+        "last_exponent": Column("", "exponent between the last two sizes", cell="{:.2f}".format),
+        "r_squared": Column("", "coefficient of determination of the fit", cell="{:.3f}".format),
+        "growth": "growth in words",
     },
 )
 CROSSOVERS = table(
     "crossovers.csv",
     "a row per sweep and two backends",
     {
-        "sweep": "what all its configurations share",
+        "sweep": "the common part of its configurations",
         "kind dtype": "eager or graph; data type",
-        "winner loser": "which overtakes which",
-        "status": "everywhere, from there on, no clear difference, or too few samples to tell",
-        "from_seq": "the first S from which it surely wins",
-        "crossing_seq": "where both are equally fast, interpolated",
-        "first_seq last_seq first_speedup last_speedup": "the ends of the sweep, and the speed-up there",
+        "winner loser": "the overtaking and the overtaken backend",
+        "status": "everywhere, from from_seq on, no clear difference, or too few samples",
+        "from_seq": "the first S from which it is significantly faster",
+        "crossing_seq": "S at which both are equally fast, interpolated",
+        "first_seq last_seq first_speedup last_speedup": "first and last S of the sweep, with the speed-up at each",
     },
 )
 TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)

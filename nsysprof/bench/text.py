@@ -19,7 +19,7 @@ from nsysprof.results.table import TextTable, screen_width, warning_lines, wrap
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-WITHIN_EACH = "within these two runs: what differs from run to run is in no interval"
+WITHIN_EACH = "within these two runs: intervals do not include variation between runs"
 MAX_POINTS_NAMED = 8
 
 
@@ -68,7 +68,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
         f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
         _runs_of_plan(plan["runs"], plan["samples"]),
-        "Memory is about what one call needs at its peak, derived from the shapes.",
+        "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
     most = gpu_bytes or math.inf
@@ -80,9 +80,9 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
 
 def _runs_of_plan(runs: int, samples: int) -> str:
     if runs == 1:
-        return "1 run: intervals tell what holds within it (--runs 3: between runs)."
+        return "1 run: intervals hold within this run (--runs 3: between runs)."
     return (
-        f"{runs} runs, each a process of its own: {math.ceil(samples / runs)} samples a run, in an order drawn anew;"
+        f"{runs} runs, each a separate process: {math.ceil(samples / runs)} samples a run, in an order drawn anew;"
         " outputs are checked and memory is counted in the first."
     )
 

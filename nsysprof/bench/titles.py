@@ -44,7 +44,7 @@ def memory_title(results: BenchResults) -> str:
     first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
     part = results.own(first[first["peak_bytes"].notna()])
     if part.empty:
-        return "Memory is not known: it is counted on GPUs only" if len(frame) else _NOTHING
+        return "Memory is unknown: it is counted on GPUs only" if len(frame) else _NOTHING
     shapes = part.groupby("configuration", sort=False)["backend"].nunique()
     configuration = shapes[shapes == shapes.max()].index[-1]
     there = part[part["configuration"] == configuration]
@@ -152,7 +152,7 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
     few = f"; too few samples to tell at {unsure}" if unsure else ""
     if unsure == len(auto):
-        return f"What PyTorch picks is compared at {unsure} shapes, in too few samples to tell what it costs"
+        return f"What PyTorch picks is compared at {unsure} shapes, with too few samples to know its cost"
     if behind.empty:
         told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
         return f"Nothing is clearly faster than what PyTorch picks at {told} shapes{few}"

@@ -50,7 +50,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     if len(several) > 1:
         hint = "a capture is of one: leave repeat out, or finish each with --resume"
     elif request.capture_range and not ended.code:
-        hint = f"did the program ever come to {request.capture_range}? Try without --capture-range"
+        hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     code = f" (exit code {ended.code})" if ended.code else ""
     raise NsysprofError(
         f"nsys {request.nsys.version_text} {what}{code}{f': {message}' if message else ''}",
@@ -63,8 +63,8 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     """Raise `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
     if ended.lost:
         raise NsysprofError(
-            f"{shown_program(request.program)}: nsys-launcher was killed, by which nsys learns of the end of a program;"
-            " nsys was stopped, and what came later is not recorded",
+            f"{shown_program(request.program)}: nsys-launcher, which tells nsys when a program ends, was killed;"
+            " nsys was stopped, and later work is not recorded",
             "does the program kill its parent process?",
         )
     limited = any(re.match(r"--duration|-d", one) for one in request.extra)
@@ -90,7 +90,7 @@ def last_message(ended: Ended) -> str:
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     """Explain why an export holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
 
-    nsys gives the reason in diagnostics, before 2024 in strings that nothing refers to: scrubbing removes those.
+    nsys gives the reason in diagnostics, before 2024 in unreferenced strings: scrubbing removes those.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -116,8 +116,8 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
             "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
         )
     if any(text.startswith("NVTX injection initialized") for text in messages):
-        return "the program uses NVTX, but began no range", "--trace cuda where none is wanted"
+        return "the program uses NVTX, but began no range", "--trace cuda if you want none"
     return (
         "nsys saw no call of NVTX in the program",
-        "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda where no ranges are wanted",
+        "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda if you want no ranges",
     )

@@ -139,7 +139,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
                 " nothing of it is left"
             )
         if about.limited:
-            yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a window of steps"
+            yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"
         if (
             injection.steps
             and about.state == "ended"
@@ -160,10 +160,10 @@ def why_nothing(program: Sequence[str]) -> tuple[str, str]:
     options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
     if re.match(r"python|pypy", Path(program[0]).name) and options:
         return (
-            f"{Path(program[0]).name} {options[0]} ignores PYTHONPATH or site, by which nsysprof gets into a program",
+            f"{Path(program[0]).name} {options[0]} ignores PYTHONPATH or site, so nsysprof cannot record it",
             f"leave {options[0]} out",
         )
     return (
-        "no Python of this program imported torch, or none that heeds PYTHONPATH (python -I, -E and -S do not)",
+        "no Python process of this program imported torch, or it ignores PYTHONPATH (python -I, -E and -S do)",
         "nsysprof capture -- PROGRAM records any program under nsys",
     )

@@ -54,17 +54,17 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
 def check_input(once: str, echo: Echo) -> None:
     """Raise `NsysprofError` where a program is to run twice and its second run would miss what a pipe holds.
 
-    ``once`` is the option with which it runs once. An open pipe that holds nothing yet may be one that nobody reads,
+    ``once`` is the option with which it runs once. An open pipe that holds nothing yet may be one without a reader,
     as under many a batch system: ``echo`` gets a message about that.
     """
     waits = _waits()
     if waits:
         raise NsysprofError(
-            "the program reads a pipe, and it runs twice: its second run would find nothing there",
-            f"< FILE, < /dev/null where it reads nothing, or {once} to run it once",
+            "the program reads a pipe, and it runs twice: its second run would find the pipe empty",
+            f"< FILE, < /dev/null if it reads no input, or {once} to run it once",
         )
     if waits is None:
-        echo("standard input is a pipe: what the first run reads from it, the second will not have\n")
+        echo("standard input is a pipe: the second run will find it empty\n")
 
 
 def _waits() -> bool | None:

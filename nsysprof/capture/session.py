@@ -110,7 +110,7 @@ def capture_program(
     check_ended(ended, request, folder)
     whole = not ended.code  # else nsys has ended the program, as it was asked to
     if not whole:
-        echo("nsys has ended the program: there are no results of its own and no overhead\n")
+        echo("nsys ended the program: there are no results and no overhead\n")
     measured = workload_results(results, request.program) if whole else None
     record |= {
         "environment": fingerprint(request.nsys, driver, (measured or {}).get("environment")),
@@ -245,7 +245,7 @@ def check_disk() -> None:
     free = shutil.disk_usage(place).free
     if free < _MIN_FREE_BYTES:
         raise NsysprofError(
-            f"only {format_bytes(free)} free in {place}, where nsys keeps what it records until the end",
+            f"only {format_bytes(free)} free in {place}, where nsys keeps its recording until the end",
             f"df -h {quote(place)}, or TMPDIR=FOLDER for another folder",
         )
 
@@ -269,7 +269,7 @@ def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofE
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
         f"nsys could not write its report: {last_message(ended)}",
-        f"what it recorded is kept: nsysprof capture --resume {quote_path(recorded)} -o FOLDER/NAME",
+        f"the recording is kept: nsysprof capture --resume {quote_path(recorded)} -o FOLDER/NAME",
     )
 
 

@@ -205,7 +205,7 @@ def _nothing(request: TorchRequest, processes: Sequence[Process], *, told: bool)
     if not processes:
         why, hint = why_nothing(request.program)
         return NsysprofError(f"nothing recorded: {why}", hint)
-    why = "see above" if told else "the program ran no op of torch, and began no range"
+    why = "see above" if told else "the program ran no torch op and opened no range"
     return NsysprofError(f"nothing recorded: {why}")
 
 

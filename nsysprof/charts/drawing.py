@@ -48,7 +48,7 @@ _DRAWN_BY: dict[type, Callable[[Any], Figure]] = {
 
 
 def draw(plan: marks.Plan) -> Figure:
-    """Draw the figure of a plan, with a box in place of each character that the font lacks."""
+    """Draw the figure of a plan, with a box for each character that the font lacks."""
     plan = in_font(plan)
     with style():
         return _DRAWN_BY[type(plan)](plan)

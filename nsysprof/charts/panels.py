@@ -355,4 +355,4 @@ def _draw_distribution(side: Axes, axes: Axes, panel: SeriesPanel) -> None:
         left = right
     text = f"{len(panel.all_y):,} steps"
     write(side, 0, -0.075 / size_of(side)[1], text, "left", "top", size=SMALL, at=side.transAxes, color=INK)
-    write_title(side, 1 + 0.08 / size_of(side)[1], "how many take how long")
+    write_title(side, 1 + 0.08 / size_of(side)[1], "distribution")

@@ -245,7 +245,7 @@ def _paced_by_host(
     """Why one earlier report cannot tell whether a time grew, if the host sets it; else nothing."""
     other = "give --baseline once per capture, three of them; or limit busy"
     if measure == "cpu":
-        return f"time on the host differs from run to run, which one baseline does not show: {other}"
+        return f"CPU time varies between runs, and one baseline does not show how much: {other}"
     if measure not in ("span", STEP):
         return ""
     places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
@@ -305,7 +305,7 @@ def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
         for other in given[:number]:
             if _same_calls(each.samples, other.samples):
                 raise NsysprofError(
-                    f"{each.label} and {other.label} hold the same recording, and say nothing of what runs differ by",
+                    f"{each.label} and {other.label} hold the same recording, so they show no variation between runs",
                     "give --baseline once for each of several runs of the program",
                 )
 

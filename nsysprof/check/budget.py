@@ -18,7 +18,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
 TIMES = ("span", "busy", "cpu")  # of each call, whether it is a step or not
-_BEGIN = "a budget to begin with: nsysprof check --init REPORT"
+_BEGIN = "draft a budget: nsysprof check --init REPORT"
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}
 _MAX_INT = 2**63 - 1
@@ -252,7 +252,7 @@ def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeB
     if "max_growth" in values and not limits.growth:
         raise NsysprofError(f"{where}: max_growth: must be a table with at least one entry", _BEGIN)
     if limits.optional and not limits.is_limited:
-        raise NsysprofError(f"{where}: optional, and without a limit: nothing is asked of it", _BEGIN)
+        raise NsysprofError(f"{where}: optional and without a limit, so it has no effect", _BEGIN)
     return limits
 
 

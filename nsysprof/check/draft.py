@@ -209,7 +209,7 @@ def _tables(
             ]
             median = round(float(max(medians)))
             if name == "span" and spreads["idle"]["median"][rows].max() > 1 - HOST_PACED:
-                lines.append("# no max_span: the GPU waits for the host, and spans differ from run to run")
+                lines.append("# no max_span: the GPU waits for the CPU, so spans vary between runs")
             elif median > 0:
                 limit = _duration(int(median * _SLACK) + 1)
                 lines.append(f'max_{name} = "{limit}" # {format_ns(median)} found')

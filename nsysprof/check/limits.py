@@ -52,7 +52,7 @@ _UNITS = {
 }
 _MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
 _MAX_NAMES = 3
-_NO_STEPS = "its calls are no steps: fewer than three, or the GPU computes for others meanwhile"
+_NO_STEPS = "its calls are no steps: fewer than three, or the GPU computes for other ranges in between"
 
 
 class Outcome(NamedTuple):
@@ -293,7 +293,7 @@ class _LimitedRange:
         """At most so many of the calls are slow steps; of several GPUs and processes the one with most."""
         chains = [chain for chain in self.facts.slow_steps.get(self.row, []) if chain.judged >= LEAST_STEPS]
         if not chains:
-            evidence = f"fewer than {LEAST_STEPS} steps with GPU work behind warm-up: nothing to judge by"
+            evidence = f"fewer than {LEAST_STEPS} steps with GPU work after warm-up: too few to judge"
             return self.outcome(f"max_{SLOW_STEPS}", MAX, allowed, None, UNIT_SHARE, self.unjudged, evidence)
         worst = max(chains, key=lambda chain: chain.slow_share)
         slow = worst.of(*SLOW_ONES)
@@ -325,7 +325,7 @@ class _LimitedRange:
     def backend(self, wanted: str) -> Outcome:
         """This attention backend in every call."""
         if self.row == len(self.facts.breakdown.merged):
-            evidence = "backends are seen in ranges, not in a whole trace"
+            evidence = "backends are known for ranges, not for a whole trace"
             return self.outcome("backend", IS, wanted, None, UNIT_TEXT, None, evidence)
         seen = self.facts.backends[self.row]
         others = [each for each in seen if _parts(each[0]) != _parts(wanted)]

@@ -19,12 +19,12 @@ _MAX_ROWS, _MAX_UNTESTED, _MAX_UNMATCHED = 50, 10, 5
 _MAX_LINE = 500
 _MD_RANGE, _MD_WHY = 120, 200
 _COLUMNS = (
-    Column("range", "merged path, or the glob where nothing matches"),
-    Column("limit", "the limit with the statistic that it is on"),
-    Column("allowed", "what the budget allows", align="r"),
-    Column("found", "what the report has", align="r"),
+    Column("range", "merged path, or the glob if no range matches"),
+    Column("limit", "the limit and its statistic"),
+    Column("allowed", "allowed by the budget", align="r"),
+    Column("found", "found in the report", align="r"),
     Column("instances", "calls of the range", "calls"),
-    Column("why", "what makes it so"),
+    Column("why", "reason"),
 )
 
 

@@ -44,25 +44,28 @@ def analyze(
     report: options.ReportArgument,
     output: Annotated[Path | None, options.folder_option("REPORT.analysis in the current folder")] = None,
     select: Annotated[
-        str | None, options.glob_option("--range", "Only ranges that match, and what lies in them.")
+        str | None, options.glob_option("--range", "Only ranges that match, and all ranges inside them.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="S|GLOB", help="Only ranges that begin later: seconds, or a range."),
+        typer.Option(
+            "--from", metavar="S|GLOB", help="Only ranges that begin later than this time (seconds) or range."
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--to", metavar="S|GLOB", help="Only ranges that end earlier than that.")
+        str | None,
+        typer.Option(
+            "--to", metavar="S|GLOB", help="Only ranges that end earlier than this time (seconds) or range."
+        ),
     ] = None,
     sort: Annotated[
         Sort | None,
         typer.Option(
             metavar="time|busy|span|cpu|instances|launches|name",
-            help="Order of ranges beside one another [default: as they come, those with most time].",
+            help="Order of sibling ranges [default: by start, of the ranges with most time].",
         ),
     ] = None,
-    depth: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many levels of ranges to print.")
-    ] = None,
+    depth: Annotated[int | None, typer.Option(min=1, metavar="N", help="Levels of ranges to print.")] = None,
     top: Annotated[
         int | None,
         typer.Option(
@@ -76,12 +79,14 @@ def analyze(
     no_merge: options.NoMergeOption = False,
     by: Annotated[
         By | None,
-        typer.Option(metavar="process|device|thread|stream", help="Split what is printed and written."),
+        typer.Option(metavar="process|device|thread|stream", help="Split all tables by this."),
     ] = None,
     calls: Annotated[
-        str, typer.Option(metavar="LIST", help="Which host calls to add up, of cuda,mpi,os; or none.")
+        str, typer.Option(metavar="LIST", help="Host calls to summarize: some of cuda,mpi,os; or none.")
     ] = "cuda,mpi,os",
-    instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv however long.")] = False,
+    instances: Annotated[
+        bool, typer.Option("--instances", help="Write instances.csv, whatever its length.")
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")
     ] = False,
@@ -93,7 +98,7 @@ def analyze(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Say where the time of REPORT went: print a summary, write charts, CSV and JSON."""
+    """Show where the time of REPORT went: print a summary, write charts, CSV and JSON."""
     if merge and no_merge:
         raise typer.BadParameter("give --merge or --no-merge, not both")
     if verify and writing.as_json:

@@ -62,8 +62,8 @@ class ResultOptions:
     target: Annotated[
         list[str] | None,
         _option(
-            "Exit with 3 unless NEW is X times as fast as BASE, 'graph:…' without launches, '…,delta>=D' as clearly;"
-            " repeatable.",
+            "Exit with 3 unless NEW is X times as fast as BASE; 'graph:…': without launches; "
+            "'…,delta>=D': and Cliff's delta is D or more; repeatable.",
             "'NEW/BASE>=X'",
         ),
     ] = None
@@ -92,16 +92,20 @@ def bench(
             "NAME",
         ),
     ] = None,
-    full: Annotated[
-        bool, _option("The preset at more lengths, and in bf16 as well.", None, "--full")
-    ] = False,
+    full: Annotated[bool, _option("The preset with more lengths, and with bf16.", None, "--full")] = False,
     workload: Annotated[
         str | None,
-        _option("What a call is: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE"),
+        _option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE"),
     ] = None,
-    device: Annotated[Device, _option("Where it runs.", "cuda|cpu")] = Device.CUDA,
+    device: Annotated[Device, _option("Device.", "cuda|cpu")] = Device.CUDA,
     runs: Annotated[
-        int, _option("Processes that share the samples; 1 tells of that one alone.", "K", min=1, max=1000)
+        int,
+        _option(
+            "Runs (processes) that share the samples; with 1, results hold within that run.",
+            "K",
+            min=1,
+            max=1000,
+        ),
     ] = 3,
     samples: Annotated[
         int | None, _option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
@@ -116,7 +120,9 @@ def bench(
     ] = None,
     min_sample_us: Annotated[
         float,
-        _option("Repeat shorter calls within a sample up to this.", "US", min=0, max=1e6, callback=finite),
+        _option(
+            "Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite
+        ),
     ] = 20,
     warm_cache: Annotated[
         bool, _option("Do not flush the L2 cache before a call.", None, "--warm-cache")
@@ -126,23 +132,21 @@ def bench(
     ] = True,
     measure_peaks: Annotated[
         bool,
-        _option("First measure what the device reaches in copies and products.", None, "--measure-peaks"),
+        _option("First measure the device's peak in copies and matrix products.", None, "--measure-peaks"),
     ] = False,
     seed: Annotated[int, _option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
     force: Annotated[
         bool, _option("Replace earlier results, or an unfinished sweep.", None, "--force")
     ] = False,
-    resume: Annotated[bool, _option("Go on with an interrupted sweep.", None, "--resume")] = False,
+    resume: Annotated[bool, _option("Continue an interrupted sweep.", None, "--resume")] = False,
     *,
     made: ResultOptions,
-    dry_run: Annotated[
-        bool, _option("Print what would be measured, and measure nothing.", None, "--dry-run")
-    ] = False,
+    dry_run: Annotated[bool, _option("Print the sweep and measure nothing.", None, "--dry-run")] = False,
     as_json: JsonOption = False,
     calls: ShapeOptions,
 ) -> None:
-    """Measure the backends of a workload against each other over a sweep of shapes, without the profiler."""
+    """Compare the backends of a workload over a sweep of shapes, without the profiler."""
     if context.invoked_subcommand:
         _refuse_options(context)
         return
@@ -237,7 +241,8 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
 
     # mistakes in them come before hours of measuring
     read_targets(
-        made.target or (), {name: 0 for each in job.plan["configurations"] for name in each["backends"]}
+        made.target or (),
+        {name: 0 for each in job.plan["configurations"] for name in each["backends"]},
     )
     hint = f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}"
     otherwise = f"df -h; to go on: {job.resume_command}"
@@ -290,10 +295,10 @@ def diff_benches(
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
     max_regress: Annotated[
         float,
-        _option("How much slower, or larger, it may become: 0.05 for 5 %.", "X", min=0, callback=finite),
+        _option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite),
     ] = 0.05,
     unlike: Annotated[
-        bool, _option("Compare runs of unlike machines or software all the same.", None, "--unlike")
+        bool, _option("Compare runs of different machines or software anyway.", None, "--unlike")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -320,12 +325,12 @@ def report_bench(
         Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json(.xz), or its folder.")
     ],
     output: Annotated[Path | None, folder_option("that of DIR")] = None,
-    force: Annotated[bool, _option("Replace results that are there.", None, "--force")] = False,
+    force: Annotated[bool, _option("Replace existing results.", None, "--force")] = False,
     *,
     made: ResultOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Make tables, report and charts of saved samples, without measuring anything."""
+    """Make tables, report and charts from saved samples, without measuring."""
     import shutil
 
     from nsysprof.bench.targets import read_targets

@@ -39,9 +39,7 @@ class RecordingOptions:
 
     profiler: Annotated[
         Profiler,
-        typer.Option(
-            metavar="nsys|torch", help="Who records: nsys, or PyTorch's own profiler, without nsys."
-        ),
+        typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys."),
     ] = Profiler.NSYS
     modules: Annotated[
         bool,
@@ -50,7 +48,7 @@ class RecordingOptions:
     depth: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="--modules: down to N levels of calls below the root [default: all]."
+            min=0, metavar="N", help="--modules: N levels of modules below the root [default: all]."
         ),
     ] = None
     mark_steps: Annotated[
@@ -65,10 +63,10 @@ class RecordingOptions:
         typer.Option(
             min=0.1,
             metavar="S",
-            help="torch: record at most this long from the first range on [default: 5; workloads 60].",
+            help="torch: record at most S seconds from the first range on [default: 5; workloads 60].",
         ),
     ] = None
-    trace: Annotated[str, typer.Option(metavar="LIST", help="What nsys traces.")] = _TRACE
+    trace: Annotated[str, typer.Option(metavar="LIST", help="APIs that nsys traces.")] = _TRACE
     capture_range: Annotated[
         str | None,
         typer.Option(metavar="cudaProfilerApi|nvtx:NAME", help="Record this range only, not the whole run."),
@@ -76,15 +74,14 @@ class RecordingOptions:
     nsys_arg: Annotated[
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
     ] = None
-    memory: Annotated[bool, typer.Option("--memory", help="Record what GPU memory is allocated, too.")] = (
-        False
-    )
+    memory: Annotated[bool, typer.Option("--memory", help="Also record GPU memory allocations.")] = False
     nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None
     overhead: Annotated[
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
-            help="Time it without the profiler first, to find what that costs [default: workloads only].",
+            help="First time it without the profiler, to measure profiling overhead [default: workloads "
+            "only].",
         ),
     ] = None
 
@@ -165,16 +162,18 @@ def capture(
         bool,
         typer.Option(
             "--keep-environment",
-            help="Leave environment, arguments, host, user and paths in the .sqlite and the .json.",
+            help="Keep environment, arguments, host, user and paths in the .sqlite and the .json.",
         ),
     ] = False,
     names: Annotated[
         bool,
-        typer.Option("--names", help="Cut paths and addresses out of names too, as nsysprof scrub --names."),
+        typer.Option(
+            "--names", help="Also cut paths and addresses out of names, like nsysprof scrub --names."
+        ),
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Finish a capture from the .qdstrm or .nsys-rep that it left."),
+        typer.Option(metavar="FILE", help="Finish an interrupted capture from its .qdstrm or .nsys-rep."),
     ] = None,
     rules: RulesOption = None,
     dry_run: Annotated[
@@ -182,7 +181,7 @@ def capture(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a workload, or any program, under nsys or PyTorch's profiler; leave a report and its record."""
+    """Run a workload or any program under nsys or PyTorch's profiler, and write a report and its record."""
     from nsysprof.capture.compose import nsys_command
     from nsysprof.capture.outputs import making, outputs_of
     from nsysprof.capture.session import capture_program, resume_capture

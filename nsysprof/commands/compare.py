@@ -20,7 +20,7 @@ def compare(
     other: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OTHER]", readable=False, help="The report after the change, REPORT being before."
+            metavar="[OTHER]", readable=False, help="The report after the change; REPORT is the one before."
         ),
     ] = None,
     base: Annotated[
@@ -29,7 +29,7 @@ def compare(
     ] = None,
     new: Annotated[
         str | None,
-        options.glob_option("--new", "Ranges to compare them with, paired by what the stars stand for."),
+        options.glob_option("--new", "Ranges to compare them with; pairs have the same text for the stars."),
     ] = None,
     select: Annotated[
         str | None,
@@ -49,7 +49,7 @@ def compare(
     slowest: options.SlowestOption = False,
     no_merge: options.NoMergeOption = False,
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes to print of a pair.")] = 8,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Causes to print per pair.")] = 8,
     every: Annotated[
         bool, typer.Option("--all", help="Print all of every pair: evidence, traffic, warnings.")
     ] = False,
@@ -63,9 +63,7 @@ def compare(
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option(
-            metavar="SHAPE", help="Attention shape where no record has it: B=1,H=8,D=64,fp16,causal."
-        ),
+        typer.Option(metavar="SHAPE", help="Attention shape if no record has it: B=1,H=8,D=64,fp16,causal."),
     ] = None,
     counters: Annotated[
         list[Path] | None,
@@ -77,7 +75,8 @@ def compare(
     also_base: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="REPORT", help="Another recording of REPORT's program; the verdict is over runs then."
+            metavar="REPORT",
+            help="Another recording of REPORT's program; the verdict then covers several runs.",
         ),
     ] = None,
     also_new: Annotated[
@@ -86,14 +85,15 @@ def compare(
     noise: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="REPORT", help="A recording of unchanged code: what recordings differ by anyway."
+            metavar="REPORT",
+            help="A recording of unchanged code, to measure the difference between recordings.",
         ),
     ] = None,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Say why one range of REPORT is slower than another, or than the same one in OTHER, cause by cause."""
+    """Explain why one range of REPORT is slower than another, or than the same range in OTHER, cause by cause."""
     for option, given in (("--record", record), ("--counters", counters)):
         if given and len(given) > (1 if other is None else 2):
             raise typer.BadParameter(f"{option} goes with a report: give it once for each at most")

@@ -65,17 +65,20 @@ class CountingOptions:
     threads: ThreadsOption = Threads.FOLLOW
     cache_control: Annotated[
         CacheControl,
-        typer.Option(metavar="none|all", help="Leave caches as the kernel before left them, or flush them."),
+        typer.Option(
+            metavar="none|all", help="Keep the caches as the previous kernel left them, or flush them."
+        ),
     ] = CacheControl.NONE
     clock_control: Annotated[
-        ClockControl, typer.Option(metavar="none|base", help="Leave the clocks alone, or lock them to base.")
+        ClockControl,
+        typer.Option(metavar="none|base", help="Keep the clocks unlocked, or lock them to base."),
     ] = ClockControl.NONE
     ncu_arg: Annotated[
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")
     ] = None
     ncu: Annotated[Path | None, typer.Option(metavar="PATH", help="The ncu to count with.")] = None
     keep_report: Annotated[
-        bool, typer.Option("--keep-report", help="Keep ncu's own reports too; they name the host.")
+        bool, typer.Option("--keep-report", help="Also keep ncu's own reports; they contain the host name.")
     ] = False
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
@@ -108,9 +111,9 @@ def counters(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a workload, or any program, under Nsight Compute and leave a table of what each kernel's hardware counted.
+    """Run a workload or any program under Nsight Compute, and write the hardware counters of each kernel to a table.
 
-    `nsysprof compare` puts the table beside the times of a capture of the same program.
+    `nsysprof compare` combines the table with the times of a capture of the same program.
     """
     from nsysprof.capture.outputs import making
     from nsysprof.counters.count import count_program, counter_endings, counting_commands

@@ -20,7 +20,7 @@ _MARK = len("[missing]")
 
 
 def doctor(
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to try.")] = None,
+    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to test.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Test everything a capture needs: nsys and its importer, driver, GPU, counters, torch, backends, disk.

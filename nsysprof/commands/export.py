@@ -46,7 +46,7 @@ def export(
     *,
     reading: options.ReadingOptions,
 ) -> None:
-    """Write REPORT, with the owner of every GPU op, for Perfetto, or as Parquet or CSV tables."""
+    """Export REPORT, with the owner of every GPU op, to Perfetto, or as Parquet or CSV tables."""
     if spreadsheet_safe and to is not To.CSV:
         raise typer.BadParameter("--spreadsheet-safe is for --to csv")
     from nsysprof.commands.progress import progress_bar

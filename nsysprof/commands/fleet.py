@@ -35,7 +35,8 @@ def fleet(
         typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
     ] = None,
     listed: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A file of names of reports, one on a line.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A file with the names of reports, one per line."),
     ] = None,
     output: Annotated[
         Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
@@ -51,7 +52,8 @@ def fleet(
     rank_from: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help=r"Finds the rank in a file name: 'rank_(\d+)' [default: what is recorded]."
+            metavar="REGEX",
+            help=r"Regular expression for the rank in a file name: 'rank_(\d+)' [default: the recorded rank].",
         ),
     ] = None,
     workers: Annotated[
@@ -61,19 +63,18 @@ def fleet(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A Dask scheduler to use: tcp://host:8786, or tls://… Whoever reaches it runs code on its workers.",
+            help="Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches it can run code on its "
+            "workers.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many ranks to print.")] = 16,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at the first report that cannot be read.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks to print.")] = 16,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable report.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished run.")] = False,
     *,
     reading: ReadingOptions,
     writing: ResultOptions,
 ) -> None:
-    """Say which of many ranks is slow, and who waits for whom: REPORT… are of one run, a rank or more each."""
+    """Find the slow rank of one run, and which rank waits for which. Each REPORT holds one rank or more."""
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE

@@ -1,4 +1,4 @@
-"""``nsysprof forecast``: what a change would bring to the steps of a program."""
+"""``nsysprof forecast``: how much a change would save in the steps of a program."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ ChangeOptions = make_dataclass("ChangeOptions", [_option(each) for each in field
 def forecast(
     report: options.ReportArgument,
     select: Annotated[
-        str | None, options.glob_option("--range", "The steps [default: ranges that repeat].")
+        str | None,
+        options.glob_option("--range", "Ranges that are steps [default: as all commands choose them]."),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Run record with the steps without a profiler [default: beside REPORT]."
-        ),
+        typer.Option(metavar="FILE", help="Run record with the unprofiled steps [default: beside REPORT]."),
     ] = None,
     as_profiled: Annotated[
-        bool, typer.Option("--as-profiled", help="Forecast the program under its profiler.")
+        bool, typer.Option("--as-profiled", help="Keep profiling overhead in the forecast.")
     ] = False,
     output: Annotated[Path | None, options.folder_option("REPORT.forecast in the current folder")] = None,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
@@ -53,7 +52,7 @@ def forecast(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Forecast what a change would bring to the steps of REPORT; without one list the changes that gain most."""
+    """Forecast how much a change would save in the steps of REPORT; without a change, list the best ones."""
     if not any(vars(change).values()) and not writing.as_json:
         _list_changes(report, select, no_merge, markdown, reading, writing)
         return

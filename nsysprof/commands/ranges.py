@@ -27,7 +27,7 @@ def ranges(
     *,
     reading: options.ReadingOptions,
 ) -> None:
-    """List the ranges of REPORT as other commands take them with --range: their paths, how many, and how long."""
+    """List the range paths of REPORT, for the --range of other commands, with their number and time."""
     from nsysprof.analyze.analyze import break_down
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.commands.progress import progress_bar

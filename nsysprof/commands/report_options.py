@@ -85,7 +85,7 @@ MergeOption = Annotated[
 ]
 SkipOption = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="Leave out the first N instances of what repeats (warm-up)."),
+    typer.Option(min=0, metavar="N", help="Leave out the first N instances of repeating ranges (warm-up)."),
 ]
 SlowestOption = Annotated[bool, typer.Option("--slowest", help="Only the slowest instance of each range.")]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
@@ -93,25 +93,28 @@ ThreadsOption = Annotated[
     Threads,
     typer.Option(
         metavar="follow|strict",
-        help="Work of threads without a range: follow the range open elsewhere, or, as nsys does, own thread only.",
+        help="Work of threads without a range: follow gives it to the range open on another thread; "
+        "strict, like nsys, to none.",
     ),
 ]
 GraphsOption = Annotated[
     Graphs,
     typer.Option(
         metavar="launched|captured",
-        help="What CUDA graphs replay belongs to the range that launched the graph, or that captured it.",
+        help="Replayed work of CUDA graphs belongs to the range that launched the graph, or that "
+        "captured it.",
     ),
 ]
 RangesOption = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="Which ranges count, of nvtx,mpi,openacc,ops,modules,found; auto: nvtx or annotations, else the others.",
+        help="Ranges to use: some of nvtx,mpi,openacc,ops,modules,found; auto: nvtx or annotations, "
+        "otherwise the others.",
     ),
 ]
 RulesOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to ask before the shipped ones.")
+    Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to apply before the shipped ones.")
 ]
 NsysOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The nsys to export, and to verify, with.")
@@ -120,22 +123,20 @@ MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Keep what would take more memory, such as 3GB, in scratch files [default: half of the memory].",
+        help="Memory limit, such as 3GB; larger tables go to scratch files [default: half of the memory].",
     ),
 ]
 SpreadsheetOption = Annotated[
     bool,
     typer.Option(
-        "--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would take for formulas."
+        "--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would read as formulas."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
 FullOption = Annotated[
     bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")
 ]
-ReplaceOption = Annotated[
-    bool, typer.Option("--force", help="Replace files in the output folder, whoever made them.")
-]
+ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files in the output folder.")]
 
 
 @dataclass(frozen=True)

@@ -40,23 +40,23 @@ def scrub(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Keep a table, TABLE.COLUMN or property that nsysprof does not know; * is any text; repeatable.",
+            help="Keep a table, TABLE.COLUMN or property unknown to nsysprof; * is any text; repeatable.",
         ),
     ] = None,
     nsys: NsysOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy REPORT without what is private about the machine, its user and its other processes.
+    """Copy REPORT without private data about the machine, its user and its other processes.
 
-    Gone are environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
-    adapters, other processes, what the program printed, the folders of paths, every table, column and property that
-    nsysprof does not know, and, from all texts, what looks like a credential (tokens of well-known services, keys in
-    PEM, password=…, user:…@host), a mail address, or a host with its domain.
+    Removed: environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
+    adapters, other processes, the program's output, the folders of paths, and unknown tables, columns and properties.
+    All texts also lose credentials (tokens of well-known services, keys in PEM, password=…, user:…@host), mail
+    addresses, and hosts with their domain.
 
-    By design stay: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them),
-    other words in them, such as a customer's, or a password that nothing announces, payloads of ranges, program,
-    module, thread and domain names, models of GPU and CPU, versions of driver, system and nsys, PCI addresses, process
-    and thread numbers, and all times, those of day too.
+    Kept by design: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them).
+    Such names may contain a customer's name or an unmarked password. Also kept: payloads of ranges, names of
+    program, modules, threads and domains, models of GPU and CPU, and versions of driver, system and nsys.
+    PCI addresses, process and thread numbers, and all times, including times of day, stay, too.
     """
     from nsysprof.errors import NsysprofError
     from nsysprof.results.folder import OTHER_NAME, new_files
@@ -111,7 +111,7 @@ def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
     else:
         print(f"{visible(report.name)}: nothing private found")
     if scrubbed.unknown:
-        print_message("to keep something that nsysprof does not know: --keep NAME")
+        print_message("to keep something unknown to nsysprof: --keep NAME")
     print_message(
         f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}"
     )

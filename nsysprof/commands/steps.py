@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 def steps(
     report: options.ReportArgument,
     per: Annotated[
-        str | None, options.glob_option("--per", "Ranges that are steps [default: those that repeat].")
+        str | None,
+        options.glob_option("--per", "Ranges that are steps [default: as all commands choose them]."),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows to print of a table.")] = 8,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: options.NoMergeOption = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Say which steps of REPORT were slow, and what they spent more time on than typical ones."""
+    """Find the slow steps of REPORT, and the causes of their additional time."""
 
     def question() -> Question[Steps]:
         from nsysprof.attribution.paths import DEFAULT_MERGE

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def why(
     report: options.ReportArgument,
     select: Annotated[
-        str | None, options.glob_option("--range", "Ranges to account for [default: those that repeat].")
+        str | None, options.glob_option("--range", "Ranges to explain [default: the steps].")
     ] = None,
     per: Annotated[
         str | None,

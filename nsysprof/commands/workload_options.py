@@ -44,9 +44,12 @@ class ShapeOptions:
     seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None
     batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None
     heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None
-    head_dim: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Size of a head; repeatable.")] = None
+    head_dim: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Head dimension; repeatable.")] = None
     kv_heads: Annotated[
-        _Numbers, typer.Option(metavar="N", min=1, help="Heads of keys and values; repeatable.")
+        _Numbers,
+        typer.Option(
+            metavar="N", min=1, help="Heads of keys and values (grouped-query attention); repeatable."
+        ),
     ] = None
     axis: Annotated[
         _Names,
@@ -61,33 +64,38 @@ class ShapeOptions:
     mask: Annotated[
         _Names,
         typer.Option(
-            metavar="none|causal|padding|window:N|bool|float", help="sdpa: keys that are seen; repeatable."
+            metavar="none|causal|padding|window:N|bool|float", help="sdpa: attention mask; repeatable."
         ),
     ] = None
     kv_seq: Annotated[
         _Numbers, typer.Option(metavar="N", min=1, help="sdpa: length of keys and values; repeatable.")
     ] = None
     dropout: Annotated[
-        list[float] | None, typer.Option(metavar="P", help="sdpa: part of the weights dropped; repeatable.")
+        list[float] | None, typer.Option(metavar="P", help="sdpa: dropout probability; repeatable.")
     ] = None
     score_scale: Annotated[
         list[float] | None,
-        typer.Option(metavar="X", help="sdpa: factor of the queries, spreads the scores; repeatable."),
+        typer.Option(
+            metavar="X",
+            help="sdpa: multiply the queries by X, so that scores spread more widely; repeatable.",
+        ),
     ] = None
     tile_keys: Annotated[
         _Numbers,
-        typer.Option(metavar="N", min=1, help="sdpa: keys of a tile of the own kernels; repeatable."),
+        typer.Option(metavar="N", min=1, help="sdpa: keys per tile in the tiled_… kernels; repeatable."),
     ] = None
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Allow deterministic algorithms alone.")
+        bool, typer.Option("--deterministic", help="Use deterministic algorithms only.")
     ] = False
     backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False
     train: Annotated[bool, typer.Option("--train", help="transformer_block, gpt: whole training steps.")] = (
         False
     )
-    decode: Annotated[bool, typer.Option("--decode", help="gpt: new tokens by a KV cache.")] = False
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="gpt: replays of a CUDA graph.")] = False
-    compile: Annotated[bool, typer.Option("--compile", help="gpt: by torch.compile.")] = False
+    decode: Annotated[bool, typer.Option("--decode", help="gpt: generate new tokens with a KV cache.")] = (
+        False
+    )
+    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="gpt: replay a CUDA graph.")] = False
+    compile: Annotated[bool, typer.Option("--compile", help="gpt: use torch.compile.")] = False
 
 
 @dataclass(frozen=True)
@@ -105,11 +113,13 @@ class ProgramOptions(ShapeOptions):
         ),
     ] = WORKLOAD
     dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here
-    device: Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Where the workload runs.")] = None
+    device: Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Device of the workload.")] = None
     warmup: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="Calls before what is measured [default: the workload's; counters: 1]."
+            metavar="N",
+            min=0,
+            help="Warm-up calls before the measured ones [default: the workload's; counters: 1].",
         ),
     ] = None
     iterations: Annotated[

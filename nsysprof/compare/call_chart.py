@@ -132,13 +132,13 @@ def plan_calls(comparison: Comparison) -> Calls:
         for at, one in enumerate(names)
     ]
     label = f"time since the first GPU op{'' if difference.whole else ' of the call'}"
-    label = "time since the end of the step before" if difference.clock == STEP else label
+    label = "time since the end of the previous step" if difference.clock == STEP else label
     panels = [CallPanel(blocks, max(reach), label)]
     zoomed = None
     if closer:
         title = f"{names[short]}, {format_ratio(max(reach) / reach[short])} closer"
         block = _block(title, calls[short], labels[short], reach[short], named=True)
-        panels.insert(short, CallPanel([block], reach[short], "the same, with an axis of its own"))
+        panels.insert(short, CallPanel([block], reach[short], "the same, with a separate axis"))
         zoomed = (short, short)
     heading = Heading(
         _title(difference.row, calls), _subtitle(comparison, calls), _legend(calls), _notes(comparison, calls)
@@ -322,7 +322,7 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     until = (
         "the first GPU op of the next one"
         if difference.clock == SPAN
-        else "its end, from that of the one before"
+        else "its end, from the end of the previous step"
     )
     what = [chosen, f"a {difference.noun} lasts until {until}"]
     if difference.whole:
@@ -336,14 +336,14 @@ def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
         present[call.family] = True
     entries = family_legend(present.tolist())
     if any(call.idle_ns for call in calls):
-        entries.append(("idle: none of its GPU ops runs", IDLE))
+        entries.append(("idle: no GPU op of the call runs", IDLE))
     return entries
 
 
 def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
     notes, pairs = [], len(comparison.pairs)
     if pairs > 1:
-        notes += [f"of {pairs:,} pairs the one with the largest difference: {printable(comparison.largest)}"]
+        notes += [f"of {pairs:,} pairs, the one with the largest difference: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
             f"of more than {MAX_BOXES:,} kernels there are columns, as high as they are busy, in the colour of the"

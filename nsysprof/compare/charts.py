@@ -262,7 +262,7 @@ def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
 
 def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[_Step]) -> list[str]:
     without_shares = any(difference.no_shares for difference in shown)
-    where = ", left out where there is no clear change or causes cancel" if without_shares else ""
+    where = ", left out if there is no clear change or causes cancel" if without_shares else ""
     notes = [f"per cent of the difference{where}; all steps add up to it"] if steps else []
     if steps and len(steps[-1].causes) > 1:
         some = join_first(steps[-1].causes, 4, lambda cause: shorten(cause, 30))
@@ -278,7 +278,7 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
 CHARTS: tuple[Chart[Comparison], ...] = (
     Chart("gap.png", "How the time of one side becomes that of the other, cause by cause", plan_gap),
     Chart("compare.png", "The median call of either side, kernel by kernel", plan_calls),
-    Chart("roofline.png", "The kernels below what the GPU can do, by hardware counters", plan_roofline),
+    Chart("roofline.png", "The kernels in the roofline of the GPU, by hardware counters", plan_roofline),
 )
 
 

@@ -1,4 +1,4 @@
-"""What two reports are compared by where nobody names ranges: the steps that both have, or else whole recordings."""
+"""What two reports are compared by if no ranges are named: the steps that both have, or else whole recordings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             and len(one.paths) == len(other.paths) == 1
         ):
             names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
-            note = f"loops with other names are compared, as they run the same kernels: {names}"
+            note = f"loops with different names are compared, because they run the same kernels: {names}"
             return Agreement(((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
     notes: tuple[str, ...] = ()
     if any(len(level.rows) for level in levels):
@@ -70,7 +70,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             for level in levels
         )
         notes = (
-            f"whole recordings are compared, as they have no loop in common that runs the same kernels: {loops}",
+            f"whole recordings are compared, because they have no common loop with the same kernels: {loops}",
         )
     whole = [_kernels(each, None) for each in reports]
     shares = _shares(*whole)

@@ -24,16 +24,18 @@ GAPS = table(
     "a row per pair and cause; all but the shares add up to the difference of the pair",
     {
         "pair": "name of the two ranges",
-        "cause": "kind of work, by the kernel rules, or how the GPU waits",
-        "base_launches base_kernels": "host calls that caused it, and kernels, per call of the base side",
+        "cause": "kernel family, by the kernel rules, or kind of idle time",
+        "base_launches base_kernels": "launches and kernels per call of the base side",
         "base_ns": "time per call of the base side",
-        "new_launches new_kernels": "the same of the new side",
+        "new_launches new_kernels": "launches and kernels per call of the new side",
         "new_ns": "time per call of the new side",
         "delta_ns": "new_ns - base_ns",
-        "share": "part of the pair's difference; empty where causes cancel",
-        "evidence": "the names of kernels that took most of the time",
-        "cause_before": "the cause by its name up to now, `idle: waiting for the host` also where a synchronization"
-        " had exposed that; goes with the next version",
+        "share": "share of the pair's difference; empty if causes cancel",
+        "evidence": "names of the kernels with the most time",
+        "cause_before": (
+            "the cause by its name up to now, `idle: waiting for the host` also where a synchronization had exposed"
+            " that; goes with the next version"
+        ),
     },
 )
 _MEASURED = {
@@ -44,7 +46,7 @@ _MEASURED = {
 }
 MEASURED = table(
     "gap.csv",
-    "further columns where there are hardware counters",
+    "additional columns with hardware counters",
     {
         f"{side}_{name}": f"{about}: {side} side"
         for side in SIDES

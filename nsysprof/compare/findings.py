@@ -279,7 +279,7 @@ def _causes(difference: Difference) -> Iterator[str]:
             for cause, change in zip(changed["cause"].tolist(), changed["delta_ns"].tolist(), strict=True)
         ]
         if len(named) > 1:
-            yield f"the causes cancel for the most part: {join_words(named)}"
+            yield f"the causes mostly cancel: {join_words(named)}"
         return
     most = gaps[gaps["share"] >= MIN_SHARE].sort_values("share", ascending=False).head(MAX_CAUSES)
     causes = [_IN_WORDS.get(cause, cause) for cause in most["cause"].tolist()]
@@ -350,7 +350,7 @@ def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]
     by_span = pair["base_median_ns"] / max(pair["new_median_ns"], 1)
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
-            f"by CUDA events, with the profiler's own cost between them, it is {format_ratio(events['ratio'])}:"
+            f"by CUDA events, profiling overhead included, it is {format_ratio(events['ratio'])}:"
             f" {format_ns(events['base_median_ns'])} against {format_ns(events['new_median_ns'])}"
         )
 

@@ -198,13 +198,13 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     and verdict differ the other way, shares would explain a difference that is not there.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
-        return "no clear change, so there are no shares of it"
+        return "no clear change, so there are no shares"
     means = pair["delta_ns"]
     medians = pair["new_median_ns"] - pair["base_median_ns"]
     if np.sign(medians) != np.sign(means):
-        return "the means differ otherwise than the medians, so there are no shares"
+        return "means and medians disagree, so there are no shares"
     if causes_cancel(gaps):
-        return "what the causes gain and lose cancels for the most part, so there are no shares"
+        return "gains and losses mostly cancel, so there are no shares"
     return ""
 
 

@@ -86,7 +86,7 @@ def check_request(
         given, missing = ("--base", "--new") if new is None else ("--new", "--base")
         raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
     if select is not None and base is not None:
-        raise NsysprofError("--range pairs equal paths, --base and --new others: give one or the other")
+        raise NsysprofError("--range pairs equal paths, --base and --new others: give only one of them")
     if one_report and base is None and not (select and picked):
         raise NsysprofError(
             "one report, and nothing in it to compare",
@@ -166,7 +166,7 @@ def _match_equal_paths(
 def match_reports(
     first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None
 ) -> tuple[Matched, list[str], Agreement]:
-    """The pairs of two reports of which nobody names ranges: what they agree on comes first, see `agree`."""
+    """The pairs of two reports without named ranges: what they agree on comes first, see `agree`."""
     agreement = agree(first, last, merge)
     main = [(_match(first, one), _match(last, other)) for one, other in agreement.codes]
     try:
@@ -397,6 +397,6 @@ def _unlike(pair: Pair) -> Iterator[str]:
     found = [not side.is_whole and side.loaded.merged.kind[side.code] == FOUND for side in pair.sides]
     if all(found) and min(alike := _shared_time(pair)) < MIN_ALIKE:
         shares = " and ".join(map(format_share, alike))
-        yield f"loops that were found, and may be unlike: kernels that both run take {shares} of their time"
+        yield f"found loops, which may differ: common kernels take {shares} of their time"
     if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes, {shapes}: the difference is also one of shape"

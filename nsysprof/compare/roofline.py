@@ -189,7 +189,7 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
             "FLOP per byte of DRAM traffic",
             "TFLOP/s",
             "DRAM bandwidth reached (GB/s)",
-            "Kernels without FLOPs" if all_known else "Kernels without FLOPs that are known",
+            "Kernels without FLOPs" if all_known else "Kernels without known FLOPs",
         ),
     )
 
@@ -240,7 +240,7 @@ def _title(roofs: Roofline) -> str:
         return f"{', '.join(texts)} of memory traffic{where}"
     shares = [f"{_part(share or 0.0)} of {names[side]}'s kernel time" for side, share in bound.items()]
     shares[1:] = [text.removesuffix(" kernel time") for text in shares[1:]]
-    text = f"{' and '.join(shares)}{where} goes to kernels that move more than they compute"
+    text = f"{' and '.join(shares)}{where} is spent in memory-bound kernels"
     users = [side for side, part in parts.items() if (part["tensor_share"] > 0).any()]
     only = f"; only {names[users[0]]} uses tensor cores" if len(parts) == 2 and len(users) == 1 else ""
     return f"{text[0].upper()}{text[1:]}{only}"
@@ -296,7 +296,7 @@ def _why_none(roofs: Roofline | None) -> list[str]:
 
 
 def _notes(comparison: Comparison, roofs: Roofline, bubbles: Sequence[Bubble]) -> list[str]:
-    notes = ["areas: time per call", "left of the ridge of its units a kernel moves more than it computes"]
+    notes = ["areas: time per call", "left of the ridge, kernels are memory-bound"]
     unknown = set(roofs.points["side"]) - _with_flops(roofs).keys()
     notes += [f"FLOPs of {name} are not known" for side, name in _names(roofs).items() if side in unknown]
     if roofs.refused:
@@ -304,11 +304,11 @@ def _notes(comparison: Comparison, roofs: Roofline, bubbles: Sequence[Bubble]) -
     if roofs.lost >= MIN_LOST_SHARE:
         notes.append(f"without counters: {format_share(roofs.lost)} of the kernels' time")
     if any(bubble.beyond for bubble in bubbles):
-        notes.append("arrow: its data is in caches, far off the axis")
+        notes.append("arrow: its data is in caches, beyond the axis")
     if len(roofs.points) > MAX_BUBBLES:
         notes.append(f"{len(roofs.points) - MAX_BUBBLES:,} kernels with less time are not drawn")
     if roofs.ceilings and roofs.gpu and roofs.gpu.clock_hz:
         notes.append(f"ceilings at {roofs.gpu.clock_hz / 1e6:,.0f} MHz")
     if len(comparison.pairs) > 1:
-        notes.append(f"of {len(comparison.pairs):,} pairs the one with the largest difference")
+        notes.append(f"of {len(comparison.pairs):,} pairs, the one with the largest difference")
     return notes

@@ -204,7 +204,7 @@ def select_calls(
         known = f"inside are {', '.join(map(repr, names))}" if names else "it has no ranges inside"
         raise NsysprofError(
             f"{loaded.texts[code]}: nothing inside matches --per {per!r}: {known}",
-            "leave --per out, and each instance of the range is one call",
+            "without --per, each instance of the range is one call",
         )
     names = list(dict.fromkeys(merged.names[merged.name[each]] for each in codes)) or [name]
     calls = loaded.instances(codes) if codes else windows
@@ -505,10 +505,10 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
         ran = plural(work.beside_replays, "GPU op")
         yield f"left out: {ran} that ran while a graph was captured; its calls are the replays"
     if work.idle_calls:
-        yield f"{work.idle_calls:,} {calls} launched no GPU work, and count in the average"
+        yield f"{work.idle_calls:,} {calls} launched no GPU work, and are part of the average"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
-        yield f"ran on {most} GPUs at once; busy is when at least one of them ran a GPU op of it"
+        yield f"ran on {most} GPUs at once; busy means that at least one of them ran a GPU op of the range"
     yield from _unknown(selection)
 
 
@@ -529,6 +529,6 @@ def _unknown(selection: Selection) -> Iterator[str]:
     if share >= MIN_UNKNOWN_SHARE:
         some = ", ".join(short_name(name) for name in rows["kernel"].unique()[:MAX_NAMES].tolist())
         yield (
-            f"{format_share(share)} of its span is kernels that no rule knows ({some});"
+            f"{format_share(share)} of its span is kernels of unknown family ({some});"
             " name them in a rule file: --rules FILE"
         )

@@ -85,7 +85,7 @@ def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -
     yield reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
     warnings = drop_repeats([each for each in comparison.warnings if each not in comparison.agreement.notes])
     if warnings and not every:
-        yield [f"{plural(len(warnings), 'note')} on what was read and compared: --all"]
+        yield [f"{plural(len(warnings), 'note')} on the input and the comparison: --all"]
         return
     lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:MAX_WARNINGS]]
     more = len(warnings) - MAX_WARNINGS
@@ -196,8 +196,8 @@ def clock_table(difference: Difference) -> TextTable:
         ratio = ["", ""] if math.isnan(row["ratio"]) else [format_ratio(row["ratio"]), _interval(row)]
         rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
-    few = "; (a–b): of fewer than 10 the shortest and the longest" if "–" in str(rows) else ""
-    step = "; step: from the end of the step before, without warm-up" if difference.clock == STEP else ""
+    few = "; (a–b): the shortest and the longest of fewer than 10" if "–" in str(rows) else ""
+    step = "; step: from the end of the previous step, without warm-up" if difference.clock == STEP else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
@@ -270,7 +270,7 @@ def _expected(difference: Difference) -> TextTable:
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
     shapes = [f"bytes per call by the model of {model.text}" for model in difference.models if model]
-    note = f"{' and '.join(dict.fromkeys(shapes))}; that over time, of the GPU's memory bandwidth"
+    note = f"{' and '.join(dict.fromkeys(shapes))}; % of the GPU's memory bandwidth"
     if any("cache" in row[1:] for row in rows):
         note += "; cache: more than the memory gives"
     return TextTable(head, rows, "lrrrr", note)
@@ -304,9 +304,9 @@ def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterato
     if model and model.bytes_of:
         yield f"expected by the model of {model.text}"
     if measured.cold:
-        yield "every kernel began with empty caches"
+        yield "every kernel started with empty caches"
     if last:
-        yield "DRAM: read and written while a kernel ran, which may be what an earlier one had left in L2"
+        yield "DRAM: read and written during a kernel, including data that an earlier one had left in L2"
         yield "bandwidth: of the GPU's, over the time in this report"
 
 

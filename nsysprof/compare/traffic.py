@@ -38,7 +38,7 @@ MIN_MATCHED_OF_CAUSE = 0.99
 MIN_MATCHED_OF_SIDE = 0.95
 MAX_NAMES = 4
 SUSPECTS = (
-    "the counters (bytes that L2 held in the report's run, or that other kernels wrote before)",
+    "the counters (bytes that were in L2 in the report's run, or that earlier kernels wrote)",
     "the bandwidth that the report states",
 )
 
@@ -186,8 +186,8 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
     no_match = f"no counters of {match.counters.path.name} match {names}"
     if share < MIN_MATCHED_OF_SIDE:
         yield (
-            f"only {format_share(share)} of its kernels' time has counters, so that totals are not those of a call:"
-            f" {no_match}; measure the program that the report is of"
+            f"only {format_share(share)} of its kernels' time has counters, so totals do not cover a call: "
+            f"{no_match}; measure the program of the report"
         )
     else:
         yield f"{no_match}: {format_share(1 - share)} of its kernels' time"

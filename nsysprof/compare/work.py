@@ -147,7 +147,7 @@ def work_sentences(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Ite
     for row in quick.head(1).to_dict("records"):
         yield (
             f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time, launched alike:"
-            " whether it does as much work is not recorded, check its result"
+            " whether it does the same work is not recorded; check its result"
         )
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _fewer_launches(rows, names, noun)

@@ -95,7 +95,7 @@ class ColumnArena:
         asked = os.environ.get("TMPDIR")
         if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
             raise NsysprofError(
-                f"cannot write a scratch file in {asked}, which TMPDIR names",
+                f"cannot write a scratch file in {asked}, named by TMPDIR",
                 "TMPDIR=FOLDER names a folder with space, a larger --memory-limit needs no scratch files",
             )
         with enough_space():

@@ -1,6 +1,6 @@
 """Files: read with care, written whole, and cells of CSV files that are safe in a spreadsheet.
 
-A name may stand for a pipe that nobody writes into, an endless device, or some other file. Only regular files, and
+A name may be a pipe without a writer, an endless device, or some other file. Only regular files, and
 links to them, of a plausible size are read here.
 """
 
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield a path to write a file to; it gets its name when it is whole, and nothing is left of it otherwise.
 
-    The path is in a new private folder beside the file, so that writing follows no link that somebody put there.
+    The path is in a new private folder beside the file, so that writing follows no foreign link.
     Whatever has the name already is replaced, a link too; where ``replace`` is False it stays, and this raises
     `FileExistsError`. An `OSError` names the file.
     """
@@ -115,7 +115,7 @@ def parse_json(content: bytes, most: int = MAX_BYTES, **how: Any) -> Any:
     if (
         content.count(b"[") + content.count(b"{") > most >> 4
     ):  # each takes 16 bytes as text, and 250 in memory
-        raise TooDeepError("more brackets than any such file has")
+        raise TooDeepError("too many brackets for such a file")
     try:
         return with_few_levels(json.loads(content.decode("utf-8"), **how))
     except RecursionError:
@@ -156,7 +156,7 @@ def _check_regular(status: os.stat_result, path: Path, most: int | None) -> None
 
 
 def _too_large(path: Path, most: int) -> OSError:
-    return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, which no such file is", str(path))
+    return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, too large for such a file", str(path))
 
 
 # ---- cells of CSV

@@ -337,7 +337,7 @@ def column(times: Ints, edges: Ints) -> Ints:
 def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
     """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns), for all groups there are.
 
-    Most intervals lie in one column; the whole columns of longer ones are counted by where they begin and end.
+    Most intervals are in one column; the whole columns of longer ones are counted by where they begin and end.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)

@@ -194,7 +194,7 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
 
 
 def crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
-    """Find the intervals that cross an earlier one, or lie in one that is not their parent."""
+    """Find the intervals that cross an earlier one, or are inside one that is not their parent."""
     around = enclosing(end)
     out: NDArray[np.bool_] = around != parent
     by_parent = np.argsort(around, kind="stable")

@@ -47,21 +47,24 @@ from nsysprof.tools.nsight import chip_metrics, ncu_options, run_tool
 
 COUNTERS = table(
     "NAME.counters.csv",
-    "a row per launch of a kernel, in the order of the launches; empty where the chip cannot count it",
+    "a row per launch of a kernel, in order of the launches; empty if the GPU cannot count it",
     {
-        "range": "path of the range that it belongs to",
-        "order": "how many of its range and process were launched before it",
+        "range": "path of the range that owns it",
+        "order": "number of the launch within its range and process, from 0",
         "pid": "process",
         "kernel": "full name of the kernel",
-        "grid block": "blocks, and threads of a block",
+        "grid block": "blocks; threads per block",
         "duration_ns": "time of the kernel, run alone under ncu; `compare` takes times from the report",
-        "dram_read_bytes dram_write_bytes l2_bytes": "traffic with DRAM while the kernel ran, and requests to L2;"
-        " what it wrote may reach DRAM under a later kernel",
-        "tensor_instructions tensor_flops": "what tensor cores executed; a multiply-add is two FLOPs",
-        "fp32_flops fp16_flops fp64_flops": "the same on the other units; a packed pair of float16 counts as one,"
-        " as the hardware counts it",
-        "occupancy_percent dram_percent sm_percent l2_percent": "of the warps an SM can hold, and of what DRAM, SMs"
-        " and L2 can do at most",
+        "dram_read_bytes dram_write_bytes l2_bytes": (
+            "DRAM traffic during the kernel, and requests to L2; its writes may reach DRAM during a later kernel"
+        ),
+        "tensor_instructions tensor_flops": "executed by tensor cores; a multiply-add is two FLOPs",
+        "fp32_flops fp16_flops fp64_flops": (
+            "executed by the other units; a packed pair of float16 counts as one, as in the hardware counter"
+        ),
+        "occupancy_percent dram_percent sm_percent l2_percent": (
+            "occupancy in % of the warps an SM can hold; % of the peak throughput of DRAM, SMs and L2"
+        ),
     },
 )
 
@@ -125,7 +128,7 @@ def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:
 
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600
-_NO_TIMES = "latencies are left out: under ncu kernels run one at a time, counters are read in between, many run again"
+_NO_TIMES = "latencies are left out, because ncu serializes and replays kernels"
 
 
 Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
@@ -166,7 +169,7 @@ def count_program(
     check_program(request.program[0], "ncu")
     options = ncu_options(request.ncu)
     if counters_kept_from_us():
-        raise NsysprofError("the driver keeps hardware counters for administrators", PERMISSION_FIX)
+        raise NsysprofError("the driver restricts hardware counters to administrators", PERMISSION_FIX)
     driver, why = ask_driver()
     shown = f"driver {driver.version}" if driver else why
     echo(visible(f"ncu {request.ncu.version_text} ({request.ncu.path}); {shown}") + "\n")
@@ -176,7 +179,7 @@ def count_program(
     started, before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), gpu_states()
     counted = []
     for number, run in enumerate(runs, 1):
-        times = "each kernel once" if run.name == TRAFFIC else "each kernel replayed, which takes its time"
+        times = "each kernel once" if run.name == TRAFFIC else "each kernel replayed, which is slow"
         echo(f"running under ncu, {number} of {len(runs)}, for its {run.name}: {times}\n")
         with input_kept():
             counted.append(_run_once(request, run, options, folder, outputs, echo))
@@ -273,7 +276,7 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     if record["unclear"]:
         yield (
             f"{record['unclear']:,} kernels ran while several threads had ranges open, and ncu does not know which"
-            " launched them: their range is empty; --threads strict goes by the launching thread alone"
+            " launched them: their range is empty; --threads strict uses the launching thread alone"
         )
     if record["threads"] == "follow" and PROCESS_SCOPE not in options:
         yield "this ncu knows the ranges of the launching thread only: a newer one has --nvtx-push-pop-scope"

@@ -32,7 +32,7 @@ _KNOWN = (
     (r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance", PERMISSION_FIX),
     (
         r"driver resource was unavailable",
-        "another tool holds the counters: dcgmi profile --pause (later --resume), or end the other ncu",
+        "another tool uses the counters: dcgmi profile --pause (later --resume), or end the other ncu",
     ),
     (
         r"Failed to (create|open|prepare).*lock|nsight-compute-lock",
@@ -143,7 +143,7 @@ def _filters(select: str | None) -> Iterator[str]:
 
 @contextmanager
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what takes the output of a run and passes on to ``echo`` what somebody wants to see of it.
+    """Yield what takes the output of a run and passes on to ``echo`` the visible part of it.
 
     A line per kernel becomes a count now and then, the more kernels the rarer. Of a ``program`` all that it prints
     itself is passed on, of a workload nothing: its times are those of kernels that ncu holds up. Warnings and errors

@@ -24,9 +24,9 @@ _COLUMNS = (
     ),
     Column("duration_ns", "their time", "time"),
     Column("dram_bytes", "bytes read from DRAM and written to it", "DRAM"),
-    Column("dram_percent", "of what DRAM can move in that time", "of peak"),
+    Column("dram_percent", "% of DRAM bandwidth", "of peak"),
     Column("flops", "FLOPs counted", "FLOPs", lambda flops: format_count(round(flops))),
-    Column("tensor", "share of the FLOPs that tensor cores did", "tensor cores", align="r"),
+    Column("tensor", "share of FLOPs done by tensor cores", "tensor cores", align="r"),
 )
 _FLOPS = ["tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops"]
 _MAX_RANGES, _MAX_FAMILIES = 40, 4
@@ -47,14 +47,12 @@ def counters_summary(
     if len(ranges) > _MAX_RANGES:
         parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges, in the table")
     note = (
-        "Per range, and where calls are numbered (iter0, iter1 ...) per call. DRAM: bytes read and written, and their"
+        "Per range, and per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, and their"
         " share of what the memory could move in that time."
-        f" {_cache_sentence(record)} Times are ncu's, of kernels run one at a time; compare takes those of the report."
+        f" {_cache_sentence(record)} Times are from ncu, which serializes kernels; compare uses the report's times."
     )
     if many:
-        note += (
-            f" FLOPs are of a second run, where each kernel was replayed (passes: {max(many[-1]['passes'])})."
-        )
+        note += f" FLOPs come from a second run that replays each kernel (passes: {max(many[-1]['passes'])})."
     parts += [wrap(note, "", ""), ""]
     return "\n".join(parts)
 
@@ -71,12 +69,10 @@ def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
 
 def _cache_sentence(record: Mapping[str, Any]) -> str:
     if record["cache_control"] == "all":
-        return "Caches were flushed before every kernel, so that it had to read from DRAM what the last one wrote."
+        return "Caches were flushed before every kernel, so it read the results of its predecessor from DRAM."
     if max(record["runs"][0]["passes"], default=1) > 1:
         return "Kernels were replayed for them, which empties L2 before each."
-    return (
-        "They are of a run where every kernel ran once and found in L2 what the one before it had left there."
-    )
+    return "They come from a run without replay, with the program's own L2 contents."
 
 
 def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFrame:

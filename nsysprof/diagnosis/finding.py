@@ -129,7 +129,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     """Of ranked findings those that say something to do, or that cost much; the first of a path in any case.
 
-    Slow steps are told once: as such, unless a finding of some steps has a remedy.
+    Slow steps appear once: as such, unless a finding of some steps has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
     for each in found:

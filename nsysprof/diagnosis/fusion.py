@@ -45,7 +45,7 @@ _UNEQUAL = (
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
-    """What one kernel in place of several would save in memory traffic and launches, replayed."""
+    """What one kernel instead of several would save in memory traffic and launches, replayed."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains):

@@ -1,4 +1,4 @@
-"""The host waits for the GPU, and the GPU then runs dry until the host has launched again."""
+"""The host waits for the GPU, and the GPU is then idle until the host has launched again."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
     if to != "perfetto" and not output.is_dir():
         raise NsysprofError(f"{output}: a file, not to be replaced", _ELSEWHERE)
     if to == "perfetto" and not _is_trace(output):
-        raise NsysprofError(f"{output}: no export wrote it, so it is not replaced", _ELSEWHERE)
+        raise NsysprofError(f"{output}: not written by an export, so it is not replaced", _ELSEWHERE)
     empty = to != "perfetto" and _is_empty(output, inside)
     if not empty and not force:
         raise NsysprofError(
@@ -233,7 +233,7 @@ def _is_empty(folder: Path, hint: str) -> bool:
     if not foreign and not read_if_document(folder / _DOCUMENT, EXPORT_SCHEMA):
         foreign = there
     if foreign:
-        raise NsysprofError(f"{folder}: holds files that no export wrote: {foreign[0]}", hint)
+        raise NsysprofError(f"{folder}: holds files that an export did not write: {foreign[0]}", hint)
     return not there
 
 

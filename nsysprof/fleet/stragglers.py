@@ -47,7 +47,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     ``verdict`` is "slower", "not slower" or "not proven". Slower is a rank whose interval is above 1 and of iterations
     worth `SURE_FROM` independent ones, or of which every iteration shows it (`_is_slower_in_each`), where there are
     `LEAST_SAMPLES` of them, and whose z reaches `MIN_Z`, where there are five ranks; with neither none is. ``basis``
-    is the test. Not slower is one whose ratio is surely below `MIN_SLOWNESS`.
+    is the test. Not slower is one whose ratio is significantly below `MIN_SLOWNESS`.
     """
     values: Matrix = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,1 +1,1 @@
-"""What a change would bring."""
+"""How much a change would save."""

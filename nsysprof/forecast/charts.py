@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,15 +21,19 @@ _COLOURS = dict(
     zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True)
 )
 _TITLE = 110
-_LEAST, _BESIDE = 0.004, 0.055  # of the axis: how wide an interval shows, and how far off its text is
+_LEAST = 0.004  # of the axis: how wide an interval shows at least
+_LETTER = 0.0026  # of the axis: half the width of a letter
 _INSIDE = 0.06  # of the axis: what a part needs for its time to be written on it
 
 
 def plan_forecast(answer: Forecast) -> Plan:
-    """Two bars, what a median step waits for now and with the change, and the interval of the latter."""
+    """Two bars, the critical path of a median step now and with the change, and the interval of the forecast.
+
+    Each bar ends in the median step; the forecast has its interval beside it.
+    """
     longest = max(sum(answer.before.ns), sum(answer.after.ns), answer.high_ns)
     divisor, unit = scale_ns(longest)
-    axis = longest / divisor * 1.08
+    axis = longest / divisor * 1.25
     parts, inside = [], []
     left = np.zeros(2)
     for at, name in enumerate(PARTS):
@@ -45,18 +48,19 @@ def plan_forecast(answer: Forecast) -> Plan:
                 inside.append((left[row] + ns[row] / 2, row, text, "white" if light else INK))
         left += ns
     rows = ["now", "then"]
+    said = [format_ns(answer.base_ns), format_ns(answer.forecast_ns)]
     if len(answer.base) > 1:
         low, high = answer.low_ns / divisor, answer.high_ns / divisor
         middle, half = (low + high) / 2, max(high - low, _LEAST * axis) / 2
         ends = np.array([middle - half]), np.array([middle + half])
         parts.append(Part("interval", OTHERS, "white", np.array([2]), *ends))
-        text = f"{format_ns(answer.low_ns)} to {format_ns(answer.high_ns)}"
-        side = _BESIDE if middle < axis / 2 else -_BESIDE
-        inside.append((middle + side * axis + math.copysign(half, side), 2, text, INK))
+        said[1] += f" ({format_ns(answer.low_ns)} to {format_ns(answer.high_ns)})"
         rows.append("interval")
+    for row, text in enumerate(said):
+        inside.append((left[row] + (0.01 + _LETTER * len(text)) * axis, row, text, INK))
     panel = BarPanel(f"critical path of a median step [{unit}]", 1, axis, parts, inside)
     legend = [
-        (part.label if part.label != "host" else "work of the host", part.colour)
+        (part.label if part.label != "host" else "CPU time", part.colour)
         for part in parts
         if part.label != "interval"
     ]

@@ -1,4 +1,4 @@
-"""Forecasts what a change would bring to the steps of a recorded program: replays it with and without the change."""
+"""Forecasts how much a change would save in the steps of a recorded program: replays it with and without the change."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GP
 
 @dataclass(frozen=True, repr=False)
 class Forecast(Shown):
-    """What a change would bring to the steps of a program.
+    """How much a change would save in the steps of a program.
 
     ``steps`` are the rows of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
     ``base_ns`` and ``forecast_ns`` their medians, ``low_ns`` and ``high_ns`` the interval of the latter. Where it is
@@ -155,7 +155,7 @@ def forecast(
     as_profiled: bool = False,
     **changes: Any,
 ) -> Forecast:
-    """Forecast what changes would bring to the ranges that the glob ``select`` matches, without one to the steps.
+    """Forecast how much changes would save in the ranges that the glob ``select`` matches, without one to the steps.
 
     ``attribution`` is what `attribute` gave, of a report that is still open, or a file to read.
 

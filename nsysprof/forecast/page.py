@@ -19,7 +19,7 @@ def forecast_page(answer: Forecast, pictures: Sequence[bytes] = ()) -> str:
         "answer.html",
         with_timeline=False,
         command="forecast",
-        title="What a change would bring",
+        title="How much a change would save",
         subtitle=visible(str(report.path)),
         headline=visible(forecast_sentence(answer)),
         findings=[visible(each) for each in (*facts_of(answer), *answer.warnings)],

@@ -54,7 +54,7 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: NDArray[np.intp], path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """The network of the program without a profiler, and how it was made; None where nobody measured that.
+    """The network of the program without a profiler, and how it was made; None if it was not measured.
 
     The steps of that path take as much less as the record says of them. `AbstainError` where no cost of recording makes
     them so long.

@@ -131,7 +131,7 @@ class CounterFile:
     names); ``pid``, ``grid`` int64, the latter for `grid_text`, 0 where it is unknown. ``values``: the `METRICS`, NaN
     where they were not measured. ``gpus`` are the names of the GPUs and ``libraries`` the versions of driver and
     libraries by the record beside the file, empty where there is none; ``doubts`` are its warnings and gaps.
-    ``cold``: whether every kernel began with empty caches, None where the record does not say.
+    ``cold``: whether every kernel started with empty caches, None where the record does not say.
     """
 
     path: Path
@@ -155,7 +155,7 @@ def counters_beside(report: Path) -> Path | None:
 
 
 def read_counters(path: Path) -> CounterFile:
-    """Read counters and the record beside them, ``.json`` in place of ``.csv``.
+    """Read counters and the record beside them, ``.json`` instead of ``.csv``.
 
     Raises `NsysprofError` for a file that cannot be read, has another format than `nsysprof counters` writes, holds an
     impossible value (line and column are named), or is not the file that its record was written for.
@@ -290,4 +290,4 @@ def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator
     if not gpus:
         yield f"{path}: its record does not name the GPU"
     elif record.digest is None:
-        yield f"{path}: its record has no SHA-256 of the table, which may not be whole"
+        yield f"{path}: its record has no SHA-256 of the table, which may be incomplete"

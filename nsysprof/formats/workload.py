@@ -17,7 +17,7 @@ from nsysprof.core.document import Count, Text, parse_as
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import last_line
 
-TOO_LARGE = "the operations of such a call are too many to count in 64 bits"
+TOO_LARGE = "the operations of one call exceed 64 bits"
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
 _Size = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -247,7 +247,7 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
     Raises `NsysprofError` where it does not answer, or not as a workload does.
     """
     command = [*workload_command(program), "--describe", *([json.dumps(list(grids))] if grids else [])]
-    hint = f"see what it prints: {join(command)}"
+    hint = f"its output: {join(command)}"
     ended = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     try:
         raw = json.loads(ended.stdout)

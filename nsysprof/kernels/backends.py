@@ -261,7 +261,7 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
         )
     lost = attribution.ledger[AMBIGUOUS].ops + attribution.ledger[NO_LAUNCH].ops
     if lost and len(ranges):
-        yield f"GPU ops that belong to no range for sure, and so do not count for its backend: {lost:,}"
+        yield f"GPU ops without a certain range, not counted for its backend: {lost:,}"
 
 
 def _listed(texts: Sequence[Any]) -> str:

@@ -106,7 +106,7 @@ class Table:
 def table(file: str, row: str, columns: Mapping[str, str | Column], made_in: str = "") -> Table:
     """Declare a table; keys of ``columns`` are names, or several separated by blanks that hold the same.
 
-    A `Column` in place of the text brings its head, cell and alignment; its name is the key.
+    A `Column` instead of the text brings its head, cell and alignment; its name is the key.
     """
     each = (
         replace(about, name=name) if isinstance(about, Column) else Column(name, about)

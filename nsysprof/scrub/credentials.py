@@ -1,4 +1,4 @@
-"""Credentials of well-known services by their form, and what says who or where somebody is, cut out of any text.
+"""Credentials of well-known services by their form, and personal data, cut out of any text.
 
 Names of ranges and kernels and JSON hold them, too: no match ends inside of an escape, so that JSON stays JSON.
 """

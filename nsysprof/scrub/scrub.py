@@ -120,8 +120,8 @@ def _check_kept(work: ScrubWork) -> None:
     for name in work.keep:
         if name not in work.kept:
             raise NsysprofError(
-                f"--keep {name}: no table, column or property of that name would go",
-                "without --keep, nsysprof scrub lists what goes: TABLE, TABLE.COLUMN or PROPERTY",
+                f"--keep {name}: no table, column or property of that name would be removed",
+                "without --keep, nsysprof scrub lists everything it removes: TABLE, TABLE.COLUMN or PROPERTY",
             )
 
 
@@ -142,7 +142,7 @@ def _scrub(work: ScrubWork, source: Path) -> None:
         )
     properties = [table for table in _PROPERTIES if copy.has(table, "name", "value")]
     work.removed.update(dict.fromkeys(_CALLED.values(), 0))  # the order in which they are listed
-    work.removed["triggers, search tables and statistics that somebody added"] = copy.dropped
+    work.removed["added triggers, search tables and statistics"] = copy.dropped
     for table in properties:
         _learn_properties(work, table)
     _empty_columns(work)
@@ -173,7 +173,7 @@ def _scrub(work: ScrubWork, source: Path) -> None:
 
 
 def _drop_unknown(work: ScrubWork, table: str) -> None:
-    """Drop a table, or columns of it, that nsysprof does not know, and texts in columns of numbers."""
+    """Drop a table, or columns of it, unknown to nsysprof, and texts in columns of numbers."""
     copy = work.copy
     if not known_table(table):
         if copy.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):

@@ -46,7 +46,7 @@ _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
 @dataclass(frozen=True)
 class Secret:
-    """A text that is to go, its kind (``environment``, ``host`` …), and whether it is surely a secret."""
+    """A text that is to go, its kind (``environment``, ``host`` …), and whether it is certainly a secret."""
 
     text: bytes
     kind: str

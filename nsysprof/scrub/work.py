@@ -19,7 +19,7 @@ from nsysprof.scrub.private_text import (
 from nsysprof.scrub.report_copy import Key, ReportCopy, string_references
 from nsysprof.scrub.secrets import Secrets, environment_secrets
 
-_UNKNOWN = {name: f"{name} that nsysprof does not know" for name in ("tables", "columns", "properties")}
+_UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
 """How a text is cleaned: names lose credentials and sure secrets alone, facts of hardware ids too, texts all that looks
 private."""
@@ -29,8 +29,8 @@ private."""
 class ScrubWork:
     """A copy while it is scrubbed: the secrets and variables known so far, and what was removed.
 
-    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of things that went because nobody knows what
-    they hold, ``kept`` the patterns of ``keep`` that something matched.
+    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of removed things of unknown content,
+    ``kept`` the patterns of ``keep`` that something matched.
     """
 
     copy: ReportCopy
@@ -84,12 +84,12 @@ class ScrubWork:
         return new
 
     def clean_strings(self) -> None:
-        """Clean StringIds: what nothing refers to goes, nobody can miss it; names of work lose sure secrets alone."""
+        """Clean StringIds: unreferenced strings are removed; names of work lose certain secrets only."""
         names, others = string_references(self.copy)
         used = names | others
         # What a program printed may be a gigabyte, and needs not come here; an environment has a NUL early.
         self.copy.connection.create_function("used", 1, lambda id: id in used)
-        self.removed["strings that nothing refers to"] += self.copy.connection.execute(
+        self.removed["unreferenced strings"] += self.copy.connection.execute(
             f"UPDATE StringIds SET value = '{REMOVED.decode()}' WHERE length(value) > 65536 AND NOT used(id)"
         ).rowcount
         rows = self.copy.texts("StringIds", "value", "id")
@@ -98,7 +98,7 @@ class ScrubWork:
         for value, _ in blocks:
             self.learn(assignments(value))
         new: dict[Key, bytes] = {row: REMOVED for row in blocks if row in unused or assignments(row[0])}
-        self.removed["strings that nothing refers to"] += sum(value not in (b"", REMOVED) for value, _ in new)
+        self.removed["unreferenced strings"] += sum(value not in (b"", REMOVED) for value, _ in new)
         forms: tuple[tuple[set[int], Form], ...] = ((names, self._form_of_names), (others - names, "text"))
         for ids, form in forms:
             referred = [row for row in rows if row[1] in ids and row not in new]

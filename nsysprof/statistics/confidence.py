@@ -42,7 +42,7 @@ class ConfidenceInterval:
     method: str
 
     def holds(self, value: float) -> bool:
-        """Return whether the value lies in the interval."""
+        """Return whether the value is in the interval."""
         return self.low <= value <= self.high
 
 
@@ -98,7 +98,7 @@ def median_ratio(
     The limits of independent samples are not expanded here, because they are rarely off together. Those of correlated
     samples are, by the degrees of freedom of Welch and Satterthwaite, and as distances, which can reach farther than
     all samples where these hardly differ from each other. The p-value is that of Student's t with the degrees of
-    freedom of the side with fewer blocks, so that below 1 - level it implies that the interval leaves 1 out.
+    freedom of the side with fewer blocks, so that below 1 - level it implies that the interval excludes 1.
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):

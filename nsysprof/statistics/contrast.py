@@ -59,7 +59,7 @@ class Rules:
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """Raise the least effect to the `noise_of` each side against itself (A/A); NaN where that is unknown.
+        """Raise the smallest meaningful effect to the `noise_of` each side against itself (A/A); NaN if unknown.
 
         A difference as small as that of a thing from itself is no difference from another.
         """
@@ -89,8 +89,8 @@ class Contrast:
     ``runs``: the runs (processes) that the comparison is over; of one, all of it speaks of that run alone. ``freedom``:
     of Student's t behind the interval of the ratio. ``gap``: how far apart the samples of the sides lie, over the sum
     of their ranges; below 0 where they overlap. ``sure``: whether that interval holds what it says. ``detectable``:
-    the smallest change, as a share, that such samples would have shown in 80 of 100 cases in this family, the least
-    effect at the least; NaN where the interval is not sure.
+    the smallest change, as a share, that such samples would have shown in 80 of 100 cases in this family, at least
+    the smallest meaningful effect; NaN where the interval is not sure.
     """
 
     base_n: int
@@ -142,7 +142,7 @@ def contrast(
     base_median, new_median = (float(np.median(sample)) for sample in sides)
     for median, name in zip((base_median, new_median), names, strict=True):
         if median == 0:
-            raise NsysprofError(f"{name}: the median of the samples is 0, which has no ratio to anything")
+            raise NsysprofError(f"{name}: the median of the samples is 0, so there is no ratio")
     orders = dependence(sides[0]), dependence(sides[1])
     ratio_interval, p = median_ratio(sides, orders, level=level, resamples=resamples, seed=seed)
     ratio = new_median / base_median
@@ -293,9 +293,9 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     """Judge contrasts as one family: p-values corrected by Holm, verdicts by the rules, of all or of each.
 
     "too few samples" where a side has fewer than ``least_samples``, or where the rank test could not pass in so large
-    a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the least
-    effect, its interval leaves 1 out, and the corrected p-value is below ``alpha``. All else is "no clear change": a
-    p-value alone makes no verdict, and none is made of a test that did not pass.
+    a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the smallest
+    meaningful effect, its interval excludes 1, and the corrected p-value is below ``alpha``. All else is "no clear
+    change": a p-value alone makes no verdict, and none is made of a test that did not pass.
 
     Verdicts honour the warnings. Samples worth fewer than `summary.SURE_FROM` independent ones show no difference but
     where no sample of one side is within those of the other, which so few must not do by chance either, or where the
@@ -350,7 +350,7 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
         return NO_CLEAR_CHANGE, unclear
     if one.runs == 1 and (fewest := min(one.base_n, one.new_n)) < _FEW and one.gap < _FEW_GAP:
         return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {_FEW} where the two sides do not lie well apart"
-    reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval leaves 1 out"
+    reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval excludes 1"
     if min(one.worth) < SURE_FROM:
         p = min(1.0, split_p(*one.worth) * one.family) if abs(one.delta) == 1 else 1.0
         if p >= rules.alpha:
@@ -381,11 +381,14 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     """Say why a contrast with enough samples shows no clear change; empty where it shows one."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
     p = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
-    drifts = f"the samples of a side drift by {format_share(one.drift)}, which is more than the difference"
+    drifts = f"the samples of one side drift by {format_share(one.drift)}, which is more than the difference"
     for holds, why in (
-        (effect < rules.least_effect, f"below the least effect of {format_share(rules.least_effect)}"),
+        (
+            effect < rules.least_effect,
+            f"below the smallest meaningful effect of {format_share(rules.least_effect)}",
+        ),
         (apart < _MIN_STEPS * rules.clock_step, "the medians differ by about one step of the clock"),
-        (one.ratio_interval.holds(1), "the interval of the ratio holds 1"),
+        (one.ratio_interval.holds(1), "the interval of the ratio includes 1"),
         (one.adjusted_p >= rules.alpha, p),
         (effect <= one.drift, drifts),
     ):

@@ -67,7 +67,7 @@ class OverRuns:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of the logarithm being 0; below 0.05 only where the interval leaves 1 out."""
+        """The two-sided p-value of the logarithm being 0; below 0.05 only where the interval excludes 1."""
         reach = t_quantile(LEVEL, self.freedom)
         error = self.half() / reach
         return t_outside(self.mean / error, self.freedom) if error else float(self.mean == 0)

@@ -114,7 +114,7 @@ def check_sample(values: ArrayLike, name: str) -> Floats:
         raise NsysprofError(
             f"{name}: {len(bad):,} of {len(sample):,} samples are no times, first {sample[bad[0]]:g} "
             f"at index {bad[0]}",
-            "a sample must be finite and not negative: leave out what was not measured before it is counted",
+            "a sample must be finite and not negative: remove missing measurements first",
         )
     return sample
 
@@ -126,7 +126,7 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
         lines.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
     if order.correlated and order.p < SIGNIFICANT:
         line = (
-            f"{name}: the samples depend on the ones before them (lag-1 autocorrelation {order.lag1:.2f}): {order.n:,} "
+            f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}): {order.n:,} "
             f"are worth {order.effective:,.0f} independent ones"
         )
         sure = order.effective >= SURE_FROM

@@ -27,7 +27,7 @@ _OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3]}
 
 
 def plan_steps(answer: Steps) -> Plan:
-    """The paths with most time in slow steps, or without any those with most time."""
+    """The paths with most time in slow steps; without any, the path with most time alone."""
     report = answer.attribution.trace.report
     if not answer.chains:
         sentence = "The ranges asked for launched no GPU work, so there are no steps to time."
@@ -37,8 +37,8 @@ def plan_steps(answer: Steps) -> Plan:
         slow = np.isin(chain.judgement.of, SLOW_ONES)
         return float((chain.span - chain.judgement.expected)[slow].sum())
 
-    ranked = [*filter(excess, sorted(answer.ranked, key=excess, reverse=True))] or answer.ranked
-    drawn = ranked[:MAX_PANELS]
+    slow = [*filter(excess, sorted(answer.ranked, key=excess, reverse=True))]
+    drawn = slow[:MAX_PANELS] or answer.ranked[:1]
     panels, legend = [], {"typical": MEMORY, "expected": FAINT}
     for chain in drawn:
         colours, names = _colours(answer, chain)

@@ -45,7 +45,7 @@ def findings(answer: Steps) -> list[Finding]:
 
 
 def findings_one_by_one(answer: Steps) -> list[Finding]:
-    """The findings that are told one by one: of many paths without warm-up, which a table has."""
+    """The findings that are printed one by one: of many paths without warm-up, which a table has."""
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]

@@ -8,12 +8,12 @@ _PLACE = {
     "path": Column("path", "merged path of the range", head="range"),
     "gpu": Column("gpu", "number of the GPU in the report, -1 without GPU work", cell=str, align="r"),
     "pid": Column("pid", "process", cell=str, align="r"),
-    "step": Column("step", "number of the step, from 0, on that GPU in that process", cell=str, align="l"),
+    "step": Column("step", "number of the step on that GPU in that process, from 0", cell=str, align="l"),
 }
 _NAMED = {
-    "cause": "what most of the excess is, as in why.csv",
-    "activity": "what the host did, or the family of the kernel, as in why.csv",
-    "culprit": "the cause, as in why.csv",
+    "cause": "largest cause of the excess, as in why.csv",
+    "activity": "activity of the CPU, or the family of the kernel, as in why.csv",
+    "culprit": "responsible code, copy, collective or kernel, as in why.csv",
 }
 
 STEPS = table(
@@ -24,42 +24,40 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "when the step before ended, or if the GPU computed in between, when this one began on the host",
+            "end of the previous step; if the GPU computed in between, start of this step on the CPU",
             head="start",
         ),
         "span_ns": Column(
             "span_ns",
-            "from there to the end of its GPU work, or its end on the host if that is later",
+            "step time: from there to the end of its GPU work, or its end on the CPU if that is later",
             head="span",
         ),
-        "before_ns": "the part of the span between the step before and the range, in which the GPU idled",
-        "busy_ns": "the part of the span in which the GPU ran anything",
-        "expected_ns": "how long it would have taken as a typical step: level, pattern, numbers in its name",
+        "before_ns": "part of the span before the range in which the GPU is idle (between steps)",
+        "busy_ns": "part of the span in which the GPU is busy",
+        "expected_ns": "expected time of a typical step here: level, pattern, numbers in its name",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
-        "typical_ns": "of a step that is not typical: the mean of the typical steps that it is compared with",
+        "typical_ns": "for an atypical step: mean of the typical steps used for comparison",
         "excess_ns": Column(
             "excess_ns",
-            "how much longer it took than that; the rows of its ledger add up to this",
+            "excess over typical_ns; the rows of its ledger add up to it",
             head="excess",
         ),
         **_NAMED,
-        "culprit_ns": "how much of the excess that is",
+        "culprit_ns": "part of the excess due to it",
     },
     made_in="steps/steps.py",
 )
 LEDGER = table(
     "steps_ledger.csv",
-    "a row per step that is not typical, cause and culprit; the rows of a step add up to its excess",
+    "a row per atypical step, cause and culprit (responsible code); the rows of a step add up to its excess",
     {
         **_PLACE,
-        "cause": "compute, or what the GPU waited for, as in why.csv",
+        "cause": "compute, or the cause of the wait, as in why.csv",
         "activity": _NAMED["activity"],
         "culprit": _NAMED["culprit"],
-        "slow_ns": Column("slow_ns", "what the step spends on it", head="slow"),
-        "typical_ns": Column(
-            "typical_ns", "the mean of the typical steps that it is compared with", head="typical"
-        ),
-        "delta_ns": Column("delta_ns", "the difference", head="slow minus typical"),
+        "slow_ns": Column("slow_ns", "time of the step in this row", head="slow"),
+        "typical_ns": Column("typical_ns", "mean of the typical steps used for comparison", head="typical"),
+        "delta_ns": Column("delta_ns", "slow_ns − typical_ns", head="slow minus typical"),
     },
     made_in="steps/ledger.py",
 )

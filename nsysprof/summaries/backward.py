@@ -19,20 +19,22 @@ from nsysprof.summaries.summary import Answer, Asked, Summary
 
 BACKWARD = table(
     "backward.csv",
-    "a row per merged path whose operators autograd goes back through, inner ranges included",
+    "a row per merged path with operators that backward runs for, inner ranges included",
     {
         "merged_path": Column(
-            "", "merged path of the range of forward", "range", lambda text: one_line(text, 56)
+            "", "merged path of the forward range", "range", lambda text: one_line(text, 56)
         ),
         "instances": Column("", "instances of the range"),
-        "forward_ops": "GPU ops launched inside that are no work of backward",
-        "forward_sum_ns": Column("", "their added durations", "forward"),
-        "backward_ops": "GPU ops launched by the operators of backward that answer operators inside",
-        "backward_sum_ns": Column("", "their added durations", "backward"),
-        "backward_ratio": Column("", "backward_sum_ns over forward_sum_ns; empty without", "ratio"),
-        "forward_cpu_ns": Column("", "host time of its instances", "CPU"),
-        "backward_cpu_ns": Column("", "host time of these operators of backward", "CPU back"),
-        "backward_cpu_ratio": Column("", "backward_cpu_ns over forward_cpu_ns; empty without", "CPU ratio"),
+        "forward_ops": "GPU ops launched inside, without backward work",
+        "forward_sum_ns": Column("", "sum of their durations", "forward"),
+        "backward_ops": "GPU ops launched by the backward operators of operators inside",
+        "backward_sum_ns": Column("", "sum of their durations", "backward"),
+        "backward_ratio": Column("", "backward_sum_ns ÷ forward_sum_ns; empty without forward time", "ratio"),
+        "forward_cpu_ns": Column("", "CPU time of its instances", "CPU"),
+        "backward_cpu_ns": Column("", "CPU time of these backward operators", "CPU back"),
+        "backward_cpu_ratio": Column(
+            "", "backward_cpu_ns ÷ forward_cpu_ns; empty without forward time", "CPU ratio"
+        ),
     },
     made_in="summaries/backward.py",
 )
@@ -102,7 +104,9 @@ def _ratio(one: Ints, other: Ints) -> NDArray[np.float64]:
 
 def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> Answer:
     """The finding, and the columns of the GPU, or where nothing ran there of the CPU."""
-    left = f"; of {found.unknown:,} operators of backward the forward is not known" if found.unknown else ""
+    left = (
+        f"; of {found.unknown:,} backward operators, the forward operator is unknown" if found.unknown else ""
+    )
     if on_gpu:
         what = f"{format_ns(sum_ns)} of GPU ops"
         names = ("merged_path", "instances", "forward_sum_ns", "backward_sum_ns", "backward_ratio")
@@ -115,6 +119,6 @@ def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> An
 
 
 _NOTE = (
-    "backward: of the operators that autograd runs for those inside the range; ratio: backward over forward."
+    "backward: operators that autograd runs for the operators inside the range; ratio: backward ÷ forward."
 )
 SUMMARY = Summary("backward", "Forward and backward", (BACKWARD,), backward)

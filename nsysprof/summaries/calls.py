@@ -42,27 +42,29 @@ _THREAD_WIDTH = 16
 
 CALLS = table(
     "calls.csv",
-    "a row per kind and name of host call, thread, and merged path that it stands in",
+    "a row per kind and name of host call, thread, and merged path of its range",
     {
         "kind": "cuda, mpi or os",
         "call": "name of the call without the version that CUPTI appends",
-        "what": "of CUDA calls: launch, wait, copy (or memset), memory, module loading, or other; else MPI or OS",
+        "what": "for CUDA calls: launch, wait, copy (or memset), memory, module loading, or other; otherwise MPI or OS",
         "pid": "process",
-        "tid": "thread that called",
-        "thread": "name of that thread, where it has one",
+        "tid": "calling thread",
+        "thread": "name of that thread, if any",
         "merged_path": "merged path of the innermost range around the calls; empty outside every range",
-        "count": "how many calls",
-        "sum_ns": Column("", "their added durations", "sum"),
-        "median_ns": Column("", "of their durations", "median"),
-        "min_ns": Column("", "of their durations", "min"),
-        "max_ns": Column("", "of their durations", "max"),
-        "share": "their added durations as a part of the recording; empty where nsys does not say how long that was",
-        "failed": "how many returned an error; empty for calls that are not CUDA's",
+        "count": "number of calls",
+        "sum_ns": Column("", "sum of their durations", "sum"),
+        "median_ns": Column("", "statistic of their durations", "median"),
+        "min_ns": Column("", "statistic of their durations", "min"),
+        "max_ns": Column("", "statistic of their durations", "max"),
+        "share": "sum of their durations ÷ length of the recording; empty if nsys does not record it",
+        "failed": "calls that returned an error; empty for calls other than CUDA's",
         "waits": (
-            "how many return only when the GPU is done: synchronizations, blocking copies, cudaFree, and asynchronous"
-            " copies that return after their copy"
+            "calls that return only when the GPU is done: synchronizations, blocking copies, "
+            "cudaFree, asynchronous copies that return after their copy"
         ),
-        "waited_ns": Column("", "how long a GPU of their process still ran during these", "waited"),
+        "waited_ns": Column(
+            "", "time in which a GPU of their process still ran during these calls", "waited"
+        ),
     },
     made_in="summaries/calls.py",
 )
@@ -118,7 +120,7 @@ def calls(attribution: Attribution, asked: Asked) -> Answer | None:
     elif len(set(names.texts("mostly_on").codes.tolist())) > 1:
         shown.append("mostly_on")
     notes = ["share: of the recording."] * bool(recording)
-    notes += ["waited: while a GPU of the process still ran."] * ("waited_ns" in shown)
+    notes += ["waited: time in which a GPU of the process still ran."] * ("waited_ns" in shown)
     finding = "; ".join(_finding(trace, found, names, recording))
     return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, " ".join(notes))
 

@@ -19,23 +19,22 @@ from nsysprof.trace.details import Collectives
 
 COLLECTIVES = table(
     "collectives.csv",
-    "a row per range, collective, communicator and message size, where the trace names them (PyTorch's since 2.2)",
+    "a row per range, collective, communicator and message size, if the trace names them "
+    "(PyTorch 2.2 or newer)",
     {
-        "merged_path": Column("", "merged path of the innermost range that owns them", "in range"),
-        "collective": "what it does, as PyTorch calls it",
-        "communicator": "its ranks and what the group is called",
-        "ranks": "how many ranks; 0 where not recorded",
+        "merged_path": Column("", "merged path of the innermost owning range", "in range"),
+        "collective": "PyTorch's name of the collective",
+        "communicator": "ranks and name of the process group",
+        "ranks": "number of ranks; 0 if not recorded",
         "message_bytes": Column(
-            "", "what a rank gives or gets, whichever is larger; -1 where not recorded", "message"
+            "", "bytes a rank sends or receives, whichever is larger; -1 if not recorded", "message"
         ),
-        "count": "how many ran",
-        "size_bytes": Column("", "the bytes of all of them", "size"),
-        "sum_ns": Column(
-            "", "their added durations, with the time in which this rank waits for others", "sum"
-        ),
-        "median_ns": Column("", "the median of their durations", "median"),
+        "count": "number of GPU ops",
+        "size_bytes": Column("", "sum of their bytes", "size"),
+        "sum_ns": Column("", "sum of their durations, including the time this rank waits for others", "sum"),
+        "median_ns": Column("", "median of their durations", "median"),
         "bus_bytes_per_s": Column(
-            "", "the fastest of them as NCCL's tests count: what goes over the slowest link", "bus, at best"
+            "", "bus bandwidth (busbw) of the fastest one, as NCCL's tests define it", "busbw, best"
         ),
     },
     made_in="summaries/collectives.py",
@@ -48,7 +47,7 @@ _TWICE, _ONCE = (
     re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I),
 )
 _NOTE = (
-    "bus, at best: the fastest one, by bytes over the slowest link as NCCL's tests count; a rank that comes first"
+    "busbw, best: the fastest one, by bytes over the slowest link as NCCL's tests count; a rank that comes first"
     " waits in its collective, so that slower ones say less."
 )
 
@@ -96,7 +95,7 @@ def _rows(known: Collectives, length: Ints, path: Texts) -> ColumnTable:
 
 
 def _factors(kinds: list[str], kind: NDArray[np.int32], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How much of a message goes over a link; 0 of one rank alone, or of ranks that nobody counted."""
+    """How much of a message goes over a link; 0 for one rank, or for an unknown number of ranks."""
     share = np.where(ranks > 1, (ranks - 1) / np.maximum(ranks, 1), 0.0)
     twice, once = (np.array([bool(way.search(text)) for text in kinds])[kind] for way in (_TWICE, _ONCE))
     return np.where(twice, 2 * share, np.where(once, share, ranks > 1))

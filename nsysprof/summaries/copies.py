@@ -30,22 +30,26 @@ COPIES = table(
     "copies.csv",
     "a row per range, GPU, direction, kinds of memory and host call",
     {
-        "merged_path": "merged path of the innermost range that owns them; empty for what none owns",
-        "gpu": "GPU that they ran on",
-        "operation": "what was done: the direction of a copy, or a memset",
-        "source destination": "kind of memory: pageable, pinned, device, managed …; empty where not recorded",
-        "call": "host call that made them; empty where not recorded",
-        "blocking": "whether the host waited: `sync` in a call that returns when all is copied, `pageable` in an Async"
-        " call, as memory of the host was not pinned, or `no`; empty where not recorded",
-        "count": "how many ran",
-        "size_bytes": Column("", "bytes that they moved or set", "size"),
-        "sum_ns": Column("", "their added durations", "sum"),
-        "bytes_per_s": Column("", "those bytes in that time; empty where no time passed", "rate"),
-        "median_bytes_per_s": "median of the rates of single ones",
-        "link_share": Column("", "part of what PCIe or NVLink carries, by the name of the GPU", "of link"),
-        "overlapped_ns": "time of them in which kernels ran on the same GPU",
-        "small_count": f"how many moved less than {format_bytes(SMALL)}",
-        "small_bytes": "bytes that those moved",
+        "merged_path": "merged path of the innermost owning range; empty without an owner",
+        "gpu": "GPU of the copies",
+        "operation": "direction of the copy, or memset",
+        "source destination": "kind of memory: pageable, pinned, device, managed …; empty if not recorded",
+        "call": "host call that made them; empty if not recorded",
+        "blocking": (
+            "whether the host waited: `sync` (the call returns after the copy), `pageable` (an Async call with "
+            "unpinned host memory), or `no`; empty if not recorded"
+        ),
+        "count": "number of GPU ops",
+        "size_bytes": Column("", "bytes moved or set", "size"),
+        "sum_ns": Column("", "sum of their durations", "sum"),
+        "bytes_per_s": Column("", "size_bytes per second of sum_ns; empty if that is 0", "rate"),
+        "median_bytes_per_s": "median bandwidth of single copies",
+        "link_share": Column(
+            "", "share of link bandwidth (PCIe or NVLink), by the name of the GPU", "of link"
+        ),
+        "overlapped_ns": "part of their time in which kernels ran on the same GPU",
+        "small_count": f"copies of less than {format_bytes(SMALL)}",
+        "small_bytes": "bytes of the small copies",
     },
     made_in="summaries/copies.py",
 )

@@ -19,11 +19,11 @@ MIN_GAP_NS, PARTS, LOW = 500_000_000, 30, 0.5  # the limits of the rules gpu_gap
 _GPU = Column("", "the GPU", "GPU")
 GAPS = table(
     "gaps.csv",
-    "a row per gap of 500 ms or more between GPU ops in which a GPU runs nothing, the longest first",
+    "a row per gap of 500 ms or more in which a GPU is idle, the longest first",
     {
         "gpu": _GPU,
-        "start_ns": Column("", "where the last GPU op before it ends", "from"),
-        "length_ns": Column("", "how long it is", "length"),
+        "start_ns": Column("", "end of the last GPU op before it", "from"),
+        "length_ns": Column("", "length of the gap", "length"),
         "next": Column(
             "", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)
         ),
@@ -35,9 +35,9 @@ UTILISATION = table(
     f"a row per GPU and {PARTS}th of the time from its first GPU op to its last",
     {
         "gpu": _GPU,
-        "start_ns length_ns": "the part of the time",
-        "busy_ns": "how long the GPU runs anything in it",
-        "share": "that as a share of the part",
+        "start_ns length_ns": "start and length of the interval",
+        "busy_ns": "GPU busy time in the interval",
+        "share": "busy share of the interval (GPU utilization)",
     },
     made_in="summaries/gaps.py",
 )
@@ -69,10 +69,10 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
     used = ColumnTable({"gpu": Texts(gpu, labels), **dict(zip(UTILISATION.names[1:], columns, strict=True))})
     low = int((columns[-1] < LOW).sum())
     finding = (
-        f"Gaps: {len(length):,} of 500 ms or more in which a GPU runs nothing, {format_ns(int(length.sum()))} together;"
+        f"Gaps: {len(length):,} of 500 ms or more in which a GPU is idle, {format_ns(int(length.sum()))} together;"
         f" busy for less than half in {low:,} of {plural(len(gpu), 'part')}"
     )
-    note = f"parts: {PARTS} equal ones of each GPU's time, see {UTILISATION.file}; what it waited for: nsysprof why."
+    note = f"parts: {PARTS} equal ones of each GPU's time, see {UTILISATION.file}; causes of the waits: nsysprof why."
     files = {GAPS.file: rows, UTILISATION.file: used}
     return Answer(files, finding if len(length) else "", GAPS.columns, rows, note)
 

@@ -33,28 +33,31 @@ def _path(text: str) -> str:
 
 MEMORY = table(
     "memory.csv",
-    "a row per merged path, GPU and kind of memory, inner ranges included; of no path: the whole recording",
+    "a row per merged path, GPU and kind of memory, inner ranges included; the row without a "
+    "path is the whole recording",
     {
         "merged_path": Column("", "merged path of the range", "range", _path),
         "gpu": Column("", "GPU on which it was allocated", "GPU"),
-        "kind": "device, managed, pinned …, or pool: what memory pools hold, in use or not",
+        "kind": "device, managed, pinned …, or pool (reserved by memory pools)",
         "instances": "instances of the range",
-        "allocations": "how often something was allocated inside",
-        "allocated_bytes": Column("", "bytes that were", "allocated"),
-        "releases": "how often something was given back inside",
-        "freed_bytes": Column("", "bytes that were", "freed"),
-        "live_at_end_bytes": Column("", "live on that GPU when its last instance ended", "live at end"),
-        "peak_bytes": Column("", "the most that was live there while an instance was open", "peak"),
+        "allocations": "allocations inside",
+        "allocated_bytes": Column("", "bytes allocated or released inside", "allocated"),
+        "releases": "releases inside",
+        "freed_bytes": Column("", "bytes allocated or released inside", "freed"),
+        "live_at_end_bytes": Column(
+            "", "bytes live on that GPU at the end of its last instance", "live at end"
+        ),
+        "peak_bytes": Column("", "peak of live bytes while an instance was open", "peak"),
         "owned_at_peak_bytes": Column(
             "",
-            "of what was live at the peak of all, what the range itself had allocated; 0 of pools",
+            "bytes of the range itself that were live at the overall peak; 0 for pools",
             "owned",
         ),
-        "kept_bytes": "of what the range itself had allocated, what was still live when its last instance ended",
-        "kept_in": "in how many of its instances that was allocated",
+        "kept_bytes": "bytes of the range itself that were still live at the end of its last instance",
+        "kept_in": "instances that allocated kept_bytes",
         "growth_bytes": Column(
             "",
-            "how much more is live at the end of each instance than of the one before, if steadily",
+            "steady growth of live bytes from one instance to the next, if any",
             "grows by",
         ),
     },
@@ -109,8 +112,8 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
     hidden = {"instances", "allocations", "releases", "kept_bytes", "kept_in", *([] if several else ["gpu"])}
     shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
     note = (
-        "live at end: when its last instance ended; peak: the most that was live while one was open; owned: of what was"
-        " live at the peak of all, what the range allocated itself; grows by: from instance to instance, if steadily."
+        "live at end: at the end of its last instance; peak: maximum while an instance was open; owned: the range's own"
+        " part of the overall peak; grows by: steady growth per instance."
     )
     return Answer({MEMORY.file: rows}, _finding(rows), shown, rows, note)
 

@@ -20,15 +20,17 @@ STREAMS = table(
     {
         "gpu": Column("", "GPU of the stream", "GPU"),
         "pid": "process",
-        "stream": "number of the stream in its process; empty where none is recorded",
-        "thread": "name and number of the thread that launched most of its time; empty where no launch is known",
+        "stream": "number of the stream in its process; empty if not recorded",
+        "thread": "name and number of the thread that launched most of its GPU time; empty if unknown",
         "ops": Column("", "GPU ops, CUDA graphs traced whole among them", "GPU ops"),
-        "kernels": "of these, kernels",
-        "memops": Column("", "of these, copies and memsets", "copies"),
-        "sum_ns": Column("", "added durations", "sum"),
-        "busy_ns": Column("", "time in which it runs something", "busy"),
-        "span_share": Column("", "busy as a part of the span of the report", "of span"),
-        "overlap_ns": Column("", "the part of busy beside other streams of the GPU", "overlap"),
+        "kernels": "kernels among them",
+        "memops": Column("", "copies and memsets among them", "copies"),
+        "sum_ns": Column("", "sum of durations", "sum"),
+        "busy_ns": Column("", "time in which the stream is busy", "busy"),
+        "span_share": Column("", "busy_ns ÷ span of the report", "of span"),
+        "overlap_ns": Column(
+            "", "part of busy_ns in which other streams of the GPU are busy, too", "overlap"
+        ),
     },
     made_in="summaries/streams.py",
 )

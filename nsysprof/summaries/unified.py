@@ -1,7 +1,7 @@
 """Unified memory: pages that the driver moved, page faults, and the kernels that wait for them.
 
 A kernel that touches a page which is elsewhere waits until the driver has moved it. nsys records the moves as copies
-without a launch; they are nobody's work, and beside a kernel they show what it waited for. Page faults are recorded
+without a launch; they have no owner, and beside a kernel they show what it waited for. Page faults are recorded
 with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
 """
 
@@ -26,7 +26,7 @@ from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace, op_slices
 
 # by the numbers of nsys's ENUM_CUDA_UNIF_MEM_MIGRATION; the first for any other number
 _CAUSES = (
-    *("", "asked for by the program", "for page faults", "ahead of page faults", "evicted"),
+    *("", "requested by the program", "for page faults", "ahead of page faults", "evicted"),
     "for access counters",
 )
 _ASKED_FOR = 1
@@ -42,29 +42,31 @@ UNIFIED = table(
     "a row per direction and cause of migrations, and per access, function or instruction of page faults",
     {
         "event": "`migration HtoD` or `DtoH`, `GPU page faults` or `CPU page faults`",
-        "cause": "why the driver moved them; how the GPU accessed the page; which function of the CPU did",
-        "count": "pieces that migrated, or groups of page faults as they are recorded",
-        "page_faults": "page faults; empty of migrations",
-        "size_bytes": Column("", "bytes that migrated; empty of page faults", "size"),
-        "sum_ns": Column("", "their added durations; 0 of page faults of CPUs", "sum"),
-        "bytes_per_s": Column("", "those bytes in that time", "rate"),
+        "cause": "reason of the migration; kind of GPU access; or CPU function that touched the page",
+        "count": "migrated pieces, or recorded groups of page faults",
+        "page_faults": "page faults; empty for migrations",
+        "size_bytes": Column("", "migrated bytes; empty for page faults", "size"),
+        "sum_ns": Column("", "sum of their durations; 0 for CPU page faults", "sum"),
+        "bytes_per_s": Column("", "size_bytes per second of sum_ns", "rate"),
     },
     made_in="summaries/unified.py",
 )
 KERNELS = table(
     "unified_kernels.csv",
-    "a row per kernel during which something migrated or page faults of its GPU occurred",
+    "a row per kernel with migrations or GPU page faults during its run",
     {
         "kernel": Column("", "full name of the kernel", cell=lambda name: short_name(name, 40)),
-        "count": "how many ran",
-        "sum_ns": Column("", "their added durations", "sum"),
-        "covered_ns": Column("", "time of them in which pages of its GPU migrated", "beside migrations"),
-        "fault_covered_ns": Column(
-            "", "the same without migrations that the program had asked for", "not asked for"
+        "count": "number of GPU ops",
+        "sum_ns": Column("", "sum of their durations", "sum"),
+        "covered_ns": Column(
+            "", "part of their time in which pages of the GPU migrated", "beside migrations"
         ),
-        "page_faults": "page faults of its GPU that began during them; empty where those were not recorded",
+        "fault_covered_ns": Column(
+            "", "covered_ns without migrations that the program requested", "not requested"
+        ),
+        "page_faults": "GPU page faults that began during them; empty if not recorded",
         "faulted_ns": Column(
-            "", "time of them in which its GPU had page faults; empty where not recorded", "faulting"
+            "", "part of their time with GPU page faults; empty if not recorded", "faulting"
         ),
     },
     made_in="summaries/unified.py",
@@ -197,7 +199,7 @@ def unified(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
     rows, columns = (kernels, KERNELS.columns) if len(kernels) else (found.events, UNIFIED.columns)
     if len(kernels) and not attribution.trace.page_faults.recorded[1]:
         columns = columns[:-2]
-    note = "Migrations have no launch and count as busy nowhere." if found.migrations else ""
+    note = "Migrations have no launch and never count as busy time." if found.migrations else ""
     files = {UNIFIED.file: found.events, KERNELS.file: kernels}
     return Answer(files, f"Unified memory: {'; '.join(_finding(found))}", columns, rows, note)
 

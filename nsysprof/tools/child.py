@@ -210,7 +210,7 @@ class _Stopping:
             self._kill()
         elif alive:
             pids = " ".join(str(process.pid) for process in alive)
-            self._say(f"still running, as it does not heed the interrupt: kill -9 {pids}")
+            self._say(f"still running, because it ignores the interrupt: kill -9 {pids}")
 
     def _alive(self) -> list[Process]:
         import psutil  # noqa: PLC0415  only after an interrupt
@@ -235,7 +235,7 @@ class _Stopping:
                 os.killpg(child.pid, signal.SIGINT)
         except OSError:  # it has just ended
             pass
-        self._say("stopping: once more to kill")
+        self._say("stopping; press again to kill")
 
     def _kill(self) -> None:
         import psutil  # noqa: PLC0415  only where somebody has lost patience

@@ -53,7 +53,7 @@ def ask_driver() -> tuple[Driver | None, str]:
     """Return the driver, or None and why there is none."""
     smi = _smi()
     if smi is None:
-        return None, "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it"
+        return None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it"
     # The banner alone names the CUDA that the driver runs.
     banner, why = _run(smi)
     rows = _query(smi, ("driver_version", *_FACTS)) or _query(smi, ("driver_version", "name"))

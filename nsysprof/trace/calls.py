@@ -39,7 +39,7 @@ def activity_kind(api: str) -> int:
 def outermost_calls(
     thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    """Which rows lie in no other one of their table on their thread, and as calls of the system in no CUDA call.
+    """Which rows are in no other one of their table on their thread, and as calls of the system in no CUDA call.
 
     Rows are sorted by thread, start, and from the longest to the shortest.
     """

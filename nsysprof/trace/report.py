@@ -13,7 +13,7 @@ from nsysprof.trace.plausibility import doubts
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
 READERS: list[str] = ["nsysprof.trace.kineto.reader:KinetoReader", "nsysprof.trace.nsys.reader:NsysReader"]
-"""The readers, as module and class; the first that claims a file reads it, and the last refuses what nobody claims."""
+"""The readers, as module and class; the first that claims a file reads it, and the last refuses unclaimed files."""
 
 
 def open_report(

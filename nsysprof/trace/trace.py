@@ -144,7 +144,7 @@ class Copies:
 
 
 class Reader(ABC):
-    """Reads one trace in the format of one recorder. What a format does not record is empty, never made up.
+    """Reads one trace in the format of one recorder. What a format does not record is empty, never invented.
 
     ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. ``endings`` are what the
     names of such files and folders end with; of several with one name before that, the first is to be read;
@@ -177,7 +177,7 @@ class Reader(ABC):
         """About how many rows `trace`, and the attribution of them, count to a progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
-        """About how much memory an analysis takes; not looked into where it is surely less than ``enough``."""
+        """About how much memory an analysis takes; not computed if it is certainly less than ``enough``."""
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
@@ -301,7 +301,7 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
     the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each lies in one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
+    ``ranges``, as each is inside one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
     calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
     are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
     by NVTX, by globalTid; ``opened_on`` are the codes of the threads that opened ranges, where some of these count for

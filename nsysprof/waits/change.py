@@ -69,7 +69,7 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
     if changes.no_late_peer:
         if program.facts.peers is None:
             raise AbstainError(
-                "no two ranks of this report share a collective, so nobody knows who came late",
+                "no two ranks of this report share a collective, so the late rank is unknown",
                 "record all ranks of a node in one report: nsysprof capture -- torchrun …",
             )
         made.append(Step("no-late-peer", "no rank late", none, edits.run_together))

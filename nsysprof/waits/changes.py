@@ -39,33 +39,29 @@ class Changes:
     ``about``.
     """
 
-    graph: Sequence[str] = _repeatable("GLOB", "Launch what ranges launch as one CUDA graph")
-    fuse: Sequence[str] = _repeatable("GLOB", "Launch what ranges launch as one kernel that takes as long")
-    scale: Sequence[str] = _repeatable(
-        "KERNEL=FACTOR", "Let kernels take so much of their time: '*gemm*=0.5'"
+    graph: Sequence[str] = _repeatable("GLOB", "Launch all work of matching ranges as one CUDA graph")
+    fuse: Sequence[str] = _repeatable(
+        "GLOB", "Fuse the kernels of matching ranges into one of the same total length"
     )
-    set: Sequence[str] = _repeatable("KERNEL=TIME", "Let kernels take that long: 'softmax=40us'")
+    scale: Sequence[str] = _repeatable("KERNEL=FACTOR", "Multiply the time of matching kernels: '*gemm*=0.5'")
+    set: Sequence[str] = _repeatable("KERNEL=TIME", "Set the time of matching kernels: 'softmax=40us'")
     swap: Sequence[str] = _repeatable(
-        "TABLE", "Take times of kernels from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range"
+        "TABLE", "Take kernel times from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range"
     )
     drop_sync: Sequence[str] = _repeatable(
-        "GLOB", "Do not wait for the GPU in ranges, or in calls of that name"
+        "GLOB", "Remove waits for the GPU in matching ranges, or in calls of that name"
     )
-    async_copies: bool = _flag("Let copies to the GPU, from pinned memory, not block the host.")
-    pinned: bool = _flag("Copy between GPU and pinned memory: nothing blocks, at the speed of the link.")
-    remove: Sequence[str] = _repeatable("CAUSE", "Do without a cause that a finding or why.csv names")
-    remove_calls: Sequence[str] = _repeatable(
-        "GLOB", "Do without host calls of that name, and what they wait for"
-    )
+    async_copies: bool = _flag("Copies to the GPU, from pinned memory, do not block the host.")
+    pinned: bool = _flag("Use pinned memory for copies: they run at link bandwidth and do not block.")
+    remove: Sequence[str] = _repeatable("CAUSE", "Remove a cause that a finding or why.csv names")
+    remove_calls: Sequence[str] = _repeatable("GLOB", "Remove host calls of that name, with their waits")
     remove_code: Sequence[str] = _repeatable(
-        "GLOB", "Do without CPU code in ranges, between calls ('outside every range')"
+        "GLOB", "Remove CPU code between calls in matching ranges ('outside every range')"
     )
-    no_page_faults: bool = _flag(
-        "Let pages of unified memory be where they are used: at most that is gained."
-    )
-    no_late_peer: bool = _flag("Let all ranks come to each collective at once.")
-    delay: Sequence[str] = _repeatable("RANGE=TIME", "Let the host take longer behind ranges: 'loss=500us'")
-    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Let a kernel of that time run behind ranges")
+    no_page_faults: bool = _flag("Remove migrations and page faults of unified memory: an upper bound.")
+    no_late_peer: bool = _flag("Let all ranks arrive at each collective at once.")
+    delay: Sequence[str] = _repeatable("RANGE=TIME", "Add CPU time after matching ranges: 'loss=500us'")
+    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Add a kernel of that length after matching ranges")
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Says who is to blame for each piece of a wait: calls and code of the host, copies, collectives, in words."""
+"""Finds the responsible code for each piece of a wait: calls and code of the host, copies, collectives, in words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from nsysprof.waits.windows import Windows
 
 # The columns of a piece of a wait: when, why in words (codes of `Facts.words`), and as rows, -1 for none. ``op``: the
 # GPU op that ran, or was launched late; ``thread`` (a code) of the host that was in ``call``, a row of
-# `HostActivity.calls` as ``exposing`` is, the call that had let the GPU run dry; ``copied``: the copy that ``call``
+# `HostActivity.calls` as ``exposing`` is, the call that had drained the GPU queue; ``copied``: the copy that ``call``
 # made or waited for; ``on``: the GPU op that it waited for, where it synchronizes.
 PIECE = (
     *("window", "start_ns", "end_ns", "cause", "activity", "culprit", "range", "exposed_by", "claim"),
@@ -291,7 +291,7 @@ def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The texts of calls that let the GPU run dry, with the copy that they made or that was launched right before.
+    """The texts of calls that drained the GPU queue, with the copy that they made or that was launched right before.
 
     Where the thread of a call has no range open, its range is that of ``owner``, if that is open meanwhile.
     `.item()` for what waits for the copy of a few bytes, and `nonzero()` where one of the two kernels before is of

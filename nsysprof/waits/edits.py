@@ -136,7 +136,7 @@ def remove(network: Network, cause: Cause) -> None:
 
 
 def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:
-    """Take stretches of host time out, of threads by their codes; also what lies in a hand-over between two."""
+    """Take stretches of host time out, of threads by their codes; also the time of a hand-over between two."""
     bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
     own, other = network.edges
     for code in np.unique(thread).tolist():

@@ -1,4 +1,4 @@
-"""What the host did while the GPU waited for a launch, piece by piece, and which call had let the GPU run dry."""
+"""What the host did while the GPU waited for a launch, piece by piece, and which call had drained the GPU queue."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def exposed_by(
 
     That is the last synchronizing call before it of the launching thread or of ``thread``, for which that works, unless
     the host got ahead of the GPU again by `SLACK_NS` and a tenth of the wait at some launch in between: then something
-    else let the GPU run dry. Nor does a call count that ended before ``since``.
+    else drained the GPU queue. Nor does a call count that ended before ``since``.
     """
     launches, calls = trace.launches, activity.calls
     lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch returned

@@ -200,7 +200,7 @@ def count_calls(
     per: str,
     merge_names: Sequence[str] | None,
 ) -> Ints:
-    """How many ranges, int64, whose name matches the glob ``per`` lie in the range of each window.
+    """How many ranges, int64, whose name matches the glob ``per`` are in the range of each window.
 
     Names count as recorded and as merged (`merged_names`); of ranges inside one another the outermost count.
     ``paths`` are the texts of `Windows.path`. `NsysprofError` where a path has none, or none on a GPU or in a process,
@@ -236,6 +236,6 @@ def count_calls(
         where = f" on GPU {windows.gpu[at]} in process {pid}" if elsewhere else ""
         raise NsysprofError(
             f"{paths[windows.path[at]]}{where}: nothing inside matches --per {per!r}; ranges are {known or 'none'}",
-            "leave --per out, and times are per window",
+            "without --per, times are per step",
         )
     return calls

@@ -55,7 +55,7 @@ def refuse_all(glob: str, option: str) -> None:
     """Refuse a glob that matches everything."""
     if glob and not glob.strip("*?"):
         raise AbstainError(
-            f"--{option} {glob!r} speaks of everything: another clock, GPU or batch size is not modelled",
+            f"--{option} {glob!r} matches everything: other clocks, GPUs and batch sizes are not modelled",
             "name the kernels that change: nsysprof analyze lists them",
         )
 
@@ -171,7 +171,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
         pinned or len(chosen) or ((node >= 0) & network.waits[node]).any()
     ):
         what = "uses pageable memory" if pinned else "to the GPU blocks the host"
-        raise NsysprofError(f"no copy {what} in {program.file}", "nsysprof why lists what the GPU waits for")
+        raise NsysprofError(f"no copy {what} in {program.file}", "nsysprof why lists the waits of the GPU")
     edits.stop_waiting(network, chosen)
     at = network.start[rows]  # the host does not carry them to pinned memory first
     network.extra[at] = np.minimum(network.extra[at], 0)
@@ -229,7 +229,7 @@ def _no_page_faults(program: Program, network: Network) -> None:
         less = covered(merge(starts, ends), ops.start[rows], ops.end[rows])
         edits.lengthen(network, rows, network.length[rows] - less)
     edits.remove(network, _code_that_faulted(program, moved[back]))
-    program.notes.append("at most that is gained: pages still move, at best before they are used")
+    program.notes.append("an upper bound: pages still move, at best before they are used")
 
 
 def _code_that_faulted(program: Program, back: Rows) -> Cause:

@@ -1,6 +1,6 @@
 """The dependency walk: why a GPU computed nothing, from the op that ended a gap back to the gap's start.
 
-An op starts once its predecessor in its stream has ended, once everything has ended that its stream was told to wait
+An op starts once its predecessor in its stream has ended, once everything has ended that its stream waits
 for, and once its host call has launched it. Whichever came last is the reason. Where that is an op, the part of the gap
 in which it ran is its, and the walk goes on from its start; where it is the host call, the launch came late, and the
 rest of the gap is the host's.
@@ -240,7 +240,7 @@ def event_calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, ND
 
 
 def _awaited(dependencies: Dependencies, lanes: Lanes, place: NDArray[np.intp]) -> NDArray[np.int32]:
-    """For each op the one that ends last of those that its stream was told to wait for since its predecessor.
+    """For each op the one that ends last of those that its stream has to wait for since its predecessor.
 
     ``place`` is where each of `event_calls` is in its stream, see `Lanes.before`.
     """

@@ -145,7 +145,7 @@ def step_windows(
 
     A step goes from the end of the one before to its own end, so that a loader between two steps is in the second. That
     is where both have one parent range and the GPU computes next to nothing in the pause, and in most pauses of the
-    path: other work, such as a validation, lies in no step. Between found iterations, which touch within a loop, and in
+    path: other work, such as a validation, is in no step. Between found iterations, which touch within a loop, and in
     front of the first step there is no such pause. Steps of several processes, and of several threads that run some at
     a time, are lines of their own: `Windows.path` numbers the lines, and the second result has the path of each line.
     """

@@ -56,18 +56,18 @@ def plan_why(answer: Why) -> Plan:
     ops = _ops(instance)
     streams, left_out = _streams(instance, ops)
     bars = [*_bars(_parts(instance, ops), length)]
-    parts = f"Where its {format_ns(length)} go: the bars add up to the window"
+    parts = f"Where its {format_ns(length)} go: the bars add up to the step"
     lanes: list[Stream | Marks] = [*_ranges(instance), *streams, _waits(instance)]
     panels = [
-        LanePanel(bars, length, parts, "time of the window, sorted by cause"),
-        LanePanel(lanes, length, "As it came", "time from its start"),
+        LanePanel(bars, length, parts, "time of the step, sorted by cause"),
+        LanePanel(lanes, length, "Over time", "time from its start"),
     ]
     title = title_of(answer, instance.path)
     return Lanes(Heading(title, _subtitle(instance), _legend(instance, streams), left_out), panels)
 
 
 _MIN_HELD = 0.02  # of the windows, that another stream waits for a kernel
-CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a window goes", plan_why),)
+CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a step goes", plan_why),)
 
 
 def title_of(answer: Why, path: str) -> str:
@@ -83,8 +83,8 @@ def _subtitle(instance: Instance) -> str:
     gpu = device_labels(instance.answer.attribution.trace)[instance.gpu]
     length = format_ns(instance.end_ns - instance.start_ns)
     if instance.count == 1:
-        return f"Drawn: the only window on {gpu}, {length} · {report.path.name}"
-    mean = f"{instance.count:,} windows of {format_ns(instance.mean_ns)} on average on {gpu}"
+        return f"Drawn: the only step on {gpu}, {length} · {report.path.name}"
+    mean = f"{instance.count:,} steps of {format_ns(instance.mean_ns)} on average on {gpu}"
     which = "a median one" if instance.median else "the one nearest to the median with such a wait"
     return f"{mean} · drawn: {which}, {length} · {report.path.name}"
 

@@ -14,27 +14,30 @@ from nsysprof.why.why import Why
 
 WHY = table(
     "why.csv",
-    "a row per range path, GPU, cause and culprit; the rows of a path on a GPU add up to its windows",
+    "a row per range path, GPU, cause and culprit (responsible code); the rows of a path on a"
+    " GPU add up to its steps",
     {
-        "path": "merged path of the ranges whose GPU windows are accounted for",
+        "path": "merged path of the steps",
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
         "pid": Column("pid", "process", cell=str, align="r"),
-        "cause": "compute, or what the GPU waited for: communication, copy, kernel, host, latency, profiler, unknown",
-        "activity": "what the host did: launch calls, synchronizing calls, other CUDA calls, OS calls, code; of compute"
-        " the family of the kernel; of a collective whose other ranks are recorded: late peer, transfer",
-        "culprit": "the cause: a call or code of a range, a copy, a collective, a kernel",
-        "range": "innermost range in which that was called or launched",
+        "cause": "compute, or the cause of the wait: communication, copy, kernel, host, latency, profiler, unknown",
+        "activity": "activity of the CPU: launch calls, synchronizing calls, other CUDA calls, OS calls, "
+        "code; for compute the kernel family; for a collective with recorded peers late peer or "
+        "transfer",
+        "culprit": "responsible code: a call or code of a range, a copy, a collective, a kernel",
+        "range": "innermost range of that call or launch",
         "exposed_by": "the call that had drained the GPU queue",
-        "meanwhile": "what ran on the GPU: nothing, copies, communication, compute",
-        "claim": "dependency: an edge in the trace says so; order: inferred from times; abstain: nobody knows",
-        "waits": "stretches of time; of compute how many kernels",
-        "waited_ns": "their time in all windows",
-        "per_instance_ns": "the same per window, or with --per per call",
-        "share_of_span": Column("share_of_span", "part of the windows' time", head="share"),
-        "ceiling_ns": "what a window can get shorter by at most if the culprit goes; empty where nobody knows",
-        "hint": "a remedy that was tried in a replay; empty where none helps",
-        "ceiling_basis": "forecast: the ceiling is what windows get shorter by in a replay without the culprit; bound:"
-        " it is the whole wait",
+        "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
+        "claim": "evidence: dependency (an edge in the trace), order (inferred from times), abstain (unknown)",
+        "waits": "number of waits; for compute, number of kernels",
+        "waited_ns": "their time in all steps",
+        "per_instance_ns": "waited_ns per step, or with --per per call",
+        "share_of_span": Column("share_of_span", "share of the time of all steps", head="share"),
+        "ceiling_ns": "potential speedup: upper bound for the time saved per step without this wait; empty if unknown",
+        "hint": "a remedy that helped in a replay; empty if none did",
+        "ceiling_basis": (
+            "forecast: the ceiling is the time saved in a replay without the cause; bound: it is the whole wait"
+        ),
     },
     made_in="waits/account.py",
 )

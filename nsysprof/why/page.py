@@ -111,7 +111,7 @@ def _timeline(instance: Instance) -> dict[str, Any]:
         "waits": [[name, WAITS[name]] for name in pieces.groups],
         "waitTexts": [text and shorten(text, _NAME) for text in pieces.texts],
     }
-    which = f"one of {instance.count:,} windows of" if instance.count > 1 else "the only window of"
+    which = f"one of {instance.count:,} steps of" if instance.count > 1 else "the only step of"
     which = f"a median {which}" if instance.median and instance.count > 1 else which
     gpu = device_labels(trace)[instance.gpu]
     caption = f"{format_ns(length)}, {which} {one_line(instance.path, 90)} on {gpu}"

@@ -121,8 +121,8 @@ class Why(Shown):
         """Which rows of ``waits`` are steps of a host that launches more slowly than the GPU runs.
 
         These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that wait for nothing,
-        or ran code between them, whatever let the GPU run dry; of the ranges of a path, process and GPU those in which
-        launches take `MIN_LAUNCHES` of that time.
+        or ran code between them, whatever drained the GPU queue; of the ranges of a path, process and GPU those in
+        which launches take `MIN_LAUNCHES` of that time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]

@@ -495,7 +495,7 @@ def test_select_by_merged_path(trace: MakeTrace) -> None:
     assert found.merged["merged_path"].tolist() == ["run/step*"]
     assert found.merged["parent"].tolist() == [-1]
     assert found.warnings == (
-        "ranges that match 'run/step[*]' or lie in one that does: 3 of 4; only the ledger and totals are of all",
+        "ranges that match 'run/step[*]' or are inside a match: 3 of 4; ledger and totals still cover all ranges",
     )
 
 
@@ -585,8 +585,9 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
     assert broken_down(path).warnings == (
         "ranges never closed: 1 of 3; they end with the session",
         "GPU ops without a launch row in the report: 1 (70 % of GPU op time); no range owns them",
-        "GPU ops of helper threads, with ranges open on several threads: 1 (10 % of GPU op time); no range owns them",
-        "GPU ops of helper threads, owned by the one range open on another thread: 1 (20 % of GPU op time);"
+        "ambiguous GPU ops of worker threads, with ranges open on several threads: 1 (10 % of GPU op time);"
+        " no range owns them",
+        "GPU ops of worker threads, attributed to the only range open on another thread: 1 (20 % of GPU op time);"
         " see --threads",
     )
 
@@ -639,8 +640,8 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
     assert [rows[path]["instances"] for path in rows] == [1, 1, 40, 1]
     assert rows["step/again/inner"]["exclusive_sum_ns"] == found.totals["sum_ns"] == 40 * 30
     assert found.warnings[:2] == (
-        "`step` is never popped: 39 more of it, pushed inside the first, count as one range with that",
-        "`again` is never popped: 39 more of it, pushed inside the first, count as one range with that",
+        "`step` is never popped: 39 more of it, pushed inside the first, count as one range",
+        "`again` is never popped: 39 more of it, pushed inside the first, count as one range",
     )
 
 

@@ -444,10 +444,10 @@ def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measure
     """Each title is a sentence with the numbers that matter."""
     assert [title_of(chart.figure(measured)) for chart in CHARTS[:2]] == [
         "20 kernels per instance in RUN::math::S4096 and 2 more, 1 in RUN::efficient::S4096 and 10 more",
-        "RUN::math::S4096 takes 42 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
+        "RUN::math::S4096 takes 42 % of GPU op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
     ]
     assert title_of(BREAKDOWN.figure(run)) == (
-        "RUN::math::S4096 takes 24 % of the op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask"
+        "RUN::math::S4096 takes 24 % of GPU op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask"
     )
     assert title_of(TIMELINE.figure(run)) == (
         "The GPU is busy for 22 % of the 2.13 s from the first GPU op to the last; the longest wait is 77.4 ms"
@@ -476,7 +476,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             [Range("only", 0, 90), *calls(2, 0, length=8)],
             "only runs 2 kernels",
-            "only takes all of the op time in ranges: all of it gemm",
+            "only takes all of GPU op time in ranges: all of it gemm",
         ),
         (
             [Range("a", 0, 90), *calls(2, 0), Range("b", 100, 190), *calls(2, 100, first=9)],
@@ -491,12 +491,12 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             [Range("idle", 0, 900), *calls(1, 0), *calls(1, 90, first=2)],
             "idle runs 2 kernels",
-            "idle takes all of the op time in ranges: all of it gemm",
+            "idle takes all of GPU op time in ranges: all of it gemm",
         ),
         (
             [Range("graph", 0, 900), launch_graph((0, 1), (5, 9), id=1)],
             "graph runs 1 GPU operation",
-            "graph takes all of the op time in ranges: all of it graph",
+            "graph takes all of GPU op time in ranges: all of it graph",
         ),
         (
             [*calls(1, 0), *calls(1, 50, first=2, name=SOFTMAX)],

@@ -74,7 +74,7 @@ def test_a_set_that_is_none_is_refused(trace: MakeTrace) -> None:
         NsysprofError, match=r"'RUN::\[z-a\]\*' is no glob: bad character range z-a"
     ) as raised:
         matched(trace, "RUN::[z-a]*")
-    assert raised.value.hint == "write a [ that is meant as such as [[]"
+    assert raised.value.hint == "write a literal [ as [[]"
 
 
 def test_a_name_alone_is_enough(trace: MakeTrace) -> None:
@@ -94,7 +94,7 @@ def test_a_name_alone_is_enough(trace: MakeTrace) -> None:
     assert [(one.text, other.text) for one, other in pairs] == [
         ("train/forward", "train/backward"),
     ]
-    assert alone == ["without a partner, and so not compared: 'eval/forward'"]
+    assert alone == ["without a partner, not compared: 'eval/forward'"]
 
 
 def test_no_match_names_what_is_near(trace: MakeTrace) -> None:
@@ -140,7 +140,7 @@ def test_what_finds_no_partner_is_named(trace: MakeTrace) -> None:
     """Two sizes against a backend that ran one of them: the other size is not compared with anything."""
     assert pairs_of(trace, "RUN::math::*", "RUN::cudnn::*") == (
         [("RUN::math::S4096", "RUN::cudnn::S4096")],
-        ["without a partner, and so not compared: 'RUN::math::S512'"],
+        ["without a partner, not compared: 'RUN::math::S512'"],
     )
 
 
@@ -175,7 +175,7 @@ def test_many_matches_of_one_star_pair_each_with_each() -> None:
     others = [Match(2, "c/x", ("1",)), Match(3, "d/x", ("2",))]
     pairs, alone = pair_up(ones, others, ("", ""))
     assert [(one.code, other.code) for one, other in pairs] == [(0, 2), (1, 2)]
-    assert alone == ["without a partner, and so not compared: 'd/x'"]
+    assert alone == ["without a partner, not compared: 'd/x'"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Iterations that nobody annotated, found in the launches."""
+"""Iterations without annotation, found in the launches."""
 
 from __future__ import annotations
 

@@ -243,8 +243,8 @@ def test_select_keeps_one_run() -> None:
         ]
     assert set(found.kernels["path"].str.startswith("RUN::flash::S4096")) == {True}
     assert [warning for warning in found.warnings if warning not in broken_down().warnings] == [
-        "ranges that match 'RUN::flash::S4096' or lie in one that does: 41 of 795;"
-        " only the ledger and totals are of all"
+        "ranges that match 'RUN::flash::S4096' or are inside a match: 41 of 795;"
+        " ledger and totals still cover all ranges"
     ]
 
 

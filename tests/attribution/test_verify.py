@@ -171,7 +171,7 @@ def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: MakeTrace)
     result = verified(path)
     assert result.differences == ()
     assert (result.compared, result.equal) == (20, 1)
-    assert result.explained == {"never popped: counted with the one of its name around it": 19}
+    assert result.explained == {"never popped: counted with the outer range of the same name": 19}
 
 
 def test_equal_ranges_are_compared_as_a_group(nsys_says: Fake, trace: MakeTrace) -> None:

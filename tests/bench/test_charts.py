@@ -279,7 +279,7 @@ def test_the_selection_says_nothing_of_few_samples(tmp_path: Path) -> None:
     assert plan.columns[-1].texts == ["not told", "not told"]
     assert (
         plan.heading.title
-        == "What PyTorch picks is compared at 2 shapes, in too few samples to tell what it costs"
+        == "What PyTorch picks is compared at 2 shapes, with too few samples to know its cost"
     )
 
 

@@ -367,9 +367,9 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
         "",
         "6 points of sdpa (forward) on cuda, 9 samples each, each of 20.0 µs at least, cold cache.",
-        "3 runs, each a process of its own: 3 samples a run, in an order drawn anew; outputs are checked and memory is",
+        "3 runs, each a separate process: 3 samples a run, in an order drawn anew; outputs are checked and memory is",
         "counted in the first.",
-        "Memory is about what one call needs at its peak, derived from the shapes.",
+        "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     mixed = bench("--preset", "scaling", "--dry-run", "--device", "cpu").out
     row = next(line for line in mixed.splitlines() if line.startswith("B8.H8.S512.D64.fp32.causal"))
@@ -407,7 +407,7 @@ MISUSE = {
     "a seed of 80 bits": (["--seed", "9" * 24], 2, "--seed"),
     "a gate that cannot fail": (["diff", "a", "b", "--max-regress", "nan"], 2, "nan is no finite number"),
     "a database nowhere": (["--db", "no/x.db"], 1, "cannot write no/x.db: there is no folder"),
-    "a call that nobody can count": (["--seq", "2000000000"], 1, "too many to count in 64 bits"),
+    "a call that nobody can count": (["--seq", "2000000000"], 1, "exceed 64 bits"),
     "a folder that cannot be": (["-o", "/proc/x/run"], 1, "cannot write"),
     "options before a subcommand": (
         ["--seq", "8", "diff", "a", "b"],

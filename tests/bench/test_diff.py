@@ -103,7 +103,7 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
         "warm_cache False before, True after",
     ):
         assert message in refused.value.message
-    assert refused.value.hint == "--unlike compares them all the same"
+    assert refused.value.hint == "--unlike compares them anyway"
     diff = runs(tmp_path, before, after, unlike=True)
     assert len(diff.differences) == 4
     assert "unlike: gpus.name NVIDIA H200 before, NVIDIA H100 after; driver 580.95.05" in diff_table(diff)
@@ -134,7 +134,7 @@ def test_other_company_is_another_way_of_measuring(tmp_path: Path) -> None:
         point_of(data, "flash", 2048)["sampled_with"] = company
     with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only before") as refused:
         runs(tmp_path, before, after)
-    assert refused.value.hint == "--unlike compares them all the same"
+    assert refused.value.hint == "--unlike compares them anyway"
     assert runs(tmp_path, before, after, unlike=True).differences == (
         "sampled in turn with math_reduced only before",
     )
@@ -154,7 +154,9 @@ def test_a_change_must_exceed_what_a_backend_differs_from_itself_by(tmp_path: Pa
     }
     assert verdicts == {"latency": "no clear change", "graph latency": "slower"}
     assert row_of(diff, "flash", 1024, "latency")["verdict"] == "slower"
-    assert row_of(diff, "flash", 2048, "latency")["reason"].startswith("below the least effect of 10")
+    assert row_of(diff, "flash", 2048, "latency")["reason"].startswith(
+        "below the smallest meaningful effect of 10"
+    )
 
 
 def test_points_of_one_run_alone_are_named(tmp_path: Path) -> None:

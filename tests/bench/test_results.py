@@ -279,7 +279,7 @@ def test_what_differs_from_itself_differs_from_others_by_more(tmp_path: Path) ->
     assert pair_of(results, "flash", "cudnn", 4096)["verdict"] == NO_CLEAR_CHANGE
     eager = results.comparisons[results.comparisons["kind"] == "eager"].set_index(["base", "new"])
     assert eager["least_effect"]["flash", "cudnn"] == pytest.approx(0.2)
-    assert eager["reason"]["flash", "cudnn"] == "below the least effect of 20 %"
+    assert eager["reason"]["flash", "cudnn"] == "below the smallest meaningful effect of 20 %"
     assert pair_of(results, "math", "flash", 4096)["verdict"] == "faster"
     graph = results.comparisons[results.comparisons["kind"] == "graph"]
     assert set(graph["least_effect"]) == {0.02}

@@ -271,7 +271,7 @@ def test_a_dtype_that_does_little_is_no_finding(tmp_path: Path) -> None:
 
 SECTIONS = [
     "Findings", "Charts", "B1 H8 D64 causal", "S512 H8 D64 causal", "Which backend at which shape",
-    "What limits each shape", "What PyTorch picks by itself", "From shape to shape", "How calls are spread",
+    "What limits each shape", "PyTorch's own choice", "From shape to shape", "How calls are spread",
     "Do the outputs agree", "Growth with S", "Comparisons",
     "How it was measured", "Environment", "How to repeat it",
 ]  # fmt: skip

@@ -180,7 +180,7 @@ def test_the_exit_code_of_the_program_is_passed_on(capture: Capture, program: st
     assert "run.partial-2.log" in done.files
     resumed = capture("--resume", "traces/run.partial.nsys-rep")
     assert resumed.code == 0, resumed.err
-    assert f"the program ended with exit code {code}: this may not be all of it" in resumed.out
+    assert f"the program ended with exit code {code}: the recording may be incomplete" in resumed.out
     record = resumed.record("run")
     assert record["exit_code"] == code
     assert record["program"].endswith(" [2 arguments]")
@@ -385,7 +385,7 @@ def test_the_run_without_nsys_gives_the_overhead(environment: dict[str, str], tm
     ("text", "closed", "code", "said"),
     [
         (b"hello", True, 1, "the program reads a pipe, and it runs twice"),
-        (b"", False, 0, "standard input is a pipe: what the first run reads"),
+        (b"", False, 0, "standard input is a pipe: the second run will find it empty"),
         (b"", True, 0, None),
     ],
 )
@@ -423,7 +423,7 @@ def test_a_workload_that_nsys_ends_after_its_duration_is_captured(
     said: list[str] = []
     staged = capture_program(request, tmp_path, Outputs(tmp_path, "run"), (), said.append)
     assert staged.record["workload"] is staged.record["overhead"] is None
-    assert "nsys has ended the program" in "".join(said)
+    assert "nsys ended the program" in "".join(said)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")

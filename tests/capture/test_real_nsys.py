@@ -146,7 +146,7 @@ def test_one_range_alone_can_be_captured(run: Run, real_nsys: Nsys, tmp_path: Pa
     done = run("capture", "--capture-range", "nvtx:never", "-o", "none", "--", sys.executable, "-c", RANGES)
     assert done.returncode == 1
     assert "left no report" in done.stderr
-    assert "did the program ever come to nvtx:never" in done.stderr
+    assert "did the program ever reach nvtx:never" in done.stderr
 
 
 def test_an_interrupted_program_leaves_what_nsys_recorded(real_nsys: Nsys, tmp_path: Path) -> None:

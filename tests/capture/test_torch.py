@@ -240,7 +240,7 @@ def test_a_program_that_profiles_itself_keeps_its_profiler(recordings: dict[str,
     done = recordings["itself"]
     assert done.code == 0
     assert "1" in done.err.splitlines()
-    assert "profiles itself with torch.profiler" in done.err
+    assert "uses torch.profiler itself" in done.err
     ops = {each["name"] for each in done.trace()["traceEvents"] if each.get("cat") == "cpu_op"}
     assert "aten::sum" in ops
     assert "aten::cumsum" not in ops
@@ -507,7 +507,7 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
     assert annotate.emitter.numbered == 0
     assert entered == [
         0,
-        "in emit_nvtx modules have ranges of forward only: its seq = N lead there from backward",
+        "with emit_nvtx, modules have forward ranges only; its seq = N links backward to them",
     ]
     assert modules._hooks.nodes == hooked
 
@@ -539,7 +539,7 @@ def test_what_cannot_be_reached_is_explained(tmp_path: Path) -> None:
     """A program without torch, and a Python that ignores the environment."""
     done = capture(tmp_path, "--", sys.executable, "-c", "print('ran')")
     assert (done.code, done.files) == (1, ["run.partial.log"])
-    assert "no Python of this program imported torch" in done.err
+    assert "no Python process of this program imported torch" in done.err
     assert why_nothing(["/bin/python3", "-I", "x.py"])[1] == "leave -I out"
     assert "ignores PYTHONPATH" in why_nothing(["python", "-uS", "x.py"])[0]
 

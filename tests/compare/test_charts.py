@@ -166,7 +166,7 @@ def test_no_per_cent_where_nothing_is_clear(shipped: dict[str, Comparison]) -> N
     plan = plan_gap(shipped["kernel"])
     assert [any(panel.shares) for panel in plan.panels] == [False, False, True]
     assert plan.heading.notes == [
-        "per cent of the difference, left out where there is no clear change or causes cancel; all steps add up to it"
+        "per cent of the difference, left out if there is no clear change or causes cancel; all steps add up to it"
     ]
     assert not any("left out" in note for note in plan_gap(shipped["all"]).heading.notes)
 

@@ -49,7 +49,7 @@ SMALL = """\
 math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median
   call (n = 1)
   no verdict: n = 1, and it takes 10 on either side
-  the causes cancel for the most part: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
+  the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
   per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor
     cores in flash
   math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so
@@ -68,8 +68,8 @@ idle: latency                                44           44            +0
 idle: host: launch calls                      1            1            +0
 ------------------------  ---------  ----------  -----------  ------------  -------
 total                         3 → 1         800          575          -225
-mean ns per call (n = 2 of iter*), adding up to the span of the whole range; the means differ otherwise than
-the medians, so there are no shares
+mean ns per call (n = 2 of iter*), adding up to the span of the whole range; means and medians disagree, so
+there are no shares
 
 clock                math         flash    ratio    95 % interval  flash is
 -----------  ------------  ------------  -------  ---------------  ---------------
@@ -85,7 +85,7 @@ softmax              512 B          <0.1 %
 Q·Kᵀ GEMM            512 B          <0.1 %
 fused attention                               512 B          <0.1 %
 P·V GEMM             512 B           0.1 %
-bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; that over time, of the GPU's memory bandwidth
+bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
 
 Evidence, per call
 softmax                   math: softmax_warp_forward float 9 x 1 (grid 1)
@@ -106,7 +106,7 @@ MARKDOWN = """\
 **math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
 
 - no verdict: n = 1, and it takes 10 on either side
-- the causes cancel for the most part: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
+- the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
 - per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor cores in flash
 - math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so 1.00x by span is 4.00x by busy
 - expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix of 256 B), flash 512 B
@@ -122,7 +122,7 @@ MARKDOWN = """\
 | idle: host: launch calls |           |          1 |           1 |           +0 |         |
 | total                    |     3 → 1 |        800 |         575 |         -225 |         |
 
-mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; the means differ otherwise than the medians, so there are no shares
+mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; means and medians disagree, so there are no shares
 
 | clock       |         math |        flash |   ratio |   95 % interval | flash is        |
 |:------------|-------------:|-------------:|--------:|----------------:|:----------------|
@@ -140,7 +140,7 @@ median call ± half the IQR; span: from its first GPU op to that of the next cal
 | fused attention    |        |                |   512 B |        \\<0.1 % |
 | P·V GEMM           |  512 B |          0.1 % |         |                |
 
-bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; that over time, of the GPU's memory bandwidth
+bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
 
 <details><summary>Evidence, per call</summary>
 
@@ -436,7 +436,7 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
     ],
 )
 def test_usage(arguments: tuple[str, ...], message: str, run: Run, small: str, tmp_path: Path) -> None:
-    """What was not asked for rightly is usage, exit code 2, and nothing is written."""
+    """What was not requested rightly is usage, exit code 2, and nothing is written."""
     done = run(small, *arguments)
     assert done.code == 2
     assert message in done.err

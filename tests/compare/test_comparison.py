@@ -297,7 +297,7 @@ def test_calls_without_gpu_work_are_reported(trace: MakeTrace) -> None:
     )
     found = answer(path, base="a", new="b")
     assert found.pairs["base_calls"].tolist() == [4]
-    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, and count in the average",)
+    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, and are part of the average",)
 
 
 def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
@@ -338,7 +338,7 @@ def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
         duration=END,
     )
     assert (
-        "b: ran on 2 GPUs at once; busy is when at least one of them ran a GPU op of it"
+        "b: ran on 2 GPUs at once; busy means that at least one of them ran a GPU op of the range"
         in answer(path, base="a/iter*", new="b").warnings
     )
 
@@ -352,7 +352,7 @@ def test_work_that_cannot_be_known_is_warned_of(trace: MakeTrace) -> None:
         duration=END,
     )
     assert answer(path, base="a/iter*", new="b").warnings == (
-        "a/iter*: 50 % of its span is kernels that no rule knows (frobnicate); name them in a rule file: --rules FILE",
+        "a/iter*: 50 % of its span is kernels of unknown family (frobnicate); name them in a rule file: --rules FILE",
         "b: CUDA graphs traced whole take 100 % of its span, and the report does not say what runs in them; capture"
         " with --cuda-graph-trace=node",
     )

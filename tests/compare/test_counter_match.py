@@ -164,8 +164,8 @@ def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: 
     path = found.sides[0].base.loaded.path
     assert found.warnings == (
         f"{path.with_suffix('.counters.csv')} has no kernels of 'RUN::flash::S8'; it has those of 'RUN::math::S8'",
-        "RUN::math::S8: only 83 % of its kernels' time has counters, so that totals are not those of a call: no"
-        " counters of report.counters.csv match ampere_sgemm_128x64_tn; measure the program that the report is of",
+        "RUN::math::S8: only 83 % of its kernels' time has counters, so totals do not cover a call: no"
+        " counters of report.counters.csv match ampere_sgemm_128x64_tn; measure the program of the report",
     )
     assert "math moves at least 303 B measured" in " ".join(found.findings["RUN::math::S8 → RUN::flash::S8"])
 
@@ -304,7 +304,7 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     assert gaps.loc["softmax", "base_dram_bytes"] == 3_000_002
     assert found.warnings == (
         "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible, suspect is the counters"
-        " (bytes that L2 held in the report's run, or that other kernels wrote before) or the bandwidth that the report"
+        " (bytes that were in L2 in the report's run, or that earlier kernels wrote) or the bandwidth that the report"
         " states",
     )
 
@@ -383,8 +383,8 @@ fused attention         512 B    44 B          8.6 %       <0.1 %
 -----------------  ----------  ------  -------------  -----------
 total                   512 B    44 B          8.6 %
 per call, one call in report.counters.csv; 2 of 2 kernels of this report have counters (100 % of their time);
-expected by the model of B=1 H=2 S=8 D=4, fp16, causal; DRAM: read and written while a kernel ran, which may
-be what an earlier one had left in L2; bandwidth: of the GPU's, over the time in this report
+expected by the model of B=1 H=2 S=8 D=4, fp16, causal; DRAM: read and written during a kernel, including data
+that an earlier one had left in L2; bandwidth: of the GPU's, over the time in this report
 
 """
 
@@ -406,8 +406,8 @@ def test_the_tables_of_the_sides(trace: MakeTrace) -> None:
 def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     """What holds for all kernels of the file is told, and what one column means below the last table."""
     text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"), every=True)
-    assert text.count("every kernel began with empty caches") == 1
-    assert text.count("DRAM: read and written while a kernel ran") == 1
+    assert text.count("every kernel started with empty caches") == 1
+    assert text.count("DRAM: read and written during a kernel") == 1
 
 
 # ---- which file

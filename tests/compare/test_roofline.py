@@ -90,8 +90,8 @@ def test_what_cannot_be_is_no_point(trace: MakeTrace) -> None:
     assert found.points["cause"].tolist() == ["softmax", "fused attention"]
     assert tuple(found.refused.values()) == (
         "FLOPs of Q·Kᵀ GEMM (base): 467,058 % of the peak is impossible, suspect is the counters or the clock",
-        "bytes of P·V GEMM (base): 207,714 % of the peak is impossible, suspect is the counters (bytes that L2 held in"
-        " the report's run, or that other kernels wrote before) or the bandwidth that the report states",
+        "bytes of P·V GEMM (base): 207,714 % of the peak is impossible, suspect is the counters (bytes that were in L2"
+        " in the report's run, or that earlier kernels wrote) or the bandwidth that the report states",
     )
     assert found.lost == pytest.approx(300 / 750)
 
@@ -109,7 +109,7 @@ def test_what_the_caches_hold_stands_at_the_edge(trace: MakeTrace) -> None:
         ("fused attention  150 ns, 0 B of DRAM traffic", True),
     ]
     assert plan.bubbles[1].x == plan.bubbles[2].x == 15 * TENSOR / MEMORY
-    assert "arrow: its data is in caches, far off the axis" in plan.heading.notes
+    assert "arrow: its data is in caches, beyond the axis" in plan.heading.notes
     assert "none of flash's" in plan.heading.title
 
 
@@ -187,7 +187,7 @@ def test_the_title_states_the_finding(trace: MakeTrace) -> None:
     """How much of the time of either side memory limits, and who uses tensor cores."""
     few = (500, 0), (500, 0), (0, 0), (1000, 20_000)
     assert title_of(CHARTS[-1].figure(found_in(trace, *few))) == (
-        "All of math's kernel time and none of flash's at S=8 goes to kernels that move more than they compute; only"
+        "All of math's kernel time and none of flash's at S=8 is spent in memory-bound kernels; only"
         " flash uses tensor cores"
     )
     assert title_of(CHARTS[-1].figure(found_in(trace, *USUAL))).startswith(
@@ -213,7 +213,7 @@ def test_counters_without_flops_say_so(trace: MakeTrace) -> None:
     rows[1].more.clear()
     some = plan_roofline(compared(math_and_flash(trace), rows))
     assert isinstance(some, Roofs)
-    assert some.labels[3] == "Kernels without FLOPs that are known"
+    assert some.labels[3] == "Kernels without known FLOPs"
     assert some.heading.title.startswith("33 % of math's kernel time")
 
 
@@ -223,9 +223,7 @@ def test_a_side_whose_flops_nobody_counted_is_not_in_the_title(trace: MakeTrace)
     rows[-1].more.clear()
     plan = plan_roofline(compared(math_and_flash(trace), rows))
     assert isinstance(plan, Roofs)
-    assert plan.heading.title == (
-        "67 % of math's kernel time at S=8 goes to kernels that move more than they compute"
-    )
+    assert plan.heading.title == ("67 % of math's kernel time at S=8 is spent in memory-bound kernels")
     assert "FLOPs of flash are not known" in plan.heading.notes
     bare = trace(
         *run("RUN::math::S8", 0, [(GEMM, 200), (SOFTMAX, 300), (GEMM, 100)]),

@@ -98,7 +98,7 @@ def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
     with open_report(path) as report:
         attribution = attribute(report)
     found = compare(attribution, attribution, select="r*")
-    assert "1 note on what was read and compared: --all" in comparison_text(found)
+    assert "1 note on the input and the comparison: --all" in comparison_text(found)
     text = comparison_text(found, every=True)
     assert len(found.warnings) == 20
     assert text.count("warning: ") == 1
@@ -113,7 +113,7 @@ def test_causes_that_cancel_are_not_told_as_shares(trace: MakeTrace) -> None:
         *run("b", 5000, [(GEMM, 100), (SOFTMAX, 500)], first_id=50),
     ]
     text = comparison_text(answer(trace(*items, duration=20_000), base="a", new="b"))
-    assert "the causes cancel for the most part: gemm -400 ns and softmax +399 ns" in text
+    assert "the causes mostly cancel: gemm -400 ns and softmax +399 ns" in text
     assert "of the difference is" not in text
     _, _, *rows, _, _ = ledger(text)
     assert [row[-1] for row in rows] == [""] * len(rows)

@@ -80,7 +80,7 @@ def attributed(path: Path) -> Any:
         (
             {ADD: (2, 100, 100)},
             "same",
-            "vectorAdd takes 0.20x the time, launched alike: whether it does as much work is not recorded",
+            "vectorAdd takes 0.20x the time, launched alike: whether it does the same work is not recorded",
         ),
         ({ADD: (2, 400, 500)}, "more", None),
         ({ADD: (2, 95, 200)}, "same", None),

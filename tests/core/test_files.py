@@ -149,7 +149,7 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
 def side_file_reason(make: Callable[[Path], None]) -> str:
     """The words for what was made."""
     if make is large:
-        return "larger than 16 MiB, which no such file is"
+        return "larger than 16 MiB, too large for such a file"
     return "not a regular file" if make in ODD else "brackets nested too deeply"
 
 
@@ -252,7 +252,7 @@ def test_the_depth_that_is_meant_is_read() -> None:
 def test_a_file_of_brackets_alone_is_refused_before_it_is_parsed() -> None:
     """An empty object of two bytes takes 64 in memory: a small file holds a million at most, a larger one more."""
     crowd = b"[" + b"{}," * (1 << 20) + b"{}]"
-    with pytest.raises(files.TooDeepError, match="more brackets"):
+    with pytest.raises(files.TooDeepError, match="too many brackets"):
         files.parse_json(crowd)
     assert len(files.parse_json(crowd, 2 * files.MAX_BYTES)) == (1 << 20) + 1
 

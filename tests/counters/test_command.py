@@ -178,7 +178,7 @@ def test_the_quick_count_is_one_run(count: Count, environment: dict[str, str], t
     done = count("--quick", "--", *HELLO)
     assert done.code == 0, done.err
     assert len(seen(environment)) == 1
-    assert "FLOPs are of" not in done.out
+    assert "FLOPs come from" not in done.out
     assert list(record(tmp_path)["columns"]) == [
         *("duration_ns", "dram_read_bytes", "dram_write_bytes", "l2_bytes", "tensor_instructions"),
         *("occupancy_percent", "dram_percent", "l2_percent"),

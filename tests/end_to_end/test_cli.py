@@ -153,7 +153,7 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
         f"RUN::flash::S1024                   1          80  1.89 ms   660 µs    0.1 %{'35 % *':>31}",
         "own thread           8,356  475 ms    100 %",
         "note: nsys warning: NVTX function nvtxDomainDestroy was called with wrong domain ID argument.",
-        "note: ranges that match 'RUN::*' or lie in one that does: 738 of 795; only the ledger and totals are of all",
+        "note: ranges that match 'RUN::*' or are inside a match: 738 of 795; ledger and totals still cover all ranges",
     ):
         assert f"\n{line}\n" in done.out or line in " ".join(done.out.split())
     assert (digest(SHIPPED), files(SHIPPED.parent)) == (before, beside)
@@ -490,7 +490,7 @@ def test_range_keeps_what_lies_in_it(small: Path, run: Run, tmp_path: Path) -> N
     out = run("analyze", small.name, "--no-charts", "--range", "step*", "--full").out
     assert "total                        5  183 ns    100 %" in out
     assert (
-        "\nnote: ranges that match 'step*' or lie in one that does: 2 of 3; only the ledger and totals are of all\n"
+        "\nnote: ranges that match 'step*' or are inside a match: 2 of 3; ledger and totals still cover all ranges\n"
     ) in out
     assert "\n  step*  " not in out
     assert "\ntrain/step*  " in out

@@ -50,7 +50,7 @@ SAID = {
     "block": (
         [
             f"nsys warning: {DESTROYED}",
-            "GPU ops of helper threads, owned by the one range open on another thread: 1,965"
+            "GPU ops of worker threads, attributed to the only range open on another thread: 1,965"
             " (39 % of GPU op time); see --threads",
         ],
         "3,737 kernels, 207 memory operations: sum 50.2 ms; the GPU is busy for 1.4 % of the 3.49 s from the first",

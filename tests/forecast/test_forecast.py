@@ -247,9 +247,9 @@ def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_n
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"scale": ["*=0.5"]}, "another clock, GPU or batch size is not modelled"),
+        ({"scale": ["*=0.5"]}, "other clocks, GPUs and batch sizes are not modelled"),
         ({"no_late_peer": True}, "no two ranks of this report share a collective"),
-        ({"remove": ["*"]}, "another clock, GPU or batch size is not modelled"),
+        ({"remove": ["*"]}, "other clocks, GPUs and batch sizes are not modelled"),
         ({"graph": ["backward"], "record": TRACES / "run.json"}, "in this report: that is another program"),
         ({"graph": ["RUN::math::S1024"]}, "cannot be captured as a CUDA graph: it waits for the GPU in cuda"),
     ],

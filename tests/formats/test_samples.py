@@ -228,7 +228,7 @@ DAMAGED: dict[str, tuple[Change, str]] = {
     ),
     "a long sequence": (
         inside("points", 0, "configuration", "seq", 2**30),
-        r"points\[0\] \(math at B1\.H8\.S1024.*: 1073741824: the operations of such a call",
+        r"points\[0\] \(math at B1\.H8\.S1024.*: 1073741824: the operations of one call",
     ),
 }
 

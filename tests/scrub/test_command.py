@@ -78,10 +78,10 @@ removed from my run.sqlite:
   captured files and streams: 2
   processes that recorded nothing: 1
   threads of such processes: 1
-  strings that nothing refers to: 9
+  unreferenced strings: 9
   paths cut down to the file name: 4
-  tables that nsysprof does not know: 1 (GENERIC_EVENTS)
-  properties that nsysprof does not know: 1 (SessionInfo)
+  tables unknown to nsysprof: 1 (GENERIC_EVENTS)
+  properties unknown to nsysprof: 1 (SessionInfo)
   environment in other text: 1
   home in other text: 4
   host in other text: 2
@@ -325,7 +325,7 @@ def test_what_a_program_printed_is_not_read(trace: MakeTrace, tmp_path: Path) ->
     finally:
         tracemalloc.stop()
     assert most < len(printed) / 4
-    assert done.removed["strings that nothing refers to"] == 3
+    assert done.removed["unreferenced strings"] == 3
     assert done.path.stat().st_size < 1 << 20
     assert ask(done.path, "SELECT text FROM NVTX_EVENTS") == [("step [environment]",)]
 
@@ -451,7 +451,7 @@ def test_what_is_not_known_can_be_kept(strange: Path, run: Run, tmp_path: Path) 
     code, _, err = run("scrub", strange, "-o", "other.sqlite", "--keep", "MINE")
     assert code == 1
     assert err.startswith(
-        "nsysprof: --keep MINE: no table, column or property of that name would go\n  hint: "
+        "nsysprof: --keep MINE: no table, column or property of that name would be removed\n  hint: "
     )
     assert not (tmp_path / "other.sqlite").exists()
 
@@ -461,7 +461,7 @@ def test_the_help_lists_what_stays(run: Run) -> None:
     code, out, _ = run("scrub", "--help")
     said = " ".join(out.split())
     assert code == 0
-    assert "By design stay: names of ranges, kernels" in said
+    assert "Kept by design: names of ranges, kernels" in said
     assert "all times" in said
 
 
@@ -784,7 +784,7 @@ def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     assert out == WHOLE
     size = format_bytes((tmp_path / "my run.scrubbed.sqlite").stat().st_size)
     assert err == (
-        "to keep something that nsysprof does not know: --keep NAME\n"
+        "to keep something unknown to nsysprof: --keep NAME\n"
         f"Written to my run.scrubbed.sqlite ({size}); next:\n  nsysprof analyze 'my run.scrubbed.sqlite'\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "my run.scrubbed.sqlite"]
@@ -823,7 +823,7 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
         other: "an SQLite database, but not a report",
         pointer: "a Git LFS pointer",
         parquet: "a parquet export, and only an SQLite report can be scrubbed",
-        tmp_path: "a folder, and no parquet export",
+        tmp_path: "a folder, but not a parquet export",
         tmp_path / "nothing.sqlite": "no such file",
         tmp_path / "loop.sqlite": "Too many levels of symbolic links",
     }.items():

@@ -67,7 +67,7 @@ def test_dependent_samples_go_by_another_test() -> None:
     assert mannwhitneyu(wave[:40], wave[40:]).pvalue < 0.01
     assert found.test == RATIO_TEST
     assert found.verdict == NO_CLEAR_CHANGE
-    assert any("depend on the ones before" in line for line in found.warnings)
+    assert any("samples are autocorrelated" in line for line in found.warnings)
 
 
 def test_a_large_effect_outweighs_dependence() -> None:
@@ -109,7 +109,7 @@ def test_a_drift_outweighs_a_smaller_difference() -> None:
     assert found.verdict != SLOWER
     again = replace(found, p=0.001, ratio_interval=replace(found.ratio_interval, low=1.04), worth=(200, 200))
     assert (
-        judge([again])[0].reason == "the samples of a side drift by 11 %, which is more than the difference"
+        judge([again])[0].reason == "the samples of one side drift by 11 %, which is more than the difference"
     )
     assert judge([replace(again, drift=0.01)])[0].verdict == SLOWER
 
@@ -138,11 +138,11 @@ def test_words_go_no_further_than_the_verdict(verdict: str, said: str) -> None:
 
 
 def test_a_small_effect_is_no_clear_change() -> None:
-    """1 % is beyond doubt here, and below the least effect of 2 % that was asked for; at 0.5 % it counts."""
+    """1 % is beyond doubt here, and below the requested smallest effect of 2 %; at 0.5 % it counts."""
     base, new = noisy(5, 400, spread=0.01), noisy(6, 400, 1010, 0.01)
     found = contrast(base, new)
     assert found.p < 1e-9
-    assert (found.verdict, found.reason) == (NO_CLEAR_CHANGE, "below the least effect of 2.0 %")
+    assert (found.verdict, found.reason) == (NO_CLEAR_CHANGE, "below the smallest meaningful effect of 2.0 %")
     assert contrast(base, new, Rules(least_effect=0.005)).verdict == SLOWER
 
 
@@ -162,7 +162,7 @@ def test_a_p_value_alone_is_no_verdict() -> None:
     assert found.p < 0.05
     assert found.ratio == pytest.approx(1.05)
     assert found.verdict == NO_CLEAR_CHANGE
-    assert found.reason == "the interval of the ratio holds 1"
+    assert found.reason == "the interval of the ratio includes 1"
 
 
 def test_a_test_that_fails_is_no_verdict() -> None:
@@ -287,7 +287,7 @@ def test_large_samples_take_no_square_of_memory() -> None:
         ([5, -2], "flash: 1 of 2 samples are no times, first -2 at index 1"),
         ([], "flash: there are no samples"),
         (["a"], "flash: the samples are not all numbers"),
-        ([0, 0, 0, 4], "flash: the median of the samples is 0, which has no ratio to anything"),
+        ([0, 0, 0, 4], "flash: the median of the samples is 0, so there is no ratio"),
     ],
 )
 def test_bad_samples_are_refused_by_name(bad: list[float], said: str) -> None:

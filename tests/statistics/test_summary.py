@@ -102,7 +102,7 @@ def test_dependent_samples_are_told() -> None:
     found = summarize(long, "flash")
     assert found.interval.method == BLOCKS
     [line] = found.warnings
-    assert line.startswith("flash: the samples depend on the ones before them (lag-1 autocorrelation 0.")
+    assert line.startswith("flash: samples are autocorrelated (lag 1: 0.")
     assert line.endswith("independent ones, which is allowed for")
     [line, *_] = summarize(short).warnings
     assert line.endswith("independent ones, too few to rely on the intervals")

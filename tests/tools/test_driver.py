@@ -88,7 +88,7 @@ def test_without_nvidia_smi_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "_SMI_PLACES", ())
     assert ask_driver() == (
         None,
-        "no nvidia-smi: no NVIDIA driver is installed, or this container was not given it",
+        "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it",
     )
     assert gpu_states() == []
 

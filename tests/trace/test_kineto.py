@@ -294,7 +294,7 @@ HEAD = trace_text(STEP)
             HEAD.replace('"name": "gemm"', '"name": ["gemm"]').encode(),
             "some fields cannot be read, and count as not recorded: 1",
         ),
-        ((HEAD + HEAD).encode(), "goes on behind the end of its trace"),
+        ((HEAD + HEAD).encode(), "continues after its trace"),
         (HEAD[: HEAD.index('"traceName"')].encode(), "the file ends early"),
         (HEAD[HEAD.index("[", HEAD.index("traceEvents")) : HEAD.rindex("]") + 1].encode(), ""),
     ],

@@ -56,7 +56,7 @@ def test_a_glob_without_calls_is_refused(trace: MakeTrace) -> None:
         NsysprofError, match=r"step: nothing inside matches --per 'lyer\*'; ranges are 'layer7'"
     ) as stop:
         per(layered(trace), "lyer*", "step")
-    assert stop.value.hint == "leave --per out, and times are per window"
+    assert stop.value.hint == "without --per, times are per step"
 
 
 def test_a_process_without_calls_is_named(trace: MakeTrace) -> None:

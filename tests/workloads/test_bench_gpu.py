@@ -234,7 +234,7 @@ def test_a_capture_that_fails_costs_no_sample(gpu: MadeUpGpu, setting: Make) -> 
     assert points["bad"]["graph_reason"] == "operation not permitted when stream is capturing"
     assert len(points["good"]["graph_latency_ns"]) == 12
     without, _, _ = sampled(setting({"good": three_kernels(gpu)}, graph=False))
-    assert without["good"]["graph_reason"] == "not asked for"
+    assert without["good"]["graph_reason"] == "not requested"
 
 
 def failing(gpu: MadeUpGpu, error: Callable[[], Exception], after: int) -> Any:

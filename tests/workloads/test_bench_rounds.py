@@ -126,7 +126,7 @@ def test_the_interval_of_the_median_covers_it() -> None:
 
 
 def test_the_interval_allows_for_dependence() -> None:
-    """Samples that hang together are worth fewer; independent ones are not asked for twice as many."""
+    """Samples that hang together are worth fewer; independent ones are not requested twice as many."""
     from _bench_rounds import median_interval, relative_interval
 
     def times(depends: float, seed: int) -> list[float]:

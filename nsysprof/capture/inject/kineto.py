@@ -21,7 +21,7 @@ def start(cuda: bool | None = None) -> None:
     if not rec.here or rec.profiler is not None:
         return
     if torch.autograd._profiler_enabled():
-        rec.note("the program runs torch.profiler itself: nothing else can record meanwhile")
+        rec.note("the program uses torch.profiler itself: no second recording is possible")
         return
     cuda = torch.cuda.is_initialized() if cuda is None else cuda
     before = os.environ.get(_LOG_LEVEL)

@@ -56,7 +56,7 @@ def _ending(replace: Callable[..., Any]) -> Callable[..., Any]:
                 _ended("os.exec")
             else:
                 recording.about["state"] = "replaced"
-                recording.note("os.exec in a thread: what was recorded before it is lost")
+                recording.note("os.exec in a thread: the recording before it is lost")
         return replace(path, *given, **named)
 
     return ended

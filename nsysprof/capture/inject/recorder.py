@@ -148,7 +148,7 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         emitter.numbered += bool(self.enabled)
         if emitter.numbered and recording.order["modules"]:
             recording.note(
-                "in emit_nvtx modules have ranges of forward only: its seq = N lead there from backward"
+                "with emit_nvtx, modules have forward ranges only; its seq = N links backward to them"
             )
         return entered
 
@@ -188,9 +188,7 @@ def _step_aside_for_others(torch: Any) -> None:
     def prepare_theirs(self: Any) -> Any:
         rec = recording
         if rec.here and rec.profiler is not None and self is not rec.profiler:
-            rec.note(
-                "the program profiles itself with torch.profiler: what it records from there on is its own"
-            )
+            rec.note("the program uses torch.profiler itself: recording ends there")
             safely(kineto.stop)("the program's own torch.profiler")
         return prepare(self)
 

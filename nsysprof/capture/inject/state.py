@@ -1,6 +1,6 @@
 """What is known of the recording of this process, and the file that tells it.
 
-``PID-….about.json`` in the folder of the capture stands beside the trace, ``PID-….json``: a file about a process that
+``PID-….about.json`` in the folder of the capture is beside the trace, ``PID-….json``: a file about a process that
 was still recording is all that remains of one that was killed.
 """
 

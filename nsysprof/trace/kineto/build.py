@@ -84,7 +84,7 @@ def _numbers(ids: list[int]) -> dict[int, int]:
 
 def within_whole_us(events: Events) -> None:
     """Let host events end where the one around them does that seems to end up to a µs before: before 2024 starts and
-    durations were cut to whole µs, and events that lie in one another no longer do.
+    durations were cut to whole µs, and nested events no longer do.
     """
     host = events.host
     nested = np.flatnonzero(host["kind"] != OVERHEAD)
@@ -304,7 +304,7 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
     warnings = []
     if crossed:
         warnings.append(
-            f"annotations that overlap another one of their thread and do not lie in it: {crossed:,} of {len(rows):,};"
+            f"annotations that overlap another one of their thread without nesting: {crossed:,} of {len(rows):,};"
             " each belongs to the innermost one that contains it whole"
         )
     none = np.zeros(len(rows), bool)
@@ -314,7 +314,7 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
 
 
 def _crossed(start: Ints, end: Ints) -> int:
-    """How many of the ranges of a thread, in order, overlap another one and do not lie in it."""
+    """How many of the ranges of a thread, in order, overlap another one without being inside it."""
     return int(crossing(start, end, enclosing(end)).sum()) if len(start) else 0
 
 
@@ -329,7 +329,7 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
     others = not_read(events.seen)
     if others:
         listed = join_words([f"{category} ({count:,})" for category, count in sorted(others.items())])
-        yield f"events of categories that are not read: {listed}"
+        yield f"events of unsupported categories: {listed}"
     unsized = int(((events.gpu["kind"] != trace.KERNEL) & (events.gpu["size"] < 0)).sum())
     if unsized:
         yield f"copies and memsets whose size is not recorded, and counts as 0 B: {unsized:,}"

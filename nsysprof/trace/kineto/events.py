@@ -138,7 +138,7 @@ class Events:
 
 
 def read_events(text: TraceText) -> Events:
-    """Read all `Events` of a trace; ``text`` then says what stands beside them."""
+    """Read all `Events` of a trace; ``text`` then gives the data beside them."""
     out = Events()
     host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
     numbers = ("start", "end", "correlation", "size", "grid", "block", "registers", "shared")

@@ -114,10 +114,10 @@ class KinetoReader(Reader):
             last = format_ns(max(events.last - events.first, 0))
             yield (
                 f"the file ends early ({text.cut}): {sum(events.seen.values()):,} events were read, the last one {last}"
-                " behind the first; whatever was recorded behind them is missing"
+                " behind the first; later data is missing"
             )
         if text.behind:
-            yield "the file goes on behind the end of its trace: what stands there, such as a second trace, is not read"
+            yield "the file continues after its trace; the rest, such as a second trace, is ignored"
         if text.broken:
             yield f"events that cannot be read and are left out: {text.broken:,}"
         if text.mended:
@@ -239,7 +239,7 @@ def _gpus(properties: Any) -> Iterator[Gpu]:
 
 # ---- what is no trace of PyTorch
 
-_HINT = "torch.profiler's export_chrome_trace writes what can be read; nsys reports can be read, too"
+_HINT = "use export_chrome_trace of torch.profiler, or an nsys report"
 
 
 def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:

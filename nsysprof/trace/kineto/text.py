@@ -99,7 +99,7 @@ _FAILS = (msgspec.DecodeError, ValueError, RecursionError)  # UnicodeDecodeError
 class TraceText:
     """The text of a trace: go through `events` once, then the rest is known.
 
-    ``beside`` holds what stands beside the events, name and JSON; ``found`` whether there was a list of events at all,
+    ``beside`` holds the data beside the events, name and JSON; ``found`` whether there was a list of events at all,
     ``broken`` counts events that could not be read, ``mended`` those of which some fields could not; ``cut`` says why
     the text ended early, empty where it did not, and ``behind`` whether it goes on where the trace ends.
     """

@@ -70,7 +70,7 @@ def identify(path: Path) -> Kind:
     except OSError as error:
         raise NsysprofError(f"{path}: cannot be opened: {error.strerror}") from None
     if status.st_size == 0:
-        raise NsysprofError(f"{path}: empty file: its export or its copy never happened", _again(path))
+        raise NsysprofError(f"{path}: empty file: its export or copy failed", _again(path))
     if head.startswith(SQLITE):
         _check_sqlite(path, head, status.st_size)
         return "sqlite"
@@ -147,7 +147,7 @@ def _folder(path: Path) -> Kind:
         hint = "a parquet export is made with: nsys export --type parquetdir REPORT.nsys-rep"
     if any(name.endswith(".parquet") for name in names):
         raise NsysprofError(f"{path}: holds parquet files but no StringIds.parquet: no whole export", hint)
-    raise NsysprofError(f"{path}: a folder, and no parquet export of a report", hint)
+    raise NsysprofError(f"{path}: a folder, but not a parquet export of a report", hint)
 
 
 def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:

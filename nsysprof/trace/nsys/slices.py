@@ -140,5 +140,5 @@ def _parse(listed: bytes, count: int) -> tuple[np.ndarray, np.ndarray | None]:
         listed = listed.replace(_NULL, b"0")
     values = np.fromstring(listed, np.int64, sep=",")
     if len(values) != count:
-        raise sqlite3.DatabaseError("a slice is not what was asked for")
+        raise sqlite3.DatabaseError("a slice is not the requested one")
     return values, null

@@ -155,10 +155,10 @@ class SqliteSource:
         if layout is None:
             raise RefusedError("it is not a table of rows")
         if not {*wanted.ints, *wanted.texts} <= set(layout.fields):
-            raise RefusedError("a wanted column is not stored in its rows")
+            raise RefusedError("a required column is not stored in its rows")
         path, options, _ = self._place
         if options != "mode=ro":
-            raise RefusedError("a journal lies beside it, or it was written with a write-ahead log")
+            raise RefusedError("it has a journal, or was written with a write-ahead log")
         with ExitStack() as stack:
             connections: list[sqlite3.Connection] = []
 
@@ -239,7 +239,7 @@ class SqliteSource:
         except OSError as error:
             raise NsysprofError(
                 f"{self.path} cannot be read with {path.name} beside it: {error.strerror}",
-                f"mv {shlex.quote(str(path))} elsewhere, if it is not of this report",
+                f"mv {shlex.quote(str(path))} elsewhere, if it belongs to another report",
             ) from None
 
     def _copied(self, files: Sequence[Path]) -> str:
