@@ -56,12 +56,12 @@ def write_tables(
     else:
         notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
     packed = _packed(breakdown, written) if packs else {}
-    rows = FEW_ROWS if packed else MAX_ROWS
+    most = FEW_ROWS if packed else MAX_ROWS
     if packed:
-        left_out = write_json(breakdown, folder / "analysis.json", rows, packed)
+        left_out = write_json(breakdown, folder / "analysis.json", most, packed)
     if left_out:
         files = " and ".join(each["file"] for each in left_out.values())
-        notes.insert(0, f"analysis.json holds the {rows:,} rows with the most time; all are in {files}")
+        notes.insert(0, f"analysis.json holds the {most:,} rows with the most time; all are in {files}")
     if packed:
         notes.append(
             f"compressed, as they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)"

@@ -92,7 +92,8 @@ def _wrapping(merged: ColumnTable, numbers: NDArray[np.intp]) -> NDArray[np.bool
     work, cpu = merged["sum_ns"], merged["exclusive_cpu_ns"]
     same: NDArray[np.bool_] = (work[inner] == work[numbers]) & ((work[numbers] > 0) | (cpu[numbers] == 0))
     kind = merged.texts("kind").codes
-    return same & (merged["parent"][inner] == numbers) & (kind[inner] == kind[numbers])
+    same &= (merged["parent"][inner] == numbers) & (kind[inner] == kind[numbers])
+    return same
 
 
 def _levels(parent: NDArray[np.integer], numbers: NDArray[np.intp]) -> list[tuple[int, int]]:

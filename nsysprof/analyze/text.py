@@ -92,7 +92,7 @@ def summary(
     parts: list[str | Rows | None] = [
         "\n".join([wrap(visible(head), "", "  ", width), *said]),
         findings_text(diagnosis, report.path, "analyze", findings, width),
-        steps and Rows(steps if full else replace(steps, note="")),
+        Rows(steps if full else replace(steps, note="")) if steps else None,
         _parts(breakdown, most),
         *([ranges, by_kernel] if annotated(breakdown.columns("merged")) else [by_kernel, ranges]),
     ]

@@ -63,7 +63,7 @@ def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
     table, spread = rank_table(fleet, top, brief=not full), _spread_table(fleet)
     if spread and not full:
         spread = replace(spread, note="")
-    parts = [
+    parts: list[str | Rows] = [
         "\n".join(wrap(visible(each), "", "  ") for each in (head, *said)),
         "\n".join(lines),
         Rows(table, "rank", ranks),

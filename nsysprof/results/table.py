@@ -285,15 +285,6 @@ def markdown_list(sentences: str) -> str:
     return "\n".join(f"{line[1]}{escape_markdown(line[2])}" for line in lines if line)
 
 
-def answer_text(parts: Sequence[str], markdown: bool) -> str:
-    """The text of an answer, of which the first part is its head, and in Markdown the only one to be escaped."""
-    head, *lines = parts
-    if markdown:
-        return "".join(f"{line}\n" for line in (escape_markdown(head), *lines))
-    lines = [line for part in (wrap(visible(head), "", "  "), *lines) for line in part.split("\n")]
-    return "".join(f"{visible(line)}\n" for line in lines)
-
-
 def code_block(lines: Sequence[str]) -> list[str]:
     """Fence lines as a block of code in Markdown that nothing in them ends."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
