@@ -51,7 +51,8 @@ def compare(
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Causes to print per pair.")] = 8,
     every: Annotated[
-        bool, typer.Option("--all", help="Print all of every pair: evidence, traffic, warnings.")
+        bool,
+        typer.Option("--all", help="The same as --full: also evidence, traffic and warnings of every pair."),
     ] = False,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     record: Annotated[
@@ -142,7 +143,7 @@ def compare(
         return Question(
             "compare", "comparing", "comparison", GAP_SCHEMA, GAP_FILES[::-1], CHARTS, write_gaps, "comparison_page",
             ask=ask,
-            text=lambda answer: comparison_text(answer, top=top, every=every, markdown=markdown),
+            text=lambda answer: comparison_text(answer, top=top, every=every or writing.full, markdown=markdown),
             drawn=comparison_charts,
         )  # fmt: skip
 

@@ -85,7 +85,7 @@ def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -
     yield reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
     warnings = drop_repeats([each for each in comparison.warnings if each not in comparison.agreement.notes])
     if warnings and not every:
-        yield [f"{plural(len(warnings), 'note')} on the input and the comparison: --all"]
+        yield [f"{plural(len(warnings), 'note')} on the input and the comparison: --full"]
         return
     lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:MAX_WARNINGS]]
     more = len(warnings) - MAX_WARNINGS
@@ -121,7 +121,7 @@ def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
     head = [label, *heads, clock, "by busy", f"{heads[1]} is", "most of the difference"]
     more = len(comparison.differences) - len(rows)
     note = f"median call {clock}, and {heads[0]}/{heads[1]}" + (
-        f"; {more:,} more pairs: --all" if more else ""
+        f"; {more:,} more pairs: --full" if more else ""
     )
     return TextTable(head, rows, "lrrrrll", note)
 

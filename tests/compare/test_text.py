@@ -98,7 +98,7 @@ def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
     with open_report(path) as report:
         attribution = attribute(report)
     found = compare(attribution, attribution, select="r*")
-    assert "1 note on the input and the comparison: --all" in comparison_text(found)
+    assert "1 note on the input and the comparison: --full" in comparison_text(found)
     text = comparison_text(found, every=True)
     assert len(found.warnings) == 20
     assert text.count("warning: ") == 1
