@@ -26,6 +26,7 @@ _ENOUGH_WARPS = 0.5
 _LOW = 0.2  # of them; from here down a kernel that loads memory keeps too few loads on their way
 _MAX_WAVES = 3  # of more, blocks of unequal length fill the last one
 _LONG_WAVE_NS = 10_000
+_MAX_HELD = 2  # blocks of an SM: of more, those of the last wave have its units and the memory to themselves
 # Kernels that keep few warps by design, as they wait for nothing: of libraries that pipeline copies and matrix units.
 _PIPELINED = ("gemm", "attention")
 _MANY = {
@@ -88,7 +89,13 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
         rest = own & known & ~few & (filled == 1)
         waves = np.nan_to_num(found.held.waves(found.blocks, found.sms))
         whole = np.ceil(waves)
-        uneven = rest & (waves > 1) & (whole <= _MAX_WAVES) & (busy.length >= _LONG_WAVE_NS * whole)
+        uneven = (
+            rest
+            & (waves > 1)
+            & (whole <= _MAX_WAVES)
+            & (found.held.blocks <= _MAX_HELD)
+            & (busy.length >= _LONG_WAVE_NS * whole)
+        )
         tail = np.where(uneven, 1 - waves / np.maximum(whole, 1), 0.0)
         idle["tail-wave"] = np.where(tail >= _MIN_EMPTY, tail, 0.0)
         warps = np.where(found.held.blocks > 0, found.held.occupancy, 1.0)

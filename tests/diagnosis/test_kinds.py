@@ -331,6 +331,7 @@ NOT = [
     pytest.param(
         kernel("heavy", 264, block=(512, 1, 1), shared=(0, 120 << 10)), nothing, id="two whole waves"
     ),
+    pytest.param(kernel("copy", 1200, block=(256, 1, 1)), nothing, id="a last wave of small blocks"),
     pytest.param(kernel(PRODUCT, 4096, shared=(0, 200 << 10)), nothing, id="few warps by design"),
     pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
