@@ -267,7 +267,7 @@ def test_every_chart_keeps_the_rules(
     title = title_of(figure)
     assert title not in ("", chart.caption)
     assert isinstance(plan, Message) or re.search(
-        r"\d|as fast as|straggler|Nothing|is not known|of each rank", title
+        r"\d|as fast as|straggler|Nothing|is not known|is unknown|of each rank", title
     ), title
     check_texts(figure)
 

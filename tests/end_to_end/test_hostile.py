@@ -298,7 +298,7 @@ def test_a_report_that_changes_between_two_tables_is_refused(trace: MakeTrace, f
                 connection.execute("PRAGMA journal_mode = wal")
 
     def change(step: str, rows: int) -> None:
-        if step != KERNEL:
+        if step != "reading kernel rows":
             return
         if how == "replaced" or (how == "written" and form == "parquet"):
             other.replace(table)

@@ -132,7 +132,7 @@ def test_two_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     done = fleet(TWO, "-o", "out", "--workers", "2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not list(scratch.iterdir())
-    assert done.stdout.startswith("2 ranks in 2 reports; numbered by the run record beside each report")
+    assert done.stdout.startswith("2 ranks, 24 iterations of step*, 9.32 ms each (median); ")
     lines = done.stderr.splitlines()
     assert lines[1].startswith("Written to out/: fleet_heatmap.png, fleet_timeline.png, fleet.csv, ")
     assert lines[2].startswith("2 workers, ")

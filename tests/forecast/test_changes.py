@@ -188,7 +188,7 @@ def test_without_page_faults_a_kernel_is_shorter_by_what_it_waited_for_pages(tra
     faults = [PageFault(each.start, each.start + 30 * US) for each in kernels]
     answer = ask(trace(Gpu(0), CudaDevice(0, 0), *program.items, *faults), no_page_faults=True)
     assert answer.base_ns - answer.forecast_ns == pytest.approx(GEMMS * 30 * US, rel=0.1)
-    assert any("at most" in note for note in answer.notes)
+    assert any("upper bound" in note for note in answer.notes)
     with pytest.raises(nsysprof.NsysprofError, match="has no page faults or migrations"):
         ask(trace(*program.items), no_page_faults=True)
 

@@ -160,7 +160,7 @@ def _a_call() -> Iterator[str]:
     count = sum(_DOES[cause][0] for cause in others)
     share = format_share(spent / value("math", 4096, "busy_ns"))
     yield f"{count} only prepare, mask, guard and copy: {share} of the busy time"
-    yield f"{format_bytes(L2_BYTES)}. What still lies in it"
+    yield f"{format_bytes(L2_BYTES)}. Data that is still in it"
     told = " ".join(" ".join(pair["findings"]) for pair in step_figures(WHOLE).pairs.values())
     assert f"the L2 cache ({format_bytes(L2_BYTES)})" in told
 
@@ -238,7 +238,7 @@ def _fusion_and_kernel() -> Iterator[str]:
     shares = " and ".join(format_share(rate / peak) for rate in rates)
     yield f"{rates[0] / 1e12:.0f} TFLOP/s become {rates[1] / 1e12:.0f} TFLOP/s, {shares} of the {peak / 1e12:,.0f}"
     through = [format_bytes(value(name, 4096, "l2_bytes")) for name in ("cudnn", "flash")]
-    yield f"{through[0]} in place of {through[1]}"
+    yield f"{through[0]} instead of {through[1]}"
     both = [fused[name, 2048] / 1000 for name in ("cudnn", "flash")]
     waits = better.host(2048)["delta_ns"] / 1000
     yield f"needs {both[0]:.1f} µs where `flash` needs {both[1]:.1f} µs"

@@ -61,7 +61,7 @@ def test_answers_share_their_page(command: str, section: str, nsysprof: Run, tmp
     assert f"{name}.json" in page.one("footer").text
     for part in ("summary", section, "environment"):
         assert page.one("section", id=part).text.strip()
-    assert len(list(page.one("section", id=section).one("table", class_="plain").all("tr"))) > 1
+    assert len(list(next(iter(page.one("section", id=section).all("table"))).all("tr"))) > 1
     assert [head for head in page.all("th") if not head.text.strip()] == []
     assert ("uPlot" in text) == (name == "why")
 

@@ -818,12 +818,13 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
     parquet = tmp_path / "run_pqtdir"
     parquet.mkdir()
     (parquet / "StringIds.parquet").write_bytes(b"PAR1")
+    (empty := tmp_path / "empty").mkdir()
     (tmp_path / "loop.sqlite").symlink_to("loop.sqlite")
     for path, said in {
         other: "an SQLite database, but not a report",
         pointer: "a Git LFS pointer",
         parquet: "a parquet export, and only an SQLite report can be scrubbed",
-        tmp_path: "a folder, but not a parquet export",
+        empty: "a folder, but not a parquet export",
         tmp_path / "nothing.sqlite": "no such file",
         tmp_path / "loop.sqlite": "Too many levels of symbolic links",
     }.items():

@@ -149,7 +149,7 @@ def test_the_command_line_reads_a_toy_trace(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Text, charts, tables and the page come out as for any report; what it does not record is not made up."""
-    done = runner(tmp_path, capsys, monkeypatch)("analyze", toy, "--html", "-o", tmp_path / "out")
+    done = runner(tmp_path, capsys, monkeypatch)("analyze", toy, "--full", "--html", "-o", tmp_path / "out")
     assert done.code == 0, done.err
     sentences = " ".join(done.out.split())
     assert "run.toy: report of the toy profiler, version not recorded " in sentences

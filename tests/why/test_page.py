@@ -23,7 +23,7 @@ def test_the_page_has_findings_tree_waits_and_timeline(trace: MakeTrace) -> None
     assert "take the sleep out of the loop (saves " in page.one("section", id="summary").text
     tree = page.one("section", id="path-1").one("table", class_="plain")
     cells = [each.text.strip() for each in tree.all("th", scope="row")]
-    assert cells[0] == "step, 3 windows on GPU 0"
+    assert cells[0] == "step, 3 steps on GPU 0"
     assert "sleep in log" in cells
     rows = page.one("section", id="rows")
     waited = answer.rows[answer.rows["cause"] != "compute"]["waited_ns"].tolist()
