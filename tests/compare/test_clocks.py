@@ -91,8 +91,8 @@ def test_samples_that_cannot_tell() -> None:
 
 def judged(base: NDArray[np.int64], new: NDArray[np.int64], *, busy: float = 1.0, two: bool = True) -> str:
     """The verdict on the span of two sides, busy for a part of it, of two recordings or one."""
-    sides = [samples(span=side, busy=(side * busy).astype(np.int64)) for side in (base, new)]
-    frame, _ = clock_rows([("p", ("a", "b"), *sides)], recordings=two)
+    first, second = (samples(span=side, busy=(side * busy).astype(np.int64)) for side in (base, new))
+    frame, _ = clock_rows([("p", ("a", "b"), first, second)], recordings=two)
     return str(frame.set_index("clock").loc["span", "verdict"])
 
 

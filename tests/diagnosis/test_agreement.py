@@ -114,7 +114,8 @@ def test_a_faulty_kind_is_left_out(trace: MakeTrace, monkeypatch: pytest.MonkeyP
     path = trace(*steps(code).items)
     whole = diagnosis_of(path).findings
     first = next(kind for kind in KINDS if kind.name == "cpu-code")
-    broken = tuple(replace(kind, **{place: faulty}) if kind is first else kind for kind in KINDS)
+    wrong: dict[str, Any] = {place: faulty}
+    broken = tuple(replace(kind, **wrong) if kind is first else kind for kind in KINDS)
     monkeypatch.setattr(tried, "KINDS", broken)
     with pytest.warns(
         UserWarning, match=r"the kind cpu-code .*\(line \d+ of test_agreement.py: return 1 // 0"

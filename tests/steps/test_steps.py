@@ -7,6 +7,7 @@ import random
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -397,7 +398,9 @@ def test_a_change_compares_the_levels_on_both_sides(
 
     judged = Judgement(np.full(40, TYPICAL, np.uint8), np.ones(40), changes=((10, 2.0), (20, 0.5), (30, 2.0)))
     judged.of[[13, 25]] = SLOW
-    monkeypatch.setattr(steps, "excess_of", lambda facts, windows, *compared: compared)
-    new, old, level = steps._changed(None, range(40), judged, at)  # type: ignore[arg-type, misc]
+    monkeypatch.setattr(steps, "excess_of", lambda facts, windows, *levels: levels)
+    asked: Any = (None, range(40), judged, at)
+    compared: Any = steps._changed(*asked)
+    new, old, level = compared
     assert (old.tolist(), level) == ([step for step in before if step not in (13, 25)], None)
     assert new.tolist() == [step for step in behind if step not in (13, 25)]

@@ -14,6 +14,7 @@ import nsysprof
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.details import CUDA, PROFILER
+from nsysprof.trace.kineto.reader import KinetoReader
 from nsysprof.trace.report import open_report
 from nsysprof.trace.trace import RANGE_KINDS, tid_of
 from tests.kit import plain_kineto
@@ -196,6 +197,7 @@ def test_operators_keep_their_sequence_and_calls_their_launch(tmp_path: Path) ->
     told = annotation("told", 71, 72)
     told["args"] = {"Sequence number": 9, "Fwd thread id": 4}
     with nsysprof.open_report(write_trace(tmp_path / "t.json", [*STEP, numbered, told])) as report:
+        assert isinstance(report.reader, KinetoReader)
         events = report.reader.events
     names = list(events.names)
     found = {
@@ -213,6 +215,7 @@ def test_only_ends_of_links_that_have_a_time_are_links(tmp_path: Path) -> None:
     ends = [{**each, "ph": ph} for each in link(1, (1, 20), (2, 600)) for ph in (each["ph"], "t")]
     untimed = {name: value for name, value in ends[0].items() if name != "ts"}
     with nsysprof.open_report(write_trace(tmp_path / "t.json", [*STEP, *ends, untimed])) as report:
+        assert isinstance(report.reader, KinetoReader)
         assert report.reader.events.links["begins"].tolist() == [True, False]
 
 
