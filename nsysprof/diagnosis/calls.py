@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -176,8 +177,16 @@ RECOMPILING = _kind(
         "cuda": "compile, load or capture once, before the loop",
     },
 )
+
+
+def _loading(case: Case, row: int) -> str:
+    """The call that loads; a launch does so if it is the first of its kernel."""
+    text = text_of("culprit")(case, row)
+    return one_line(f"the first {text}, which loads the kernel", 90) if "Launch" in text else text
+
+
 SET_UP = (
     _kind("context", _once(CONTEXT), None, once=True),
-    _kind("module-loading", _once(MODULE), None, once=True),
+    replace(_kind("module-loading", _once(MODULE), None, once=True), words=_loading),
     _kind("compilation", _once(COMPILE, GRAPH_CAPTURE), None, once=True),
 )

@@ -62,7 +62,7 @@ _COMPILES = re.compile(
     r"|\bcompil(?:e(?!d)|ing|ation)|compile_?(?:fx|inner)|async_?compile|autotun|benchmark_all_configs|find_?algorithm|cudnn\w*find)"
 )
 # A call that makes a context, or loads a kernel, takes so long at least, and so many times what others of it take.
-_LONG_NS, _TIMES = 1_000_000, 10
+_LONG_NS, _LOADS_NS, _TIMES = 1_000_000, 50_000, 10
 _CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
 
 
@@ -89,15 +89,17 @@ def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
     """What each row of ``activity.calls`` is for, an index of `PURPOSES`; one more entry, for no call: `IN_CODE`.
 
     The longest call before the first op of a GPU made its context, if it takes a ms and ten times what others of its
-    name take; the first launch of a kernel that takes as long loads it; and what a thread calls while it captures a
-    graph is a part of that.
+    name take; the first launch of a kernel that takes 50 µs and ten times what launches usually take loads it; and what
+    a thread calls while it captures a graph is a part of that.
     """
     calls = activity.calls
     of_name = np.array([purpose_of(name) for name in calls.names], np.uint8)
     out = np.append(of_name[calls.name], np.uint8(IN_CODE))
     out[:-1][activity.kind == PROFILER] = PROFILING
     out[_creating(trace, activity, out)] = CONTEXT
-    loads = np.flatnonzero((calls.end - calls.start >= _LONG_NS) & (out[:-1] == LAUNCH))
+    length, launching = calls.end - calls.start, out[:-1] == LAUNCH
+    usual = _usual(length[launching])
+    loads = np.flatnonzero((length >= max(_LOADS_NS, _TIMES * usual)) & launching)
     if len(loads):
         out[np.intersect1d(loads, calls_around(trace, activity, _first_launches(trace)))] = MODULE
     _mark_captures(activity, out)

@@ -11,6 +11,7 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
+from nsysprof.diagnosis.finding import ONCE
 from nsysprof.diagnosis.text import gain_text
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.kernels.classify import classify, load_rules
@@ -18,6 +19,7 @@ from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
+from tests.kit.trace import Kernel, Launch
 
 STEPS = 12
 Act = Callable[[Program], None]
@@ -373,6 +375,18 @@ def test_a_context_is_made_once(trace: MakeTrace) -> None:
     assert diagnosis.findings == ()
     assert diagnosis.once == (("context", 200 * MS),)
     assert begun > 200 * MS
+
+
+def test_the_first_launch_of_a_kernel_loads_it(trace: MakeTrace) -> None:
+    """A copy, and 120 µs in the first launch behind it: the copy drained nothing, and no step repeats."""
+    program = Program()
+    program.copy(1, 4096, US, host=0, blocks=True)
+    program.items.append(Launch(program.now, program.now + 120 * US, 77, api="cudaLaunchKernel_v7000"))
+    begun = program.now + 121 * US
+    program.items.append(Kernel("wave", begun, begun + 2 * US, 77, grid=(264, 1, 1)))
+    [first] = diagnosis_of(trace(*program.items)).findings
+    assert (first.kind, first.often, first.remedy) == ("module-loading", ONCE, "")
+    assert first.cause == "the first cudaLaunchKernel, which loads the kernel"
 
 
 def test_a_synchronization_at_the_end_is_no_finding(trace: MakeTrace) -> None:
