@@ -8,12 +8,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 MOST_MIB = 300
-WITH_PYTHON = (
-    "pip",
-    "setuptools",
-    "pkg_resources",
-    "_distutils_hack",
-)  # what a fresh environment holds anyway
+WITH_PYTHON = ("pip", "setuptools", "pkg_resources", "_distutils_hack")  # what a fresh environment holds anyway
 
 
 def main() -> int:

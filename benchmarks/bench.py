@@ -97,15 +97,9 @@ def measure(command: Sequence[str], tree: Path = ROOT) -> Run:
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
             err.seek(0)
-            sys.exit(
-                f"{' '.join(command)}\nended with {child.returncode}:\n{err.read().decode(errors='replace')}"
-            )
+            sys.exit(f"{' '.join(command)}\nended with {child.returncode}:\n{err.read().decode(errors='replace')}")
     # Linux counts in KiB, macOS in bytes
-    return Run(
-        wall,
-        usage.ru_utime + usage.ru_stime,
-        usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6,
-    )
+    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6)
 
 
 def measure_in_turns(
@@ -138,15 +132,7 @@ def big_report(kernels: int, processes: int, work: Path) -> Path:
     if not path.exists():
         maker = [sys.executable, str(ROOT / "benchmarks" / "make_big_trace.py")]
         unfinished = path.with_suffix(".part")
-        options = [
-            "--kernels",
-            str(kernels),
-            "--processes",
-            str(processes),
-            "--out",
-            str(unfinished),
-            "--force",
-        ]
+        options = ["--kernels", str(kernels), "--processes", str(processes), "--out", str(unfinished), "--force"]
         subprocess.run([*maker, *options], check=True)
         unfinished.rename(path)
     return path
@@ -196,18 +182,10 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         ("analyze without charts, 1 M kernels: 300 MB", memory(PLAIN, million), 300),
         ("the same: a thirtieth of nsys's time", wall(PLAIN, million) / wall(NSYS, million), 1 / 30),
         ("its charts: 3 s more", wall(CHARTS, million) - wall(PLAIN, million), 3),
-        (
-            "why, 1 M kernels: 1.5 times the CPU time of analyze",
-            cpu(WHY, million) / cpu(CHARTS, million),
-            1.5,
-        ),
+        ("why, 1 M kernels: 1.5 times the CPU time of analyze", cpu(WHY, million) / cpu(CHARTS, million), 1.5),
         ("the same: 450 MB", memory(WHY, million), 450),
         ("the shipped report with charts: 0.6 s", wall(CHARTS, None), 0.6),
-        (
-            "the same: at most 1.03 times what it took before",
-            wall(CHARTS, None) / wall(CHARTS + BEFORE, None),
-            1.03,
-        ),
+        ("the same: at most 1.03 times what it took before", wall(CHARTS, None) / wall(CHARTS + BEFORE, None), 1.03),
         ("nsysprof --help: 0.15 s", wall(HELP, None), 0.15),
     ]
     return [Target(text, None if math.isnan(figure) else figure, limit) for text, figure, limit in promises]
@@ -284,12 +262,7 @@ def parse() -> argparse.Namespace:
     add("--work", type=Path, default=ROOT / "benchmarks" / "work", help="where reports are made and kept")
     add("--nsys", default=os.environ.get("NSYSPROF_NSYS") or shutil.which("nsys"), help="the nsys to measure")
     add("--no-nsys", action="store_true", help="leave nsys out (it takes 400 s for 10 M kernels)")
-    add(
-        "--before",
-        type=Path,
-        metavar="DIR",
-        help="a checkout whose command line is measured in turn with this one",
-    )
+    add("--before", type=Path, metavar="DIR", help="a checkout whose command line is measured in turn with this one")
     add("--out", type=Path, help="write the result here, too")
     add("--targets", action="store_true", help="say which targets hold; exit code 3 when one is missed")
     return parser.parse_args()

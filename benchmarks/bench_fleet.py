@@ -32,9 +32,7 @@ write_fleet(answer, [file.name for file in files], Path(sys.argv[2]))
 
 def main() -> None:
     """Print the seconds of each run and the median of their ratios."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=3, metavar="N")
     parser.add_argument("--workers", type=int, default=2, metavar="N")
@@ -49,17 +47,13 @@ def main() -> None:
                 *("--workers", str(options.workers), "-o", f"{out}/fleet"),
             )
         ratios.append(fleet / (serial / options.workers))
-        print(
-            f"run {run}: serial {serial:.1f} s, fleet {fleet:.1f} s, {ratios[-1]:.2f}x of a share", flush=True
-        )
+        print(f"run {run}: serial {serial:.1f} s, fleet {fleet:.1f} s, {ratios[-1]:.2f}x of a share", flush=True)
     print(f"median {statistics.median(ratios):.2f}x of serial / {options.workers}")
 
 
 def _seconds(*arguments: str) -> float:
     begin = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - begin
 
 

@@ -59,13 +59,7 @@ def events(count: int) -> Iterator[dict[str, object]]:
     """The events: for each operator its Python function, its call, the kernel, and both ends of their arrow."""
     for at in range(count // 6 + 1):
         now = 4_523_326_945_790.484 + 20 * at
-        args = {
-            "External id": at,
-            "Record function id": 0,
-            "Sequence number": at,
-            "Fwd thread id": 0,
-            "Ev Idx": at,
-        }
+        args = {"External id": at, "Record function id": 0, "Sequence number": at, "Fwd thread id": 0, "Ev Idx": at}
         gpu = {"pid": 0, "tid": 7}
         launched = {"External id": at, "device": 0, "context": 1, "stream": 7, "correlation": at + 1}
         shape = {"registers per thread": 32, "shared memory": 0, "grid": [256, 1, 1], "block": [128, 1, 1]}
@@ -85,9 +79,7 @@ def events(count: int) -> Iterator[dict[str, object]]:
         yield from row[: count - 6 * at]
 
 
-def span(
-    category: str, name: str, start: float, length: float, args: Mapping[str, object]
-) -> dict[str, object]:
+def span(category: str, name: str, start: float, length: float, args: Mapping[str, object]) -> dict[str, object]:
     """A complete event of the host."""
     return {"ph": "X", "cat": category, "name": name, **HOST, "ts": start, "dur": length, "args": args}
 

@@ -10,9 +10,7 @@ _COLUMNS = {
     "PROCESSES": "globalPid pid name:TEXT",
     "ThreadNames": "nameId! priority globalTid",
     "META_DATA_EXPORT": "name:TEXT! value:TEXT",
-    "CUPTI_ACTIVITY_KIND_RUNTIME": (
-        "start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId"
-    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId"),
     "CUPTI_ACTIVITY_KIND_KERNEL": (
         f"{_OP} demangledName! shortName! mangledName launchType cacheConfig registersPerThread!"
         " gridX! gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! dynamicSharedMemory!"
@@ -42,8 +40,7 @@ def _declare(table: str, column: str) -> str:
 
 # The body of CREATE TABLE for each table that a report needs.
 TABLES = {
-    table: ", ".join(_declare(table, column) for column in columns.split())
-    for table, columns in _COLUMNS.items()
+    table: ", ".join(_declare(table, column) for column in columns.split()) for table, columns in _COLUMNS.items()
 }
 
 # The columns of a kernel that differ from kernel to kernel of the job.

@@ -87,16 +87,10 @@ def of(values: NDArray[Any], index: NDArray[np.int64] | None = None) -> Column:
 
 
 def insert(
-    con: sqlite3.Connection,
-    table: str,
-    columns: dict[str, Column],
-    constants: Mapping[str, object],
-    count: int,
+    con: sqlite3.Connection, table: str, columns: dict[str, Column], constants: Mapping[str, object], count: int
 ) -> None:
     """Insert `count` rows. Columns this schema does not have are left out, others it requires are 0."""
-    info = {
-        name: (kind, needed) for _, name, kind, needed, *_ in con.execute(f'PRAGMA table_info("{table}")')
-    }
+    info = {name: (kind, needed) for _, name, kind, needed, *_ in con.execute(f'PRAGMA table_info("{table}")')}
     columns = {name: values for name, values in columns.items() if name in info}
     constants = {name: value for name, value in constants.items() if name in info}
     for name, (kind, needed) in info.items():
@@ -199,9 +193,7 @@ def write_kernels(
     return {"CUPTI_ACTIVITY_KIND_KERNEL": len(index)}
 
 
-def write_memops(
-    con: sqlite3.Connection, work: Columns, ids: Ids, rng: np.random.Generator
-) -> dict[str, int]:
+def write_memops(con: sqlite3.Connection, work: Columns, ids: Ids, rng: np.random.Generator) -> dict[str, int]:
     """Write the copies and the memsets."""
     copies = np.flatnonzero(work["kind"] == MEMCPY)
     direction = work["what"][copies]
@@ -238,9 +230,7 @@ def write_nvtx(
     where = np.searchsorted(ranges["start"], [row[0] for row in extra]) if by_time else [count] * len(extra)
     for rank in range(ids.ranks):
         row = (3_900_000_000 + rank, DOMAIN_CREATE, "NCCL", int(ids.global_tid[rank, MAIN]), NCCL_DOMAIN)
-        con.execute(
-            "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) VALUES (?,?,?,?,?)", row
-        )
+        con.execute("INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) VALUES (?,?,?,?,?)", row)
     columns = push_pop_columns(ranges, step, ids, strings, last_steps, sequence)
     sql = f"INSERT INTO NVTX_EVENTS ({','.join(columns)}) VALUES ({','.join('?' * len(columns))})"
     extra_sql = (
@@ -321,9 +311,7 @@ def extra_events(
             rows.append((begin, None, event, None, "mark", tid, None, 0))
         else:
             end_tid = int(ids.global_tid[one, LOADER]) if crossing else None
-            rows.append(
-                (begin, min(begin + lasts, session_end), event, i, f"async {i % 40}", tid, end_tid, 0)
-            )
+            rows.append((begin, min(begin + lasts, session_end), event, i, f"async {i % 40}", tid, end_tid, 0))
     return rows
 
 
@@ -358,9 +346,6 @@ def write_devices(con: sqlite3.Connection, ids: Ids) -> None:
         own = {"processId": of(ids.pid), "deviceId": of(np.arange(ids.ranks))}
         insert(con, "TARGET_INFO_CUDA_CONTEXT_INFO", own, constants, ids.ranks)
     if "TARGET_INFO_CUDA_STREAM" in tables:
-        own = {
-            "streamId": of(np.tile(STREAM_IDS, ids.ranks)),
-            "processId": of(np.repeat(ids.pid, len(STREAM_IDS))),
-        }
+        own = {"streamId": of(np.tile(STREAM_IDS, ids.ranks)), "processId": of(np.repeat(ids.pid, len(STREAM_IDS)))}
         constants = {"vmId": 1, "contextId": 1, "flag": 1}
         insert(con, "TARGET_INFO_CUDA_STREAM", own, constants, ids.ranks * len(STREAM_IDS))

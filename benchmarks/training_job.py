@@ -145,13 +145,7 @@ class Step:
             self.sites.append(Site(kernel, self._short_mean()))
 
     def _leaf(
-        self,
-        thread: int,
-        text: str,
-        count: int,
-        heavy: int = 0,
-        inner: str | None = None,
-        registered: bool = False,
+        self, thread: int, text: str, count: int, heavy: int = 0, inner: str | None = None, registered: bool = False
     ) -> None:
         """A range with kernels in it, and with `inner` one more range around them."""
         self._push(thread, text, registered)
@@ -268,11 +262,7 @@ def _pairs(actions: list[Action]) -> NDArray[np.int64]:
 
 
 def _play(
-    actions: list[Action],
-    steps: int,
-    rng: np.random.Generator,
-    first: int,
-    step_starts: NDArray[np.float64] | None,
+    actions: list[Action], steps: int, rng: np.random.Generator, first: int, step_starts: NDArray[np.float64] | None
 ) -> tuple[Columns, Columns, NDArray[np.float64]]:
     """Times for a list of actions, repeated; with `step_starts` each round starts just after its step."""
     table, pairs = np.array(actions, dtype=np.int64), _pairs(actions)
@@ -317,9 +307,7 @@ def _cut(call: Columns, wanted: int) -> NDArray[np.int64]:
     return kept
 
 
-def _work(
-    call: Columns, kernels: NDArray[np.int64], means: NDArray[np.float64], rng: np.random.Generator
-) -> Columns:
+def _work(call: Columns, kernels: NDArray[np.int64], means: NDArray[np.float64], rng: np.random.Generator) -> Columns:
     """What the calls start on the GPU: in order within a stream, after the call and a queueing delay."""
     count = np.where((call["kind"] == MEMCPY) | (call["kind"] == MEMSET), 1, kernels)
     launch = np.repeat(np.arange(len(count)), count)

@@ -76,8 +76,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit."),
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Find out where the time of a GPU program went, why, and what to fix first."""
@@ -128,9 +127,7 @@ _command(
     READ, forecast, "How much would a change save?",
     "forecast run.sqlite --graph 'step*'", "forecast run.sqlite --scale '*gemm*=0.5'",
 )  # fmt: skip
-_command(
-    READ, ranges, "Which ranges does a report have?", "ranges run.sqlite", "ranges run.sqlite '*backward*'"
-)
+_command(READ, ranges, "Which ranges does a report have?", "ranges run.sqlite", "ranges run.sqlite '*backward*'")
 _command(
     READ, fleet, "Which of many ranks is slow, and who waits for whom?",
     "fleet traces/", "fleet 'job/*/rank_*.sqlite' --workers 8",
@@ -153,11 +150,7 @@ _command(
     "export run.sqlite --to perfetto", "export run.sqlite --to parquet -o tables/",
 )  # fmt: skip
 _command(
-    SHARE,
-    scrub,
-    "Copy a report without private data.",
-    "scrub run.sqlite",
-    "scrub run.sqlite --names -o shared.sqlite",
+    SHARE, scrub, "Copy a report without private data.", "scrub run.sqlite", "scrub run.sqlite --names -o shared.sqlite"
 )
 
 
@@ -181,11 +174,7 @@ def main() -> None:
         # full disk. What stdout still holds would fail once more when Python flushes it on exit: into nothing.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _fail(
-            NsysprofError(
-                f"cannot write {error.filename or 'the output'}: {error.strerror or error}", "df -h"
-            )
-        )
+        _fail(NsysprofError(f"cannot write {error.filename or 'the output'}: {error.strerror or error}", "df -h"))
 
 
 def _fail(error: NsysprofError) -> NoReturn:

@@ -58,9 +58,7 @@ class Problem:
             hint = "--heads is a multiple of --kv-heads"
             raise WorkloadError(f"{self.heads} heads cannot share {self.kv_heads} of keys", hint)
         if window_of(self.mask) and self.keys != self.seq:
-            raise WorkloadError(
-                "a window would leave queries without keys", "leave out --kv-seq, or the window"
-            )
+            raise WorkloadError("a window would leave queries without keys", "leave out --kv-seq, or the window")
 
     @staticmethod
     def of(at: Case | Problem) -> Problem:
@@ -242,23 +240,16 @@ def _tiled(name: str, problem: Problem) -> Attend:
 
 BACKENDS: dict[str, Backend] = {
     "math": Backend("PyTorch's unfused one, in float32 inside", _sdpa, partial(_only, "MATH"), "math"),
-    "math_reduced": Backend(
-        "math that may stay in half precision", _sdpa, _reduced_math, named="math", exact=False
-    ),
+    "math_reduced": Backend("math that may stay in half precision", _sdpa, _reduced_math, named="math", exact=False),
     "flash": Backend(
-        "FlashAttention 2 in PyTorch, with Ampere's instructions",
-        _sdpa,
-        partial(_only, "FLASH_ATTENTION"),
-        "flash",
+        "FlashAttention 2 in PyTorch, with Ampere's instructions", _sdpa, partial(_only, "FLASH_ATTENTION"), "flash"
     ),
     "efficient": Backend(
         "memory-efficient attention", _sdpa, partial(_only, "EFFICIENT_ATTENTION"), "memory efficient"
     ),
     "cudnn": Backend("cuDNN's fused attention", _sdpa, partial(_only, "CUDNN_ATTENTION"), "cudnn"),
     "auto": Backend("whatever PyTorch picks", _sdpa),
-    "naive": Backend(
-        "scores, mask, softmax and weighted sum, each an operation of its own", _naive, exact=False
-    ),
+    "naive": Backend("scores, mask, softmax and weighted sum, each an operation of its own", _naive, exact=False),
     "flex": Backend("FlexAttention, compiled", _flex, compiled=True),
     "flash_attn": Backend(
         "the flash-attn package: FlashAttention 2",
@@ -295,15 +286,9 @@ AXES = {
 FLAGS = {"causal": Flag("mask the future", "causal", "full")}
 CHOICES = {
     "mask": Choice("", "which keys are seen", "none|causal|padding|window:N|bool|float", NONE, read_mask),
-    "kv_heads": Choice(
-        "KV", "heads of keys and values, 0: as many as heads", "N", 0, number_of("kv_heads", int)
-    ),
-    "kv_seq": Choice(
-        "K", "length of keys and values, 0: as long as queries", "N", 0, number_of("kv_seq", int)
-    ),
-    "dropout": Choice(
-        "drop", "part of the weights that is dropped", "P", 0.0, number_of("dropout", float, 1.0)
-    ),
+    "kv_heads": Choice("KV", "heads of keys and values, 0: as many as heads", "N", 0, number_of("kv_heads", int)),
+    "kv_seq": Choice("K", "length of keys and values, 0: as long as queries", "N", 0, number_of("kv_seq", int)),
+    "dropout": Choice("drop", "part of the weights that is dropped", "P", 0.0, number_of("dropout", float, 1.0)),
     "tile_keys": Choice(
         "tile", "keys of a tile of the own kernels, 0: as they choose", "N", 0, number_of("tile_keys", int)
     ),

@@ -141,9 +141,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     now = json.loads(json.dumps(now))
     names = sorted({*before, *now})
     return [
-        f"{name} {before.get(name)} then, {now.get(name)} now"
-        for name in names
-        if before.get(name) != now.get(name)
+        f"{name} {before.get(name)} then, {now.get(name)} now" for name in names if before.get(name) != now.get(name)
     ]
 
 
@@ -182,9 +180,7 @@ def _as_before(
     return [(group, found, found[group[0]]["alone_reason"]) for group in shuffled]
 
 
-def _checked(
-    path: Path, progress: Progress, setting: Setting
-) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+def _checked(path: Path, progress: Progress, setting: Setting) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """What was found of the backends that can be sampled, and how much of the GPU's memory each needs."""
     from _bench_check import BrokenError, check, give_back
 

@@ -70,9 +70,7 @@ class Setting:
         case = case_of(self.plan, self.configuration)
         return functools.partial(self.workload.backends[backend].make, case)
 
-    def point(
-        self, backend: str, found: Mapping[str, Any], samples: Mapping[str, Any] = _NO_SAMPLES
-    ) -> dict[str, Any]:
+    def point(self, backend: str, found: Mapping[str, Any], samples: Mapping[str, Any] = _NO_SAMPLES) -> dict[str, Any]:
         """What is written of a backend, from its check and its samples."""
         configuration = {name: value for name, value in self.configuration.items() if name != "backends"}
         named = {"configuration": configuration, "backend": backend}
@@ -96,20 +94,14 @@ def case_of(plan: Mapping[str, Any], configuration: Mapping[str, Any]) -> Case:
 
 
 def setting_of(
-    workload: Workload,
-    plan: Mapping[str, Any],
-    configuration: Mapping[str, Any],
-    watch: GpuWatch | None,
-    run: int = 0,
+    workload: Workload, plan: Mapping[str, Any], configuration: Mapping[str, Any], watch: GpuWatch | None, run: int = 0
 ) -> Setting:
     """The problem of a configuration; its tensors are made when they are needed."""
     work = workload.prepare(case_of(plan, configuration))
     return Setting(workload, plan, configuration, work, watch, run)
 
 
-def check(
-    setting: Setting, backend: str, reference: Callable[[], Any]
-) -> tuple[dict[str, Any], int, str | None]:
+def check(setting: Setting, backend: str, reference: Callable[[], Any]) -> tuple[dict[str, Any], int, str | None]:
     """What a run of the workload finds of one backend, but for its latency: status, reason, errors, memory.
 
     Also the bytes of the GPU that torch holds for it, and for `auto` the backend that was picked.

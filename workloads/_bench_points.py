@@ -93,9 +93,7 @@ def read(path: Path) -> Progress:
     return progress
 
 
-def _account(
-    line: Mapping[str, Any], progress: Progress, trying: list[tuple[str, str]]
-) -> list[tuple[str, str]]:
+def _account(line: Mapping[str, Any], progress: Progress, trying: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Take one line into account; returns what is being tried after it."""
     match line["kind"]:
         case "start":

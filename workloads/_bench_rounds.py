@@ -84,9 +84,7 @@ def warm_up(series: Series, rule: Rule) -> tuple[int, str]:
         if lasted >= WARM_MOST_S or len(times) >= WARM_MOST_CALLS:
             break
     typical = statistics.median(times[-WARM_CALLS:])
-    series.calls_per_sample = min(
-        max(1, math.ceil(rule.min_sample_ns / max(typical, 1))), MOST_CALLS_PER_SAMPLE
-    )
+    series.calls_per_sample = min(max(1, math.ceil(rule.min_sample_ns / max(typical, 1))), MOST_CALLS_PER_SAMPLE)
     return 1 + len(times), until
 
 

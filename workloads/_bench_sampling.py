@@ -90,9 +90,7 @@ def _sample_eager(
         try:
             with refusals(backend), backend.settings():
                 live.step = setting.work.build(setting.make(live.backend)())
-            live.eager = [
-                Series(functools.partial(_timed, backend, clock.eager, live.step)) for _ in range(2)
-            ]
+            live.eager = [Series(functools.partial(_timed, backend, clock.eager, live.step)) for _ in range(2)]
             live.warmed = warm_up(live.eager[0], setting.rule)
             _as_in_first_run(live.eager[0], checked[live.backend].get("calls_per_sample"))
             live.eager[1].calls_per_sample = live.eager[0].calls_per_sample

@@ -90,9 +90,7 @@ def set_precision(*, deterministic: bool) -> None:
 
     torch.set_float32_matmul_precision("highest")
     if deterministic:
-        os.environ.setdefault(
-            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-        )  # cuBLAS asks for it, before it is first called
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it, before it is first called
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.deterministic = True
 
@@ -176,9 +174,7 @@ def _runs(
         for name in options.backend:
             backend = workload.backends[name]
             where = f"{name}::{suffix}"
-            plan = Plan(
-                where, options.dtype, options.device, options.warmup, options.iterations, start_profiler
-            )
+            plan = Plan(where, options.dtype, options.device, options.warmup, options.iterations, start_profiler)
             told = [*workload.axes, "dtype", *workload.flags, *workload.choices, "backward"]
             run = {"range": f"RUN::{where}", "backend": name, **{key: getattr(at, key) for key in told}}
             if broken:
@@ -219,9 +215,7 @@ def _show(text: str) -> None:
     try:
         print(text, flush=True)
     except OSError as error:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # what is left would fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at exit
         if not isinstance(error, BrokenPipeError):
             raise WorkloadError(f"cannot write the table: {error.strerror or error}", "df -h") from None
 

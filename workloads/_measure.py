@@ -197,11 +197,7 @@ def _memory(step: Step, device: str) -> dict[str, int | None]:
 
     The parts are what was there before without the inputs, the inputs, the outputs, and the rest: temporaries.
     """
-    parts: dict[str, int | None] = {
-        **NO_MEMORY,
-        "inputs_bytes": step.inputs_bytes,
-        "outputs_bytes": step.outputs_bytes,
-    }
+    parts: dict[str, int | None] = {**NO_MEMORY, "inputs_bytes": step.inputs_bytes, "outputs_bytes": step.outputs_bytes}
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

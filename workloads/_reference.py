@@ -30,13 +30,7 @@ def attention(
 
 
 def gradients(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    grad_out: torch.Tensor,
-    *,
-    causal: bool,
-    mask: Mask | None = None,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad_out: torch.Tensor, *, causal: bool, mask: Mask | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of `attention` with respect to queries, keys and values, in float64.
 

@@ -99,10 +99,5 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether memory was lacking: CUDA's allocator raises a type of its own, the others tell it in the text."""
     if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)):
         return True
-    signs = (
-        "can't allocate memory",
-        "not enough memory",
-        "CUBLAS_STATUS_ALLOC_FAILED",
-        "CUDA error: out of memory",
-    )
+    signs = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

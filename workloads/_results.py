@@ -106,9 +106,7 @@ def _latency(run: Mapping[str, Any]) -> str:
         return f"{format_ns(middle)} ({format_ns(min(samples))}–{format_ns(max(samples))})"
     first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
     share = (third - first) / 2 / middle * 100
-    return f"{format_ns(middle)} ± " + (
-        "<0.1 %" if share < 0.1 else f"{share:.{1 if share < 9.95 else 0}f} %"
-    )
+    return f"{format_ns(middle)} ± " + ("<0.1 %" if share < 0.1 else f"{share:.{1 if share < 9.95 else 0}f} %")
 
 
 def _worst(run: Mapping[str, Any]) -> str | None:

@@ -73,11 +73,7 @@ class Kernel:
     function: Any
 
     def launch(
-        self,
-        tensors: Sequence[torch.Tensor],
-        causal: bool,
-        diagonal: int,
-        log_sum_exp: torch.Tensor | None = None,
+        self, tensors: Sequence[torch.Tensor], causal: bool, diagonal: int, log_sum_exp: torch.Tensor | None = None
     ) -> None:
         """Compute the last of four tensors from the others, all contiguous, on torch's current stream.
 
@@ -107,9 +103,7 @@ class Kernel:
         start(self.function, grid, self.tile.threads, self.tile.shared_bytes, places, q.get_device())
 
 
-def start(
-    function: Any, grid: Grid, threads: int, shared_bytes: int, addresses: Sequence[int], index: int
-) -> None:
+def start(function: Any, grid: Grid, threads: int, shared_bytes: int, addresses: Sequence[int], index: int) -> None:
     """Launch a kernel with arguments at these addresses on a GPU, by its number, on torch's current stream.
 
     Launching needs a context, which a thread has only once it called CUDA's runtime. A thread of autograd's may have
@@ -131,13 +125,7 @@ def _calls() -> tuple[Any, Any]:
 
 
 def prepare(
-    name: str,
-    *,
-    causal: bool,
-    diagonal: int = 0,
-    device: str = "cuda",
-    columns: int = 0,
-    log_sum_exp: bool = False,
+    name: str, *, causal: bool, diagonal: int = 0, device: str = "cuda", columns: int = 0, log_sum_exp: bool = False
 ) -> Attend:
     """Attention by a stage of the kernel, of (batch, heads, sequence, head dimension) tensors on a GPU.
 
@@ -184,13 +172,9 @@ def _check_tensors(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor)
             f" {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
         )
     if (*q.shape[:2], q.shape[3]) != (*k.shape[:2], k.shape[3]):
-        raise TiledError(
-            f"{name} needs as many heads of keys as of queries, not {tuple(k.shape)} for {tuple(q.shape)}"
-        )
+        raise TiledError(f"{name} needs as many heads of keys as of queries, not {tuple(k.shape)} for {tuple(q.shape)}")
     if max(q.shape[2], k.shape[2]) * q.shape[3] >= 2**31:
-        raise TiledError(
-            f"{name} needs heads of less than 2^31 numbers, not {tuple(q.shape)} and {tuple(k.shape)}"
-        )
+        raise TiledError(f"{name} needs heads of less than 2^31 numbers, not {tuple(q.shape)} and {tuple(k.shape)}")
     if not q.get_device() == k.get_device() == v.get_device() == torch.cuda.current_device():
         raise TiledError(f"{name} needs all tensors on the current GPU")
 
@@ -207,9 +191,7 @@ def kernel_for(name: str, q: torch.Tensor, causal: bool, columns: int = 0) -> Ke
 
 
 @lru_cache(maxsize=256)
-def _kernel_for(
-    name: str, dtype: torch.dtype, shape: torch.Size, index: int, causal: bool, columns: int
-) -> Kernel:
+def _kernel_for(name: str, dtype: torch.dtype, shape: torch.Size, index: int, causal: bool, columns: int) -> Kernel:
     short = DTYPES.get(str(dtype), str(dtype))
     batch, heads, queries, head_dim = shape
     device = device_limits(index)

@@ -62,9 +62,7 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
         return None, None, None, *gradients
 
 
-def launch(
-    tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], causal: bool, diagonal: int
-) -> None:
+def launch(tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], causal: bool, diagonal: int) -> None:
     """Compute the gradients of queries, keys and values, on torch's current stream.
 
     ``tensors`` are these three, the output, its log-sum-exp and the gradient of the output; all as `_tiled.plain`.
@@ -82,9 +80,7 @@ def launch(
     box = tile.columns
     padded = heads * -(-queries // box) * box
     rows = torch.empty(2 * padded + 2, dtype=torch.float32, device=q.device)
-    boxes = [
-        tensor_map(each.data_ptr(), *heads_rows_columns(each), box, kind) for each in (q, grad_out, k, v)
-    ]
+    boxes = [tensor_map(each.data_ptr(), *heads_rows_columns(each), box, kind) for each in (q, grad_out, k, v)]
     maps = [(ctypes.c_uint64 * 32)(*boxes[first], *boxes[first + 1]) for first in (0, 2)]
     diagonal = max(-queries, min(diagonal, keys))  # as in the forward pass
     problem = _Problem(queries, keys, heads, causal, diagonal, head_dim**-0.5 / math.log(2))
@@ -109,8 +105,6 @@ def launch(
 def _functions(dtype: str, head_dim: int, index: int) -> list[Any]:
     """The three kernels, compiled for a type and head dimension on the GPU of a number."""
     tile = backward_tile(head_dim)
-    options = compile_options(
-        "tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), _tiled.device_limits(index)
-    )
+    options = compile_options("tiled_o6", macros(_tiled.DTYPES[dtype], head_dim, tile), _tiled.device_limits(index))
     symbols = [f"{_SOURCE}_{part}" for part in ("rows", "keys", "queries")]
     return _tiled.loaded(_SOURCE, symbols, tile.shared_bytes, options)

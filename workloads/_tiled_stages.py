@@ -200,9 +200,7 @@ def _o6_tiles(_dtype: str, head_dim: int) -> list[Tile]:
     found = []
     for groups in (4, 2, 1) if head_dim == 64 else (2,):
         parts = warpgroups - groups
-        shared = 2 * (64 * groups + each * places * columns) * head_dim + parts * 4 * 128 * (
-            head_dim // 2 + 4
-        )
+        shared = 2 * (64 * groups + each * places * columns) * head_dim + parts * 4 * 128 * (head_dim // 2 + 4)
         shared += 8 * (2 * groups + 2 * places + 2 * parts) + 16 * warpgroups + 1024
         found.append(Tile(64 * groups, columns, 4 * (warpgroups + 1), shared, more=(("STAGES", places),)))
     return found
@@ -222,12 +220,7 @@ STAGES: dict[str, Stage] = {
     "tiled_o0": Stage("own kernel: tiles in shared memory, online softmax", _o0_tiles, rows_of_one_head),
     "tiled_o1": Stage("own kernel: + parallel over heads, masked tiles skipped", _o1_tiles),
     "tiled_o2": Stage("own kernel: + 16-byte loads, queries in registers", _o2_tiles, head_dims=(64, 128)),
-    "tiled_o3": Stage(
-        "own kernel: + cp.async, register blocking",
-        _o3_tiles,
-        head_dims=(64, 128),
-        capability=(8, 0),
-    ),
+    "tiled_o3": Stage("own kernel: + cp.async, register blocking", _o3_tiles, head_dims=(64, 128), capability=(8, 0)),
     "tiled_o4": Stage(
         "own kernel: + tensor cores (mma.sync)",
         _o4_tiles,
@@ -289,19 +282,14 @@ def fitting_tile(
     lacking, tiles = "", STAGES[name].tiles(dtype, head_dim)
     if columns and columns not in [tile.columns for tile in tiles]:
         widths = " or ".join(str(width) for width in dict.fromkeys(tile.columns for tile in tiles))
-        raise TiledError(
-            f"{name} has for {dtype} of head dimension {head_dim} tiles of {widths} keys, not {columns}"
-        )
+        raise TiledError(f"{name} has for {dtype} of head dimension {head_dim} tiles of {widths} keys, not {columns}")
     if load and STAGES[name].by_load:
         tiles = [tile for tile in tiles if load.fills(tile.rows, device)] or tiles[-1:]
     for tile in [tile for tile in tiles if columns in (0, tile.columns)]:
         if tile.threads > device.threads:
             lacking = f"{tile.threads} threads a block, {device.name} has {device.threads}"
         elif tile.shared_bytes > device.shared_bytes:
-            lacking = (
-                f"{tile.shared_bytes:,} bytes of shared memory a block, {device.name} has"
-                f" {device.shared_bytes:,}"
-            )
+            lacking = f"{tile.shared_bytes:,} bytes of shared memory a block, {device.name} has {device.shared_bytes:,}"
         else:
             return tile
     raise TiledError(f"{name} needs for {dtype} of head dimension {head_dim} {lacking}")
@@ -334,7 +322,5 @@ def launch_grid(name: str, tile: Tile, heads: int, queries: int, device: Device)
     grid = STAGES[name].grid(-(-queries // tile.rows), heads, device)
     for size, most, axis in zip(grid, (2**31 - 1, 65535, 65535), "xyz", strict=True):
         if size > most:
-            raise TiledError(
-                f"{name} needs {size:,} blocks along {axis}, CUDA has {most:,}: too many rows or heads"
-            )
+            raise TiledError(f"{name} needs {size:,} blocks along {axis}, CUDA has {most:,}: too many rows or heads")
     return grid

@@ -26,11 +26,7 @@ SCHEMA = "nsysprof-describe/1"
 # The relative Frobenius norm of the difference to the float64 reference that a result may have: for backends that
 # keep what is between in float32 inside, and for those that round it to the type of the inputs.
 # Rounding the result alone makes about 3e-4 in fp16 and 2e-3 in bf16.
-TOLERANCES = {
-    "fp16": (2e-3, 1e-2),
-    "bf16": (1.6e-2, 8e-2),
-    "fp32": (1e-5, 1e-5),
-}
+TOLERANCES = {"fp16": (2e-3, 1e-2), "bf16": (1.6e-2, 8e-2), "fp32": (1e-5, 1e-5)}
 GRADIENT_FACTOR = 2.0  # gradients pass through twice as many roundings
 # One configuration: an attribute for each axis, flag and choice, and `dtype`, `backward`, `device` and `seed`.
 Case = argparse.Namespace
@@ -69,9 +65,7 @@ class Choice:
     read: Callable[[str], Mapping[str, Any]]
 
 
-def number_of(
-    name: str, kind: type[int | float], below: float = 2.0**63
-) -> Callable[[str], Mapping[str, Any]]:
+def number_of(name: str, kind: type[int | float], below: float = 2.0**63) -> Callable[[str], Mapping[str, Any]]:
     """The `Choice.read` of numbers from 0 up."""
 
     def read(text: str) -> Mapping[str, Any]:
@@ -227,18 +221,7 @@ def describe(workload: Workload, grids: Sequence[Mapping[str, Any]] = ()) -> dic
     ``configurations`` are all shapes of the grids, along the sweep and once each, with their cost.
     """
     mode = asdict(workload.mode) if workload.mode else None
-    names = (
-        "name",
-        "says",
-        "sweep",
-        "base",
-        "trial",
-        "reference",
-        "flops",
-        "traffic",
-        "unit",
-        "tokens_shown",
-    )
+    names = ("name", "says", "sweep", "base", "trial", "reference", "flops", "traffic", "unit", "tokens_shown")
     return {
         "schema": SCHEMA,
         **{name: getattr(workload, name) for name in names},
@@ -340,12 +323,7 @@ def _parser(workload: Workload, says: str | None) -> argparse.ArgumentParser:
     for name, flag in workload.flags.items():
         yes = f"--{'' if flag.default else 'no-'}{name.replace('_', '-')}"
         said = f"{flag.says} ({yes})"
-        add(
-            f"--{name.replace('_', '-')}",
-            action=argparse.BooleanOptionalAction,
-            default=flag.default,
-            help=said,
-        )
+        add(f"--{name.replace('_', '-')}", action=argparse.BooleanOptionalAction, default=flag.default, help=said)
     for name, choice in workload.choices.items():
         said = f"{choice.says}, one or more ({choice.default})"
         option = f"--{name.replace('_', '-')}"

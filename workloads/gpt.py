@@ -51,9 +51,7 @@ def head_dim(at: Case) -> int:
     """The size of a head. Raises `WorkloadError` for sizes that make no model."""
     hint = "--width is a multiple of --heads, and that one of --kv-heads"
     if at.width % at.heads or at.heads % at.kv_heads:
-        raise WorkloadError(
-            f"no model has width {at.width} with {at.heads} heads and {at.kv_heads} of keys", hint
-        )
+        raise WorkloadError(f"no model has width {at.width} with {at.heads} heads and {at.kv_heads} of keys", hint)
     if at.width // at.heads % 2:
         raise WorkloadError(f"rotary positions need heads of an even size, not {at.width // at.heads}", hint)
     if at.backward and (at.decode or at.cuda_graph):
@@ -165,12 +163,7 @@ def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
 
 
 def _model(
-    at: Case,
-    weights: Weights,
-    tokens: torch.Tensor,
-    angles: Angles,
-    attend: Layer,
-    last: int | None = None,
+    at: Case, weights: Weights, tokens: torch.Tensor, angles: Angles, attend: Layer, last: int | None = None
 ) -> torch.Tensor:
     """Logits of (batch, new tokens), at all of them or the ``last`` ones; ``angles`` are those of their positions."""
     from torch.nn.functional import embedding, gelu, linear, rms_norm
@@ -248,9 +241,7 @@ def _graphed(at: Case, call: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         out = call()
 
-    def replay(
-        _reads: object = call,
-    ) -> Any:  # a graph does not keep alive what it reads: weights, tokens, cache
+    def replay(_reads: object = call) -> Any:  # a graph does not keep alive what it reads: weights, tokens, cache
         graph.replay()
         return out
 
@@ -321,8 +312,7 @@ def _decoding(at: Case, tensors: Weights, tokens: torch.Tensor, attend: Attend) 
     model(0, at.seq)
     compiled = _compiled(at, model)
     steps = [
-        _graphed(at, functools.partial(compiled, at.seq + step, at.seq + step + 1))
-        for step in range(at.new_tokens)
+        _graphed(at, functools.partial(compiled, at.seq + step, at.seq + step + 1)) for step in range(at.new_tokens)
     ]
 
     def call() -> list[torch.Tensor]:
@@ -421,10 +411,7 @@ def _float64(at: Case, tensors: Weights, tokens: torch.Tensor) -> Results:
     from _reference import Attention
 
     exact = tensors if at.backward else {name: tensor.to(_dtype(at)) for name, tensor in tensors.items()}
-    weights = {
-        name: tensor.to(at.device, torch.float64).requires_grad_(at.backward)
-        for name, tensor in exact.items()
-    }
+    weights = {name: tensor.to(at.device, torch.float64).requires_grad_(at.backward) for name, tensor in exact.items()}
     tokens = tokens.to(at.device)
 
     def layer(_: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -448,9 +435,7 @@ def _of_either(make: Callable[[Any], Attend], at: Case) -> Attend:
     """A backend's attention of a whole sequence, causal, or of one new token, which sees all keys."""
     sizes = {"batch": at.batch, "heads": at.heads, "kv_heads": at.kv_heads, "head_dim": head_dim(at)}
     seq, keys = (1, at.seq + at.new_tokens) if at.decode else (at.seq, at.seq)
-    return make(
-        Problem(**sizes, seq=seq, kv_seq=keys, causal=not at.decode, dtype=at.dtype, device=at.device)
-    )
+    return make(Problem(**sizes, seq=seq, kv_seq=keys, causal=not at.decode, dtype=at.dtype, device=at.device))
 
 
 WORKLOAD = Workload(

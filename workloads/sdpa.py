@@ -148,9 +148,7 @@ def _float64(tensors: Sequence[torch.Tensor], problem: Problem, device: str) -> 
     return {name: torch.stack(results) for name, results in found.items()}
 
 
-def _added(
-    problem: Problem, batch: int, dtype: torch.dtype, row: torch.Tensor, key: torch.Tensor
-) -> torch.Tensor:
+def _added(problem: Problem, batch: int, dtype: torch.dtype, row: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """What a mask adds to scores: a bias as it is in the type of the inputs, -infinity for keys that are not seen."""
     added = bias(row, key).to(dtype).double() if problem.mask == FLOAT else (row + key).double() * 0
     return added.masked_fill(~sees(problem, batch, row, key), float("-inf"))

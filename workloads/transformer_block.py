@@ -137,9 +137,7 @@ def _step(tensors: Mapping[str, torch.Tensor], attend: Attend, heads: int, devic
     return Step(call, results, reset, inputs_bytes=size + out_size, outputs_bytes=out_size + size)
 
 
-def _float64(
-    tensors: Mapping[str, torch.Tensor], heads: int, causal: bool, device: str, train: bool
-) -> Results:
+def _float64(tensors: Mapping[str, torch.Tensor], heads: int, causal: bool, device: str, train: bool) -> Results:
     """What the results have to be, by autograd through the same block with the blocked float64 attention.
 
     One element of the batch after the other; the gradients of the weights add up.

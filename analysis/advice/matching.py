@@ -94,10 +94,7 @@ def advices(document: dict[str, Any], *, old: bool = False) -> list[Advice] | No
 
 def _new(row: dict[str, Any]) -> Advice:
     """A finding of the diagnosis; a list of words becomes one sentence."""
-    words = {
-        key: _text(row.get(key))
-        for key in ("kind", "path", "text", "cause", "remedy", "often", "id", "basis")
-    }
+    words = {key: _text(row.get(key)) for key in ("kind", "path", "text", "cause", "remedy", "often", "id", "basis")}
     return Advice(**words, steps=int(row.get("steps") or 1), lost_ns=int(row.get("lost_ns") or 0),
                   gain_ns=int(row.get("gain_ns") or 0), change=row.get("change"))  # fmt: skip
 
@@ -120,12 +117,8 @@ def _classes(rules: dict[str, str], text: str) -> set[str]:
 def causes(advice: Advice) -> set[str]:
     """The classes of the cause that a finding names: by its kind, or else by the words that name its cause."""
     found = set(KINDS.get(advice.kind, ()))
-    if not found or (
-        advice.kind == "synchronization" and not advice.often
-    ):  # a kind of old: what it exposes leads
-        found = _classes(
-            CAUSES, first_cause(advice.text) if not advice.cause else f"{advice.cause} {advice.text}"
-        )
+    if not found or (advice.kind == "synchronization" and not advice.often):  # a kind of old: what it exposes leads
+        found = _classes(CAUSES, first_cause(advice.text) if not advice.cause else f"{advice.cause} {advice.text}")
     if "loaded at first use" in advice.remedy:
         found.add("loading")
     count = re.match(r"(\d+) of (\d+)", advice.often)
@@ -148,15 +141,9 @@ def ranges(text: str, path: str = "") -> set[str]:
     """The names of ranges in a sentence and in a path, `*` and `…` where they were cut; none: the whole recording."""
     head = re.match(r"(.+?): (?=code|cu|hip|mem|launch|exposed|CUPTI|\d+ of|\S+ in )", text)
     named = [head[1]] if head else []
-    named += re.findall(
-        r" in ((?:ProfilerStep\*|[^,:]|:(?=\S))+?)(?=,| lets| exposed| on thread| and |: |$)", text
-    )
+    named += re.findall(r" in ((?:ProfilerStep\*|[^,:]|:(?=\S))+?)(?=,| lets| exposed| on thread| and |: |$)", text)
     named += re.split(r"(?<!\\)/", path)
-    return {
-        name.strip()
-        for name in named
-        if name.strip() not in ANYWHERE and not re.match(r"[\d>]", name.strip())
-    }
+    return {name.strip() for name in named if name.strip() not in ANYWHERE and not re.match(r"[\d>]", name.strip())}
 
 
 def _like(one: str, other: str) -> bool:
@@ -182,9 +169,7 @@ def label_causes(label: dict[str, Any]) -> set[str]:
     named = _classes(CAUSES, first_cause(label["text"]))
     if label["kind"] == "allocation":  # "allocate and pin before it" is no advice about copies
         advised.discard("pin")
-    return (named - {"loading"} if "graph" in advised else named) | {
-        OF_REMEDY[each] for each in advised & {*OF_REMEDY}
-    }
+    return (named - {"loading"} if "graph" in advised else named) | {OF_REMEDY[each] for each in advised & {*OF_REMEDY}}
 
 
 def match(label: dict[str, Any], found: list[Advice]) -> tuple[bool, bool]:
@@ -207,25 +192,14 @@ def match(label: dict[str, Any], found: list[Advice]) -> tuple[bool, bool]:
 
 # ---- planted faults: what counts as the cause, and what is no remedy for it
 
-HOST = (
-    {"code", "input", "lock", "compilation"},
-    {"sync", "graph", "pin", "allocator", "fused", "layout", "attention"},
-)
+HOST = ({"code", "input", "lock", "compilation"}, {"sync", "graph", "pin", "allocator", "fused", "layout", "attention"})
 FAULTS: dict[str, tuple[set[str], set[str]]] = {
-    **dict.fromkeys(
-        ("busy", "python", "sleep", "gc", "collect", "backward_hook", "hook", "loader", "lock"), HOST
-    ),
-    **dict.fromkeys(
-        ("pageable", "copy_in"), ({"copy"}, {"sync", "graph", "allocator", "fused", "attention"})
-    ),
+    **dict.fromkeys(("busy", "python", "sleep", "gc", "collect", "backward_hook", "hook", "loader", "lock"), HOST),
+    **dict.fromkeys(("pageable", "copy_in"), ({"copy"}, {"sync", "graph", "allocator", "fused", "attention"})),
     **dict.fromkeys(("pinned_out", "copy_out"), ({"copy"}, {"graph", "allocator", "fused", "attention"})),
-    **dict.fromkeys(
-        ("item", "sync", "synchronize"), ({"sync", "copy"}, {"pin", "allocator", "fused", "attention"})
-    ),
+    **dict.fromkeys(("item", "sync", "synchronize"), ({"sync", "copy"}, {"pin", "allocator", "fused", "attention"})),
     **dict.fromkeys(("allocate", "alloc", "free"), ({"allocation"}, {"graph", "pin", "fused", "attention"})),
-    **dict.fromkeys(
-        ("tiny_kernels", "tiny", "launches"), ({"launches"}, {"sync", "pin", "allocator", "attention"})
-    ),
+    **dict.fromkeys(("tiny_kernels", "tiny", "launches"), ({"launches"}, {"sync", "pin", "allocator", "attention"})),
     **dict.fromkeys(("side_stream", "legacy_barrier"), ({"kernel"}, {"pin", "allocator", "fused"})),
     **dict.fromkeys(("late_peer", "late"), ({"communication"}, {"pin", "allocator", "fused", "graph"})),
 }

@@ -23,11 +23,7 @@ def asked(*arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, JSON document (empty if none) and all text of a command of nsysprof."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "nsysprof", *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, "-m", "nsysprof", *arguments], cwd=folder, capture_output=True, text=True, check=False
         )
     try:
         document = json.loads(done.stdout) if "--json" in arguments else {}
@@ -80,9 +76,7 @@ def gpu_ops(path: Path) -> list[tuple[int, int]]:
             if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
         ]
         return sorted(
-            (round(each["ts"] * 1e3), round((each["ts"] + each["dur"]) * 1e3))
-            for each in ops
-            if "dur" in each
+            (round(each["ts"] * 1e3), round((each["ts"] + each["dur"]) * 1e3)) for each in ops if "dur" in each
         )
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as base:
         tables = {name for (name,) in base.execute("select name from sqlite_master")}

@@ -90,11 +90,7 @@ def remedy(folder: Folder, path: Path, times: dict[tuple[str, str], float]) -> R
 
     def share(each: Advice) -> float:
         """The promise as a part of a step, or of the whole where no step repeats."""
-        return (
-            each.gain_ns / span
-            if each.steps == 1
-            else each.gain_ns / each.steps / (span / STEPS[path.suffix])
-        )
+        return each.gain_ns / span if each.steps == 1 else each.gain_ns / each.steps / (span / STEPS[path.suffix])
 
     promised = share(first) if first else 0.0
     saving = 1 - times[name, "good"] / times[name, "bad"] if (name, "good") in times else 0.0
@@ -168,9 +164,7 @@ def _forecast(file: Path, first: Advice | None) -> str:
     """Whether the forecast of the change of a finding has the same gain: equal, differs, none or absent."""
     if first is None or not first.change or first.basis != "replayed":
         return "none"
-    change = (
-        shlex.split(first.change) if isinstance(first.change, str) else [str(each) for each in first.change]
-    )
+    change = shlex.split(first.change) if isinstance(first.change, str) else [str(each) for each in first.change]
     chosen = ["--range", first.path] if first.path and "--range" not in change else []
     code, document, _ = asked("forecast", str(file), *chosen, *change, "--as-profiled", "--json")
     again = [each.gain_ns for each in advices(document) or () if each.id == first.id]
@@ -195,11 +189,7 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
     doses = parts.get("planted", [])
     for command in ("analyze", "why"):
         mine = [row for row in doses if row["command"] == command]
-        for what, key in (
-            ("cause named", "cause"),
-            ("gain within a third", "near"),
-            ("right in all", "right"),
-        ):
+        for what, key in (("cause named", "cause"), ("gain within a third", "near"), ("right in all", "right")):
             out[f"planted, {command}: {what}"] = _count([row for row in mine if row["bar"] == "named"], key)
         out[f"planted, {command}: wrong remedy"] = _count(
             [row for row in mine if row["bar"] == "named"], "wrong_remedy"
@@ -209,10 +199,7 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
         )
     programs = [row for row in parts.get("remedies", []) if row["variant"] == "bad"]
     for recorder in ("nsys", "pytorch"):
-        for later, what in (
-            (0, "first advice right, with its gain"),
-            (1, "the same, remedies inside a kernel"),
-        ):
+        for later, what in ((0, "first advice right, with its gain"), (1, "the same, remedies inside a kernel")):
             out[f"remedies, {recorder}: {what}"] = _count(
                 [row for row in programs if row["recorder"] == recorder and row["later"] == later], "right"
             )
@@ -235,10 +222,7 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
     out["recordings: same first finding in analyze and why"] = _count(
         [r for r in every if r["same_first"] != ""], "same_first"
     )
-    out["findings: gain equal in analyze and why"] = (
-        sum(r["equal"] for r in every),
-        sum(r["in_both"] for r in every),
-    )
+    out["findings: gain equal in analyze and why"] = (sum(r["equal"] for r in every), sum(r["in_both"] for r in every))
     tried = [row for row in every if row["forecast"] != "none"]
     out["findings: gain equal in forecast"] = (sum(row["forecast"] == "equal" for row in tried), len(tried))
     return {name: value for name, value in out.items() if value[1]}
@@ -254,9 +238,7 @@ def write(path: Path, rows: list[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, names, restval="", lineterminator="\n")
         table.writeheader()
-        table.writerows(
-            {k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()} for row in rows
-        )
+        table.writerows({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 def scored(folder: Folder, only: Iterable[str], jobs: int) -> dict[str, list[Row]]:
@@ -283,14 +265,10 @@ def scored(folder: Folder, only: Iterable[str], jobs: int) -> dict[str, list[Row
 
 def main() -> None:
     """Score, print and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent)
-    parser.add_argument(
-        "--before", action="store_true", help="score the lists `findings`, as the column before"
-    )
+    parser.add_argument("--before", action="store_true", help="score the lists `findings`, as the column before")
     parser.add_argument("--only", default="planted,remedies,recordings,labels")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
@@ -309,9 +287,7 @@ def main() -> None:
         row = kept.setdefault(measure, {"measure": measure, "before": "", "after": ""})
         row[column] = f"{right} of {of}"
     write(path, list(kept.values()))
-    lines = [
-        f"| {row['measure']} | {row['before'] or '–'} | {row['after'] or '–'} |" for row in kept.values()
-    ]
+    lines = [f"| {row['measure']} | {row['before'] or '–'} | {row['after'] or '–'} |" for row in kept.values()]
     table = "\n".join([HEAD, *lines])
     print(table)
     readme = options.output / "README.md"

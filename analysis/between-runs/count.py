@@ -39,9 +39,7 @@ def main(folder: Path) -> None:
     key = ["of", "kind", "configuration", "backend", "base", "new"]
     rows = []
     for runs in ("one", "three"):
-        sweeps = {
-            path.name: quantities(read_bench_results(path)) for path in sorted(folder.glob(f"{runs}-*"))
-        }
+        sweeps = {path.name: quantities(read_bench_results(path)) for path in sorted(folder.glob(f"{runs}-*"))}
         for (first, a), (second, b) in combinations(sweeps.items(), 2):
             both = a.merge(b, on=key, suffixes=("_a", "_b"), validate="1:1")
             machine = "same" if first[-2] == second[-2] else "another"

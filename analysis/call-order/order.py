@@ -82,9 +82,7 @@ def put_on_gpu(seed: int, name: str, points: Points) -> list[str]:
     raise SystemExit(f"{name}: no order of {', '.join(points)} draws the places at which they were sampled")
 
 
-def drawn(
-    seed: int, name: str, kind: str, backends: Sequence[str], points: Points
-) -> list[list[tuple[str, int]]]:
+def drawn(seed: int, name: str, kind: str, backends: Sequence[str], points: Points) -> list[list[tuple[str, int]]]:
     """The rounds of a configuration: backends, each with the number of its set (1: the A/A twin)."""
     series = [(backend, number) for backend in backends for number in range(len(SETS[kind]))]
     source = random.Random(f"{seed} {name} {kind}")
@@ -92,9 +90,7 @@ def drawn(
     return [source.sample(series, len(series)) for _ in range(-1, rounds)][1:]  # the first one was not kept
 
 
-def shape_rows(
-    kind: str, orders: Sequence[Sequence[tuple[str, int]]], points: Points
-) -> Iterator[dict[str, Any]]:
+def shape_rows(kind: str, orders: Sequence[Sequence[tuple[str, int]]], points: Points) -> Iterator[dict[str, Any]]:
     """A row per backend and backend before it."""
     cells: dict[tuple[str, str], list[float]] = defaultdict(list)
     before = ""
@@ -142,9 +138,7 @@ def chart(frame: pd.DataFrame) -> bytes:
                 y = after.index(row["after"]) + (SHOWN.index(row["backend"]) - 1) * 0.2
                 eager = row["kind"] == "eager"
                 if eager:
-                    axes.plot(
-                        [row["low_ns"] / 1e3, row["high_ns"] / 1e3], [y, y], color=colour, linewidth=1.5
-                    )
+                    axes.plot([row["low_ns"] / 1e3, row["high_ns"] / 1e3], [y, y], color=colour, linewidth=1.5)
                 axes.plot(
                     [row["median_ns"] / 1e3],
                     [y],
@@ -154,14 +148,7 @@ def chart(frame: pd.DataFrame) -> bytes:
                     mfc=colour if eager else "white",
                 )
             for place, each in enumerate(after):
-                axes.text(
-                    -0.03,
-                    place,
-                    f"after {each}",
-                    transform=axes.get_yaxis_transform(),
-                    ha="right",
-                    va="center",
-                )
+                axes.text(-0.03, place, f"after {each}", transform=axes.get_yaxis_transform(), ha="right", va="center")
             axes.set_ylim(len(after) - 0.5, -0.5)
             axes.set_xlim(0, 1.06 * part["high_ns"].max() / 1e3)
             axes.set_title(name.split(".")[2], loc="left", fontsize=TEXT + 0.5, weight="bold")

@@ -76,9 +76,7 @@ def replay(name: str, action: object) -> None:
 
 def child_graph() -> object:
     """A graph that holds another one as a child, by the driver's API; what launches it."""
-    loaded = [
-        line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcudart" in line
-    ]
+    loaded = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcudart" in line]
     runtime = ctypes.CDLL(loaded[0])
     stream = torch.cuda.Stream()
     x = torch.zeros(1 << 20, device="cuda")
@@ -96,10 +94,7 @@ def child_graph() -> object:
     parent, node, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     with nvtx.annotate("BUILD::parent"):
         assert runtime.cudaGraphCreate(ctypes.byref(parent), 0) == 0
-        assert (
-            runtime.cudaGraphAddChildGraphNode(ctypes.byref(node), parent, None, ctypes.c_size_t(0), graph)
-            == 0
-        )
+        assert runtime.cudaGraphAddChildGraphNode(ctypes.byref(node), parent, None, ctypes.c_size_t(0), graph) == 0
         assert runtime.cudaGraphInstantiate(ctypes.byref(executable), parent, ctypes.c_ulonglong(0)) == 0
     return lambda: runtime.cudaGraphLaunch(executable, handle)
 

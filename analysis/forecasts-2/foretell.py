@@ -118,20 +118,12 @@ def finding_row(said: dict[str, Any], base: float) -> dict[str, Any]:
             "basis": "none",
         }
     first = said["diagnosis"][0]
-    same = [
-        f
-        for f in said["findings"]
-        if (f["kind"], f["culprit"]) == (first["kind"], first["cause"]) and f["share"]
-    ]
+    same = [f for f in said["findings"] if (f["kind"], f["culprit"]) == (first["kind"], first["cause"]) and f["share"]]
     mean = same[0]["ns"] / same[0]["share"] if same else base
     steps = said["chosen_steps"]["instances"] - said["chosen_steps"]["warm_up"]
     gains = {f"gain{end}": round(first[f"gain{end}_ns"] / steps / mean, 4) for end in ("", "_low", "_high")}
     times = {"base_ns": round(base), "forecast_ns": round(base * (1 - gains["gain"]))}
-    return (
-        times
-        | gains
-        | {"question": first["text"], "because": shlex.join(first["change"]), "basis": first["basis"]}
-    )
+    return times | gains | {"question": first["text"], "because": shlex.join(first["change"]), "basis": first["basis"]}
 
 
 def forecasts(folder: Path, name: str, recorder: str, commit: str) -> list[dict[str, Any]]:
@@ -144,9 +136,7 @@ def forecasts(folder: Path, name: str, recorder: str, commit: str) -> list[dict[
         question, because = QUESTIONS[name]
         found = forecast_row(report, question)
         out.append(kept | {"kind": "remedy", "question": question, "because": because} | found)
-    base = (
-        found.get("base_ns") or answer("forecast", str(report), "--scale", "*e*=1", "--no-charts")["base_ns"]
-    )
+    base = found.get("base_ns") or answer("forecast", str(report), "--scale", "*e*=1", "--no-charts")["base_ns"]
     nothing = name in programs.NOTHING
     same = "nothing" if nothing else "yes" if (name, recorder) in SAME else "no"
     out.append(kept | {"kind": "diagnosis", "same": same} | finding_row(answer("analyze", str(report)), base))
@@ -161,9 +151,7 @@ def main() -> None:
     ).stdout.strip()
     cases = [(name, recorder) for name in programs.PROGRAMS for recorder in RECORDERS]
     with ThreadPoolExecutor(2) as pool:
-        rows = [
-            row for rows in pool.map(lambda case: forecasts(folder, *case, commit), cases) for row in rows
-        ]
+        rows = [row for rows in pool.map(lambda case: forecasts(folder, *case, commit), cases) for row in rows]
     with (HERE / "forecasts.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -66,11 +66,7 @@ def judged() -> list[Row]:
     for row in rows("forecasts.csv"):
         found = {name: row.get(name, "") for name in COLUMNS}
         gain, least, most = gains[row["program"]]
-        found |= {
-            "measured": round(gain, 4),
-            "measured_least": round(least, 4),
-            "measured_most": round(most, 4),
-        }
+        found |= {"measured": round(gain, 4), "measured_least": round(least, 4), "measured_most": round(most, 4)}
         found["verdict"] = verdict(row, gain)
         if found["verdict"] in ("held", "missed"):
             found["error"] = round(float(row["gain"]) - gain, 4)
@@ -83,9 +79,7 @@ def group(row: Row) -> str:
     if row["kind"] == "diagnosis":
         return f"first finding, {row['basis']}"
     return (
-        "remedy: kernel times, by arithmetic"
-        if row["program"] in KERNELS
-        else "remedy: waits, code, copies, launches"
+        "remedy: kernel times, by arithmetic" if row["program"] in KERNELS else "remedy: waits, code, copies, launches"
     )
 
 
@@ -111,9 +105,7 @@ def first_findings(found: list[Row]) -> str:
              "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
     for recorder in COLORS:
         mine = [row["verdict"] for row in found if row["kind"] == "diagnosis" and row["recorder"] == recorder]
-        counts = [
-            mine.count(name) for name in ("another cause", "no finding", "rightly silent", "false alarm")
-        ]
+        counts = [mine.count(name) for name in ("another cause", "no finding", "rightly silent", "false alarm")]
         right = mine.count("held") + mine.count("missed")
         lines.append(f"| {recorder} | {right} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines)
@@ -122,15 +114,10 @@ def first_findings(found: list[Row]) -> str:
 def under_nsys(found: list[Row]) -> str:
     """Return how far remedies forecast from nsys are off where the good variant is recorded by nsys, too."""
     gains = {row["program"]: 1 - float(row["good_ms"]) / float(row["bad_ms"]) for row in rows("recorded.csv")}
-    mine = [
-        row for row in found if row["kind"] == "remedy" and row["recorder"] == "nsys" and row["error"] != ""
-    ]
+    mine = [row for row in found if row["kind"] == "remedy" and row["recorder"] == "nsys" and row["error"] != ""]
     mine = [row for row in mine if row["program"] in gains]
     lines = ["| remedies forecast from nsys | judged | median error |", "|---|---:|---:|"]
-    for label, names in (
-        ("waits, code, copies, launches", gains.keys() - {*KERNELS}),
-        ("kernel times", {*KERNELS}),
-    ):
+    for label, names in (("waits, code, copies, launches", gains.keys() - {*KERNELS}), ("kernel times", {*KERNELS})):
         own = [row for row in mine if row["program"] in names]
         for against, errors in (("recorded by nsys", [float(row["gain"]) - gains[row["program"]] for row in own]),
                                 ("without a profiler", [row["error"] for row in own])):  # fmt: skip
@@ -155,25 +142,17 @@ def picture(found: list[Row], path: Path) -> None:
         at = y + (0.17 if row["recorder"] == "nsys" else -0.17)
         low, gain, high = (100 * float(row[name]) for name in ("gain_low", "gain", "gain_high"))
         color, hit = COLORS[row["recorder"]], row["verdict"] == "held"
-        axes.plot(
-            [low, high], [at, at], color=color, linewidth=2, alpha=0.55, zorder=2, solid_capstyle="butt"
-        )
-        axes.plot(
-            gain, at, "o", color=color, markersize=6, markerfacecolor=color if hit else "white", zorder=3
-        )
+        axes.plot([low, high], [at, at], color=color, linewidth=2, alpha=0.55, zorder=2, solid_capstyle="butt")
+        axes.plot(gain, at, "o", color=color, markersize=6, markerfacecolor=color if hit else "white", zorder=3)
     for recorder, color in COLORS.items():
         name = "nsys" if recorder == "nsys" else "PyTorch's profiler"
         axes.plot([], [], "o-", color=color, label=f"forecast from {name}, 90 % interval")
-    axes.plot(
-        [], [], "o", color="#555555", markerfacecolor="white", label="interval misses the measured gain"
-    )
+    axes.plot([], [], "o", color="#555555", markerfacecolor="white", label="interval misses the measured gain")
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.7, len(names) - 0.3)
     axes.set_xlim(-40, 100)
     axes.set_xlabel("gain (% of a step)")
-    axes.set_title(
-        "What the known remedy saves: forecast from a recording, and measured", loc="left", fontsize=12
-    )
+    axes.set_title("What the known remedy saves: forecast from a recording, and measured", loc="left", fontsize=12)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):

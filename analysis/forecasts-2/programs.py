@@ -99,11 +99,7 @@ def images(channels: int, layers: int, dtype: torch.dtype = torch.float16) -> to
     parts = [
         part
         for _ in range(layers)
-        for part in (
-            torch.nn.Conv2d(channels, channels, 3, padding=1),
-            torch.nn.BatchNorm2d(channels),
-            torch.nn.ReLU(),
-        )
+        for part in (torch.nn.Conv2d(channels, channels, 3, padding=1), torch.nn.BatchNorm2d(channels), torch.nn.ReLU())
     ]
     return torch.nn.Sequential(*parts).to(DEV, dtype).eval()
 
@@ -195,10 +191,7 @@ def boolmask(v: str) -> Step:
 
 def preprocess(v: str) -> Step:
     """Prepare the batch in a background thread."""
-    net, raw = (
-        perceptron(40, sized(4096)),
-        np.random.default_rng(0).integers(0, 255, (sized(4096), 512), np.uint8),
-    )
+    net, raw = (perceptron(40, sized(4096)), np.random.default_rng(0).integers(0, 255, (sized(4096), 512), np.uint8))
     w = noise(512, sized(4096), dtype=HALF)
 
     def prepare() -> torch.Tensor:

@@ -36,9 +36,7 @@ class Case:
     refused: bool = False
 
 
-def case(
-    kind: str, base: Variant, name: str = "", refused: bool = False, ask: Any = (), **change: Any
-) -> Case:
+def case(kind: str, base: Variant, name: str = "", refused: bool = False, ask: Any = (), **change: Any) -> Case:
     """A case that is named after its base and what changes."""
     words = name or "-".join(f"{key}" if value is True else f"{key}={value}" for key, value in change.items())
     return Case(f"{base.name}:{words}", kind, base, replace(base, **change), tuple(ask.items()), refused)
@@ -63,9 +61,7 @@ def cases(pilot: bool = False) -> Iterator[Case]:
         for us in delays:
             yield case("delay", base, host_us=us, ask={"delay": [f"STEP/forward/layer3={us}us"]})
     yield from swaps(pilot, gpt)
-    for base in (
-        (block, gpt) if pilot else (replace(block, model="mlp"), block, gpt, replace(gpt, mode="decode"))
-    ):
+    for base in (block, gpt) if pilot else (replace(block, model="mlp"), block, gpt, replace(gpt, mode="decode")):
         yield case("drop-sync", replace(base, item=True), item=False, ask={"drop_sync": ["STEP/loss"]})
     yield from data(pilot, block, gpt)
     yield from absences(pilot, gpt, small)
@@ -76,13 +72,7 @@ def cases(pilot: bool = False) -> Iterator[Case]:
 
 def graphed(pilot: bool) -> Iterator[Variant]:
     """The programs that are captured as a CUDA graph."""
-    kinds = (
-        ("mlp", "train"),
-        ("block", "train"),
-        ("gpt", "forward"),
-        ("gpt", "decode"),
-        ("block", "forward"),
-    )
+    kinds = (("mlp", "train"), ("block", "train"), ("gpt", "forward"), ("gpt", "decode"), ("block", "forward"))
     for model, mode in kinds[: 4 if pilot else None]:
         for batch in (4,) if pilot else (1, 8, 32):
             yield Variant(model, mode, batch)

@@ -92,9 +92,7 @@ def asked(case: Case, base: str, folder: Path) -> dict[str, Any]:
             text = text.replace(word, place)
         return text
 
-    return {
-        key: [filled(each) for each in texts] if isinstance(texts, list) else texts for key, texts in case.ask
-    }
+    return {key: [filled(each) for each in texts] if isinstance(texts, list) else texts for key, texts in case.ask}
 
 
 def other_gpu(folder: Path) -> None:
@@ -126,9 +124,7 @@ def shares(answer: Forecast, part: str) -> dict[str, float]:
 def forecasts(report: Path, which: str, questions: Sequence[tuple[Case, str]]) -> Iterator[dict[str, Any]]:
     """A row per question; with each the range around the steps of its base."""
     record, times = run_record(report.parent, which)
-    for base, of_base in itertools.groupby(
-        sorted(questions, key=lambda each: each[1]), key=lambda each: each[1]
-    ):
+    for base, of_base in itertools.groupby(sorted(questions, key=lambda each: each[1]), key=lambda each: each[1]):
         with nsysprof.open_report(report if which else cut(report, base)) as opened:
             attribution = nsysprof.attribute(opened)
             for case, _ in of_base:
@@ -163,9 +159,7 @@ def answered(answer: Forecast) -> dict[str, Any]:
 
 def main() -> None:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pilot", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=HERE / "forecasts.csv")
@@ -174,9 +168,7 @@ def main() -> None:
         raise SystemExit(f"{options.output} is there already: forecasts are written once")
     folder = options.folder
     other_gpu(folder)
-    found = list(
-        forecasts(folder / "bases.sqlite", "", [(each, each.base.name) for each in cases(options.pilot)])
-    )
+    found = list(forecasts(folder / "bases.sqlite", "", [(each, each.base.name) for each in cases(options.pilot)]))
     if (folder / "two.sqlite").exists():
         two = [(case, f"{base.name}-rank0") for case, base, _ in pairs()]
         found += forecasts(folder / "two.sqlite", "two-", two)

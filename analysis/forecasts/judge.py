@@ -42,10 +42,7 @@ def judged(forecasts: Sequence[Path], outcomes: Sequence[Path]) -> list[Row]:
         if row["exit_code"] != "0":
             found["verdict"] = "refused as it must be" if row["case"] in must_refuse else "refused"
             if outcome and outcome["outcome_ns"]:
-                found |= {
-                    "outcome_ns": float(outcome["outcome_ns"]),
-                    "measured_base_ns": float(outcome["base_ns"]),
-                }
+                found |= {"outcome_ns": float(outcome["outcome_ns"]), "measured_base_ns": float(outcome["base_ns"])}
         elif row["case"] in must_refuse:
             found["verdict"] = "answered, must be refused"
         elif outcome is None or not outcome["outcome_ns"]:
@@ -78,12 +75,7 @@ def published(found: Sequence[Row]) -> dict[str, tuple[float, float, float, int]
             ninth = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
             tail = math.log(10) / sum(1 / each for each in range(1, len(errors) + 1))
             most = max(ninth, errors[-1] * tail if tail > 1 else 0)
-            out[kind] = (
-                round(statistics.median(errors), 4),
-                round(errors[-1], 4),
-                round(most, 4),
-                len(errors),
-            )
+            out[kind] = (round(statistics.median(errors), 4), round(errors[-1], 4), round(most, 4), len(errors))
     return out
 
 
@@ -149,9 +141,7 @@ def ranking_table(parts: Sequence[Row]) -> str:
         mine = [row for row in parts if row["program"] == program or not program]
         gain = [float(row["measured_gain"]) for row in mine]
         if len(mine) > 2:
-            worth = (
-                f"{rank_correlation([float(row[name]) for row in mine], gain):.2f}" for name in RANKING[2:5]
-            )
+            worth = (f"{rank_correlation([float(row[name]) for row in mine], gain):.2f}" for name in RANKING[2:5])
             lines.append(f"| {program or 'all'} | {len(mine)} | {' | '.join(worth)} |")
     return "\n".join(lines)
 
@@ -178,9 +168,7 @@ def draw(found: Sequence[Row], place: Path) -> None:
             if not held:
                 where = axes.get_yaxis_transform()
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-                axes.text(
-                    0.995, at, row["case"], fontsize=6, va="center", ha="right", transform=where, bbox=box
-                )
+                axes.text(0.995, at, row["case"], fontsize=6, va="center", ha="right", transform=where, bbox=box)
             at += 1
         ticks.append((begin + at - 1) / 2)
         axes.axhline(at, color="#dddddd", lw=0.6)
@@ -190,9 +178,7 @@ def draw(found: Sequence[Row], place: Path) -> None:
     axes.set_ylim(at, -1)
     axes.set_xlim(-60, 110)  # some intervals go on
     axes.grid(axis="x", color="#eeeeee")
-    axes.set_xlabel(
-        "forecast against outcome, % (line: interval at 90 %; empty mark: it does not hold the outcome)"
-    )
+    axes.set_xlabel("forecast against outcome, % (line: interval at 90 %; empty mark: it does not hold the outcome)")
     held = sum(row["verdict"] == "held" for row in mine)
     half = statistics.median(abs(float(row["error"])) for row in mine)
     axes.set_title(
@@ -205,9 +191,7 @@ def draw(found: Sequence[Row], place: Path) -> None:
 
 def main() -> None:
     """Judge what is there."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forecasts", nargs="*", type=Path, default=[HERE / "forecasts.csv"])
     parser.add_argument("--outcomes", nargs="+", type=Path, default=[HERE / "outcomes.csv"])
     parser.add_argument("-o", "--output", type=Path, default=HERE)

@@ -252,10 +252,7 @@ class Program:
                 shape = (variant.batch, width // HEAD_DIM, length, HEAD_DIM)
                 for layer in self.model.layers:
                     if isinstance(layer, Block):
-                        layer.cache = (
-                            torch.randn(shape, dtype=self.dtype),
-                            torch.randn(shape, dtype=self.dtype),
-                        )
+                        layer.cache = (torch.randn(shape, dtype=self.dtype), torch.randn(shape, dtype=self.dtype))
         self.optimizer = None
         if variant.mode == "train":
             self.optimizer = torch.optim.AdamW(
@@ -320,11 +317,7 @@ class Program:
         """Forward, and when training backward and the optimizer."""
         training = self.optimizer is not None
         chosen = BACKENDS.get(self.variant.backend) if GPU else None
-        with (
-            named("forward"),
-            torch.set_grad_enabled(training),
-            sdpa_kernel(chosen) if chosen else nullcontext(),
-        ):
+        with named("forward"), torch.set_grad_enabled(training), sdpa_kernel(chosen) if chosen else nullcontext():
             out = self.model(x, self.place)
             if self.variant.model != "gpt":
                 loss = out.float().pow(2).mean()

@@ -85,9 +85,7 @@ def run_tables(folder: Path) -> None:
             program = Program(each.changed)
             host = program.batch()
             host = host.pin_memory() if GPU else host
-            copies.append(
-                {"base": each.base.name, "ns": timed(lambda host=host: host.to(DEVICE, non_blocking=True))}
-            )
+            copies.append({"base": each.base.name, "ns": timed(lambda host=host: host.to(DEVICE, non_blocking=True))})
     write_rows(folder / "optimizer.csv", ("backend", "median_ns"), optimizers)
     write_rows(folder / "copies.csv", ("base", "ns"), copies)
     write_rows(folder / "absent.csv", ("backend", "median_ns"), [{"backend": "none", "median_ns": 0}])
@@ -159,9 +157,7 @@ def run_outcomes(folder: Path, pilot: bool) -> None:
 
 def main() -> None:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("what", nargs="+", choices=("plain", "profiled", "tables", "outcomes", "pilot"))
     options = parser.parse_args()

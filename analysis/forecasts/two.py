@@ -146,9 +146,7 @@ def work(rank: int, folder: Path, what: list[str]) -> None:
 
 def main() -> None:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("what", nargs="+", choices=("plain", "profiled", "tables", "outcomes"))
     options = parser.parse_args()

@@ -25,35 +25,10 @@ SAM = (
     *("6bc0db0", "130d91c", "a763b06", "57c71fe", "775afb0"),
 )
 MODELS = ("Falconsai", "Qwen", "facebook", "gaunernst", "google")
-CHEATS_AFTER = (
-    "halfbatch",
-    "smallgrid",
-)  # of these the remedy does less work, of the others the program without
-UNANNOTATED = (
-    "smallgrid",
-    "tailwave",
-    "occupancy",
-    "columns",
-    "histogram",
-    "fewblocks",
-    "cupymalloc",
-    "cupychain",
-)
+CHEATS_AFTER = ("halfbatch", "smallgrid")  # of these the remedy does less work, of the others the program without
+UNANNOTATED = ("smallgrid", "tailwave", "occupancy", "columns", "histogram", "fewblocks", "cupymalloc", "cupychain")
 PLANTED = ("busy", "gc", "pageable")
-COLUMNS = (
-    "set",
-    "base",
-    "new",
-    "pair",
-    "clock",
-    "n",
-    "ratio",
-    "truth",
-    "off",
-    "verdict",
-    "comparable",
-    "check",
-)
+COLUMNS = ("set", "base", "new", "pair", "clock", "n", "ratio", "truth", "off", "verdict", "comparable", "check")
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -68,12 +43,8 @@ def torch_step_of(path: Path) -> float:
     """The median time from the end of a step of a PyTorch trace to the end of the next, in µs."""
     events = json.loads(path.read_text())["traceEvents"]
     steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("step")]
-    launch = {
-        e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")
-    }
-    ops = [
-        (launch.get(e["args"]["correlation"], 0), e["ts"] + e["dur"]) for e in events if e.get("cat") in _GPU
-    ]
+    launch = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")}
+    ops = [(launch.get(e["args"]["correlation"], 0), e["ts"] + e["dur"]) for e in events if e.get("cat") in _GPU]
     ends = []
     for step in sorted(steps, key=lambda step: step["ts"]):
         last = step["ts"] + step["dur"]
@@ -110,9 +81,7 @@ def judged(kind: str, before: Path, after: Path, truth: float | None, **how: str
     row = difference.row
     ratio = row["base_median_ns"] / row["new_median_ns"]
     names = (how["base"], how["new"]) if "base" in how else (before.name, after.name)
-    sides = dict(
-        zip(("base", "new"), (name.split(".json")[0].split(".sqlite")[0] for name in names), strict=True)
-    )
+    sides = dict(zip(("base", "new"), (name.split(".json")[0].split(".sqlite")[0] for name in names), strict=True))
     return {
         "set": kind,
         **sides,

@@ -138,9 +138,7 @@ def pinned_out(megabytes: float) -> Plant:
     """A checkpoint is copied out in the stream of the computation, from the GPU to pinned memory."""
     count = max(int(megabytes * 2**20) // 4, 1)
     device, host = torch.zeros(count, device="cuda"), torch.empty(count, pin_memory=True)
-    return Plant(
-        after=named("checkpoint", lambda: host.copy_(device, non_blocking=True)) if megabytes else None
-    )
+    return Plant(after=named("checkpoint", lambda: host.copy_(device, non_blocking=True)) if megabytes else None)
 
 
 def allocate(blocks: int) -> Plant:
@@ -326,9 +324,7 @@ class Net(nn.Module):
         return x
 
 
-def train(
-    net: nn.Module, plant: Plant, optimizer: torch.optim.Optimizer, steps: int, fixed: torch.Tensor
-) -> None:
+def train(net: nn.Module, plant: Plant, optimizer: torch.optim.Optimizer, steps: int, fixed: torch.Tensor) -> None:
     """So many steps, each in its range."""
     for _ in range(steps):
         with nvtx.annotate("step"):

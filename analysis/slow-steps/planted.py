@@ -72,9 +72,7 @@ def program(planted: dict[int, tuple[str, int]], noise: np.ndarray, random: np.r
         kind, ns = planted.get(step, ("", 0))
         factor = float(np.exp(noise[step]))
 
-        def takes(
-            usual: int, kind_of: str = "", factor: float = factor, kind: str = kind, ns: int = ns
-        ) -> int:
+        def takes(usual: int, kind_of: str = "", factor: float = factor, kind: str = kind, ns: int = ns) -> int:
             return round(usual * factor * random.uniform(0.998, 1.002)) + (ns if kind == kind_of else 0)
 
         with made.range(f"step {step}"):
@@ -158,15 +156,11 @@ def main() -> None:
     print()
     for kind, group in mine.groupby("kind", sort=False):
         cells = [f"{each['found'].sum()} / {len(each)}" for _, each in group.groupby("dose")]
-        print(
-            f"| {kind} | {' | '.join(cells)} | {int(group['named'].sum())} of {int(group['found'].sum())} |"
-        )
+        print(f"| {kind} | {' | '.join(cells)} | {int(group['named'].sum())} of {int(group['found'].sum())} |")
     print()
     for report, group in real.groupby("report", sort=False):
         judged = int((group["steps"] - group["warm_up"]).sum())
-        print(
-            f"| `{report}` | {len(group)} | {judged} | {int(group['warm_up'].sum())} | {int(group['slow'].sum())} |"
-        )
+        print(f"| `{report}` | {len(group)} | {judged} | {int(group['warm_up'].sum())} | {int(group['slow'].sum())} |")
 
 
 assert MS == 1000 * US

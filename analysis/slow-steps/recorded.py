@@ -93,10 +93,7 @@ def record(place: Path) -> None:
         programs.move_to_quick_cores()
     planted: list[dict[str, Any]] = []
     order, count = random.Random(SEED), STEPS if programs.GPU else 30
-    for name, program in (
-        ("steady", Planted("mlp", "forward", 512)),
-        ("launches", Planted("mlp", "train", 8)),
-    ):
+    for name, program in (("steady", Planted("mlp", "forward", 512)), ("launches", Planted("mlp", "train", 8))):
         with programs.named("warm-up"):
             usual = statistics.median([program.step(number) for number in range(40)][-20:])
             for kind in KINDS:  # the first of each is slow for other reasons
@@ -120,9 +117,7 @@ def judge(place: Path, report: Path) -> None:
 
     document = json.loads(place.read_text())
     found: list[dict[str, Any]] = []
-    print(
-        "| run | steps | slow from | planted | found | others called slow |\n|---|---:|---:|---:|---:|---:|"
-    )
+    print("| run | steps | slow from | planted | found | others called slow |\n|---|---:|---:|---:|---:|---:|")
     with nsysprof.open_report(report) as opened:
         attribution = nsysprof.attribute(opened)
         for run in (f"{name}-{run}" for name in ("steady", "launches") for run in RUNS):
@@ -145,16 +140,12 @@ def judge(place: Path, report: Path) -> None:
             for key in keys:
                 some = [row for row in found if row[title] == key and row["run"].startswith(program)]
                 hits = sum(row["found"] for row in some)
-                print(
-                    f"| {key} | {hits} / {len(some)} | {sum(row['named'] or 0 for row in some)} of {hits} |"
-                )
+                print(f"| {key} | {hits} / {len(some)} | {sum(row['named'] or 0 for row in some)} of {hits} |")
 
 
 def main() -> None:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("planted", type=Path)
     parser.add_argument("--judge", type=Path, metavar="REPORT")
     options = parser.parse_args()

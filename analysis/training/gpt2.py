@@ -57,9 +57,7 @@ def train(backend: str, seed: int, at: argparse.Namespace) -> dict[str, Any]:
     model = transformers.GPT2LMHeadModel(config).to(at.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=at.device == "cuda")
     pages = text()
-    starts = torch.randint(
-        len(pages) - at.seq, (at.steps, at.batch), generator=torch.Generator().manual_seed(seed)
-    )
+    starts = torch.randint(len(pages) - at.seq, (at.steps, at.batch), generator=torch.Generator().manual_seed(seed))
     pieces = pages[starts[:, :, None] + torch.arange(at.seq)].to(at.device)
     losses, times = [], []
     if at.device == "cuda":
@@ -154,18 +152,14 @@ def draw(files: list[Path], to: Path) -> None:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=["math", "flash", "cudnn"])
     parser.add_argument("--seed", nargs="+", type=int, default=[0], help="a run of each backend for each")
     for name, default in {"layers": 12, "batch": 8, "seq": 1024, "steps": 200}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument(
-        "--draw", nargs="+", type=Path, metavar="FILE", help="draw the losses of these, train nothing"
-    )
+    parser.add_argument("--draw", nargs="+", type=Path, metavar="FILE", help="draw the losses of these, train nothing")
     at = parser.parse_args()
     if at.draw:
         draw(at.draw, at.output)
@@ -174,11 +168,7 @@ def main() -> None:
 
     about: dict[str, Any] = {name: getattr(at, name) for name in ("layers", "batch", "seq", "steps")}
     about |= {"torch": torch.__version__, "transformers": transformers.__version__}
-    about |= {
-        "device": torch.cuda.get_device_name() if at.device == "cuda" else "cpu",
-        "runs": [],
-        "failed": {},
-    }
+    about |= {"device": torch.cuda.get_device_name() if at.device == "cuda" else "cpu", "runs": [], "failed": {}}
     for seed, backend in itertools.product(at.seed, at.backend):
         try:
             run = train(backend, seed, at)

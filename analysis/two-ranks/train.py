@@ -67,11 +67,7 @@ def main() -> None:
 
 
 def _step(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    seq: int,
-    options: argparse.Namespace,
-    device: torch.device,
+    model: nn.Module, optimizer: torch.optim.Optimizer, seq: int, options: argparse.Namespace, device: torch.device
 ) -> None:
     with nvtx.annotate("data"):
         batch = torch.randn(options.batch, seq, options.width, device=device)
@@ -90,9 +86,7 @@ def _wait(gpu: bool) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default, meaning in (
         ("steps", 24, "steps to train"),
         ("warmup", 2, "steps of every length before those"),
@@ -101,16 +95,9 @@ def _options() -> argparse.Namespace:
         ("heads", 16, "attention heads"),
         ("batch", 4, "sequences in a batch of each rank"),
     ):
-        parser.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} ({default})"
-        )
+        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} ({default})")
     parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        default=[512, 1024, 1536, 2048],
-        metavar="N",
-        help="sequence lengths",
+        "--lengths", type=int, nargs="+", default=[512, 1024, 1536, 2048], metavar="N", help="sequence lengths"
     )
     return parser.parse_args()
 

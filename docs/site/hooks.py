@@ -55,6 +55,4 @@ def _file(path: Path, config: MkDocsConfig) -> File:
 def on_page_markdown(markdown: str, **_: object) -> str:
     r"""Take the backslash from `A\|B` in tables: repository pages need it there, Python's Markdown shows it."""
     rows = re.compile(r"^\|.*", re.M)
-    return rows.sub(
-        lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0]), markdown
-    )
+    return rows.sub(lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0]), markdown)

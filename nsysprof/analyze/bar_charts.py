@@ -83,9 +83,7 @@ def _number(value: float) -> str:
 def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        notes.append(
-            "no range contains GPU work, so the bars are kernels of the whole report, the longest first"
-        )
+        notes.append("no range contains GPU work, so the bars are kernels of the whole report, the longest first")
     elif outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     if repeated and rows.rest is not None:
@@ -205,12 +203,7 @@ def _time_columns(rows: ChartRows) -> list[Column]:
     if rows.of == "kernels":
         shares = (rows.busy_ns / max(rows.owned_ns, 1)).tolist()
         counts = [format_count(count) for count in rows.ops.sum(axis=1).tolist()]
-        return [
-            *out,
-            Column("share", list(map(format_share, shares))),
-            Column("count", counts),
-            *_medians(rows),
-        ]
+        return [*out, Column("share", list(map(format_share, shares))), Column("count", counts), *_medians(rows)]
     if rows.idle_ns.any():
         pairs = zip(rows.idle_ns.tolist(), rows.span_ns.tolist(), strict=True)
         out.append(Column("idle", [format_ns(ns) if span else "" for ns, span in pairs]))
@@ -230,14 +223,9 @@ def _medians(rows: ChartRows) -> list[Column]:
 def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        return [
-            *notes,
-            "no range contains GPU work, so the bars are kernels; op time is the sum of durations",
-        ]
+        return [*notes, "no range contains GPU work, so the bars are kernels; op time is the sum of durations"]
     if scaled:
-        notes.append(
-            f"ops overlap in {scaled:,} of {len(rows):,} rows: their parts are scaled to the busy time"
-        )
+        notes.append(f"ops overlap in {scaled:,} of {len(rows):,} rows: their parts are scaled to the busy time")
     if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
         notes.append("busy time is added over GPUs and can exceed the span; no idle time is shown there")
     if (rows.span_ns == 0).any():

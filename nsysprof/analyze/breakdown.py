@@ -333,9 +333,7 @@ def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
     labels = [part.label for part, _ in answer.parts]
     codes = np.repeat(np.arange(len(labels)), [len(table) for table in tables])
     label: Column = (
-        np.array(labels)[codes]
-        if isinstance(labels[0], int)
-        else Texts(codes, [str(each) for each in labels])
+        np.array(labels)[codes] if isinstance(labels[0], int) else Texts(codes, [str(each) for each in labels])
     )
     return ColumnTable({answer.by: label, **stack_tables(tables).columns})
 

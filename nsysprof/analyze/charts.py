@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.analyze.bar_charts import (
-    plan_cpu_medians,
-    plan_cpu_totals,
-    plan_kernel_breakdown,
-    plan_kernel_counts,
-)
+from nsysprof.analyze.bar_charts import plan_cpu_medians, plan_cpu_totals, plan_kernel_breakdown, plan_kernel_counts
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, by_range, chart_rows
 from nsysprof.analyze.findings import MOST, steps_table
@@ -59,11 +54,7 @@ _MAX_ZOOMED = 8  # streams
 
 
 _CAPTIONS = {
-    "ranges": (
-        "Kernels and launches per range",
-        "Busy and idle time per range",
-        "Streams and ranges over time",
-    ),
+    "ranges": ("Kernels and launches per range", "Busy and idle time per range", "Streams and ranges over time"),
     "kernels": ("Runs of each kernel", "Time of each kernel", "Host calls and streams over time"),
     "cpu": ("CPU time per instance of ranges", "CPU time of ranges", "Ranges over time"),
 }
@@ -211,10 +202,7 @@ def _notes(answer: Timeline) -> list[str]:
     notes = [*answer.notes, *group_notes(answer.breakdown.groups)]
     if answer.streams:
         lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
-        notes = [
-            f"a column is as high as its {lane} is busy, in the colour of its longest kernel family",
-            *notes,
-        ]
+        notes = [f"a column is as high as its {lane} is busy, in the colour of its longest kernel family", *notes]
     if answer.hosts:
         notes = ["calls: CPU calls of each thread; white is code between them", *notes]
     if answer.zoom and answer.zoom.left_out:

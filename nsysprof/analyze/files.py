@@ -63,9 +63,7 @@ def write_tables(
         files = " and ".join(each["file"] for each in left_out.values())
         notes.insert(0, f"analysis.json holds the {most:,} rows with the most time; all are in {files}")
     if packed:
-        notes.append(
-            f"compressed, as they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)"
-        )
+        notes.append(f"compressed, as they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)")
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 
@@ -113,9 +111,7 @@ def write_json(
         "cuda_graphs": asdict(breakdown.graph_counts),
         "chosen_steps": breakdown.diagnosis.chosen.level.record(breakdown.diagnosis.left_out),
         "findings": listed(breakdown),
-        "diagnosis": diagnosis_records(
-            breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"
-        ),
+        "diagnosis": diagnosis_records(breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"),
         "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
@@ -124,10 +120,7 @@ def write_json(
     tables, left_out = {name: breakdown.columns(name) for name in ("ranges", "kernels")}, {}
     for name, table in tables.items():
         if len(table) > most:
-            left_out[name] = {
-                "rows": len(table) - most,
-                "file": (packed or {}).get(f"{name}.csv", f"{name}.csv"),
-            }
+            left_out[name] = {"rows": len(table) - most, "file": (packed or {}).get(f"{name}.csv", f"{name}.csv")}
             tables[name] = table.take(np.sort(np.argsort(-table["sum_ns"], kind="stable")[:most]))
     write_document({**head, "left_out": left_out} if left_out else head, path, tables)
     return left_out

@@ -24,30 +24,17 @@ LAUNCH_BOUND_IDLE = 0.5
 
 
 # What rows can be sorted by, and the column that says it.
-SORTS = {
-    "busy": "busy_ns",
-    "span": "span_ns",
-    "cpu": "cpu_ns",
-    "instances": "instances",
-    "launches": "launches",
-}
+SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "instances", "launches": "launches"}
 
 
 def row_times(merged: ColumnTable) -> NDArray[np.int64]:
     """The time of each row of ``merged``: on the host, or from the first GPU op to the last, whichever is longer."""
-    longest: NDArray[np.int64] = np.maximum(
-        np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"]
-    )
+    longest: NDArray[np.int64] = np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
     return longest
 
 
 def top_rows(
-    breakdown: Breakdown,
-    count: int,
-    by: str = "busy_ns",
-    *,
-    sort: str | None = None,
-    depth: int | None = None,
+    breakdown: Breakdown, count: int, by: str = "busy_ns", *, sort: str | None = None, depth: int | None = None
 ) -> NDArray[np.intp]:
     """Choose the rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
 
@@ -147,9 +134,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
     return np.array([np.median(part) if len(part) else np.nan for part in known])
 
 
-def launch_bound(
-    breakdown: Breakdown, rows: NDArray[np.intp], idle: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp], idle: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark rows of ``merged``, with these `idle_shares`, in which the GPU waits for launch after launch."""
     merged = breakdown.columns("merged").take(rows)
     waits: NDArray[np.bool_] = idle > LAUNCH_BOUND_IDLE

@@ -80,8 +80,7 @@ def kernel_tables(
         together = ColumnTable({**together.columns, **medians})
     rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
     first, second = (
-        table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"])))
-        for table in (owned, together)
+        table.take(np.lexsort((rank[table["name"]], -table["sum_ns"], table["path"]))) for table in (owned, together)
     )
     return first, second
 
@@ -162,9 +161,7 @@ def family_table(
     for level in _deepest_first(merged):
         for total in sums:
             np.add.at(total, merged.parent[level], total[level])
-    odd = keep & (
-        (attribution.trace.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of])
-    )
+    odd = keep & ((attribution.trace.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of]))
     if odd.any():
         _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
     row, place = np.nonzero(sums[0][:-1])
@@ -201,11 +198,7 @@ def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
 
 
 def _count_inside(
-    sums: list[Ints],
-    attribution: Attribution,
-    merged_of: NDArray[np.int32],
-    ranges: NDArray[np.bool_],
-    column: Ints,
+    sums: list[Ints], attribution: Attribution, merged_of: NDArray[np.int32], ranges: NDArray[np.bool_], column: Ints
 ) -> None:
     """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
     ops = attribution.trace.ops

@@ -66,12 +66,7 @@ def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str,
 
 
 def warnings(
-    attribution: Attribution,
-    paths: Paths,
-    left_out: NDArray[np.bool_],
-    skip: int,
-    select: str | None,
-    chosen: int,
+    attribution: Attribution, paths: Paths, left_out: NDArray[np.bool_], skip: int, select: str | None, chosen: int
 ) -> Iterator[str]:
     """Describe what to know before believing the numbers: what, how many, and what share of the time.
 
@@ -79,9 +74,7 @@ def warnings(
     """
     of_fates = {}
     for outcome, row in enumerate(ledger_columns(attribution).records()):
-        of_fates[outcome] = (
-            f"{row['ops']:,} ({format_share(row['share'])} of GPU op time)" if row["ops"] else ""
-        )
+        of_fates[outcome] = f"{row['ops']:,} ({format_share(row['share'])} of GPU op time)" if row["ops"] else ""
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
         yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"

@@ -14,14 +14,7 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.findings import MOST, steps_table
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
 from nsysprof.analyze.page_rows import range_extents, report_timeline
-from nsysprof.analyze.range_text import (
-    cpu_cells,
-    cpu_notes,
-    cpu_only,
-    outermost_cpu,
-    range_cells,
-    range_notes,
-)
+from nsysprof.analyze.range_text import cpu_cells, cpu_notes, cpu_only, outermost_cpu, range_cells, range_notes
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, messages, work_line
 from nsysprof.core.text import one_line, visible
@@ -149,9 +142,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
     extents = range_extents(breakdown, numbers.tolist())
     level: dict[int, int] = {}
     rows = []
-    for number, row, waits, extent in zip(
-        numbers.tolist(), shown.records(), waiting.tolist(), extents, strict=True
-    ):
+    for number, row, waits, extent in zip(numbers.tolist(), shown.records(), waiting.tolist(), extents, strict=True):
         up = int(parent[number])
         while up >= 0 and up not in level:
             up = int(parent[up])
@@ -174,9 +165,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
         )
     notes = [*(cpu_notes(shown) if on_host else range_notes(shown, waiting))]
     if len(shown) > MAX_WAITS and not on_host:
-        notes.append(
-            f"Only the {MAX_WAITS} ranges with the most busy time are asked whether they are launch-bound."
-        )
+        notes.append(f"Only the {MAX_WAITS} ranges with the most busy time are asked whether they are launch-bound.")
     if len(merged) > len(shown):
         notes.append(f"{len(merged) - len(shown):,} more ranges: see ranges.csv")
     around = {row["parent"] for row in rows}
@@ -220,8 +209,7 @@ def _kernels(breakdown: Breakdown) -> dict[str, Any]:
             "path": one_line(paths[row["row"]], _PATH) if row["row"] >= 0 else "",
             "count": row["count"],
             "times": [
-                {"value": row[key], "text": format_ns(row[key])}
-                for key in ("sum_ns", "median_ns", "min_ns", "max_ns")
+                {"value": row[key], "text": format_ns(row[key])} for key in ("sum_ns", "median_ns", "min_ns", "max_ns")
             ],
             "share": format_share(row["sum_ns"] / total) if total else "-",
         }

@@ -127,9 +127,7 @@ class _Rows:
                     yield self._stream_row(stream, group, shorten(labels[stream], _LABEL), kept)
             yield from self._memory_rows(process, group)
         if self.hidden:
-            self.notes.append(
-                f"{format_count(self.hidden)} inner ranges, or ranges that cross others, are not drawn"
-            )
+            self.notes.append(f"{format_count(self.hidden)} inner ranges, or ranges that cross others, are not drawn")
 
     def _longest(
         self, start: Ints, end: Ints, most: int, what: str, among: NDArray[np.bool_] | None = None
@@ -205,9 +203,7 @@ class _Rows:
                 yield from self._other_calls_row(thread, group, f"{who} · waits, other calls")
             working = of_kind[inside.launches[of_kind] > 0]
             start, end = inside.first_op_ns[working], inside.last_op_ns[working]
-            yield from self._range_rows(
-                working, start, end, group, f"{who} · {word} on the GPU", self.levels[1]
-            )
+            yield from self._range_rows(working, start, end, group, f"{who} · {word} on the GPU", self.levels[1])
 
     def _range_rows(
         self, rows: Index, start: Ints, end: Ints, group: str, label: str, levels: int

@@ -35,13 +35,7 @@ Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the numbe
 
 
 def range_rows(
-    breakdown: Breakdown,
-    top: int,
-    width: int,
-    *,
-    full: bool = False,
-    sort: str | None = None,
-    depth: int | None = None,
+    breakdown: Breakdown, top: int, width: int, *, full: bool = False, sort: str | None = None, depth: int | None = None
 ) -> Rows | None:
     """The ranges with most time and those around them as a tree, about ``top`` of them; None where there are none.
 
@@ -72,17 +66,13 @@ def range_rows(
     if not full:
         few = _FEW_ON_HOST if on_host else _FEW
         alone = "CPU" if on_host else "span"  # the median of one
-        cells = [
-            {head: row[name] if row[name][0] else row[alone] for name, head in few.items()} for row in cells
-        ]
+        cells = [{head: row[name] if row[name][0] else row[alone] for name, head in few.items()} for row in cells]
         notes = []
     levels = _levels(merged["parent"], numbers)
     table = _tree(breakdown, shown, levels, cells, " ".join(notes))
     hidden = [name for name in table.head if name not in table.fit(width)[0]] if full else []
     if hidden:
-        table = replace(
-            table, note=f"{table.note} Columns hidden to fit: {join_words(hidden)} (see ranges.csv)."
-        )
+        table = replace(table, note=f"{table.note} Columns hidden to fit: {join_words(hidden)} (see ranges.csv).")
     return Rows(table, "range", total)
 
 

@@ -157,9 +157,7 @@ class RecordTable:
                 texts = list(dict.fromkeys(column.texts))
                 place = {text: at for at, text in enumerate(texts)}
                 code = np.array([*(place[text] for text in column.texts), -1], np.int32)
-                return pd.Categorical.from_codes(
-                    code[np.maximum(column.values.astype(np.int64), -1)], pd.Index(texts)
-                )
+                return pd.Categorical.from_codes(code[np.maximum(column.values.astype(np.int64), -1)], pd.Index(texts))
             if column.absent is None:
                 return column.values
             return pd.arrays.IntegerArray(column.values.astype(np.int64), column.absent.copy())
@@ -332,9 +330,7 @@ def _instances(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
         texts = breakdown.path_texts, breakdown.merged_texts
         graphs = breakdown.graphs.inside if breakdown.graphs else None
         analyzed = instance_columns(
-            InstanceRows(
-                attribution, paths.of[rows], at, number[rows], *texts, graphs, breakdown.forward_path[rows]
-            )
+            InstanceRows(attribution, paths.of[rows], at, number[rows], *texts, graphs, breakdown.forward_path[rows])
         )
         made = {
             name: Column(column.codes, column.words) if isinstance(column, Texts) else Column(column)

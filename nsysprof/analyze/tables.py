@@ -78,9 +78,7 @@ class PathRows:
             return (ranges.end - ranges.start)[self.instances]
         if name == "exclusive_cpu_ns":
             return exclusive_cpu(self.attribution)[self.instances]
-        home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(
-            name, self.attribution.inclusive
-        )
+        home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(name, self.attribution.inclusive)
         values: NDArray[Any] = getattr(home, name)[self.instances]
         return values
 
@@ -144,9 +142,9 @@ _SHARED: dict[str, Callable[[Attribution], Ints]] = {
     "launches": lambda at: np.ones(len(at.trace.launches), np.int64),
     "kernels": lambda at: added_up(at, at.trace.ops.kind == KERNEL),
     "memops": lambda at: added_up(at, np.isin(at.trace.ops.kind, (MEMCPY, MEMSET))),
-    "graph_launches": lambda at: (
-        added_up(at, (at.trace.ops.kind == GRAPH) | at.trace.ops.from_graph) > 0
-    ).astype(np.int64),
+    "graph_launches": lambda at: (added_up(at, (at.trace.ops.kind == GRAPH) | at.trace.ops.from_graph) > 0).astype(
+        np.int64
+    ),
     "sum_ns": lambda at: added_up(at, at.trace.ops.end - at.trace.ops.start),
 }
 
@@ -171,10 +169,7 @@ def _captured(name: str) -> Callable[[PathRows], Column]:
 
 
 CAPTURED = {
-    "captured_nodes": (
-        "CUDA graph nodes captured inside and replayed; inner ranges included",
-        "launches",
-    ),
+    "captured_nodes": ("CUDA graph nodes captured inside and replayed; inner ranges included", "launches"),
     "captured_kernels": ("replayed kernels of these nodes", "kernels"),
     "captured_memops": ("replayed copies and memsets of these nodes", "memops"),
     "captured_sum_ns": ("sum of the durations of these replays", "sum_ns"),
@@ -197,16 +192,10 @@ _SUMS: Columns[PathRows] = {
     "graph_launches": ("CUDA graph launches inside", _total("graph_launches")),
     "cpu_ns": ("CPU time: sum of the instances' durations on the host", _total("cpu_ns")),
     "span_ns": ("elapsed time from the first GPU op to the last, added over instances", _total("span_ns")),
-    "busy_ns": (
-        "time with GPU ops running, added over instances and GPUs",
-        _total("busy_ns"),
-    ),
+    "busy_ns": ("time with GPU ops running, added over instances and GPUs", _total("busy_ns")),
     "sum_ns": ("sum of the durations of the GPU ops", _total("sum_ns")),
     "exclusive_sum_ns": ("sum_ns without the GPU ops of inner ranges", _total("exclusive_sum_ns")),
-    "followed_sum_ns": (
-        "inherited part of sum_ns, launched by threads without a range",
-        _total("followed_sum_ns"),
-    ),
+    "followed_sum_ns": ("inherited part of sum_ns, launched by threads without a range", _total("followed_sum_ns")),
     "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
     "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
     "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
@@ -341,9 +330,7 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     **{name: (about, _captured_inside(of)) for name, (about, of) in CAPTURED.items()},
     "forward_path": (
         f"{_FORWARD}; empty if none",
-        lambda each: Texts(
-            np.where(each.forward < 0, len(each.path_texts), each.forward), [*each.path_texts, ""]
-        ),
+        lambda each: Texts(np.where(each.forward < 0, len(each.path_texts), each.forward), [*each.path_texts, ""]),
     ),
 }
 INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
@@ -402,10 +389,7 @@ _OF_KERNELS: Columns[KernelRows] = {
         lambda rows: rows.captured,
     ),
     "size_bytes": ("bytes of copies and memsets; 0 for kernels", _number("size_bytes")),
-    "api_median_ns": (
-        "median duration of the launching host calls; -1 if not recorded",
-        _number("api_median_ns"),
-    ),
+    "api_median_ns": ("median duration of the launching host calls; -1 if not recorded", _number("api_median_ns")),
     "queue_median_ns": (
         "median queue delay from the return of that call to the start of the GPU op, 0 if it "
         "started earlier; -1 if not recorded",
@@ -425,8 +409,6 @@ def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
 
     Medians of launches are not among them where the numbers do not have them.
     """
-    of = {
-        name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH
-    }
+    of = {name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH}
     columns = _make(of, rows)
     return ColumnTable({owner: columns.pop("path"), **columns})

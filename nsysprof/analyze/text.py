@@ -29,9 +29,7 @@ MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each tabl
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
 _FAMILY_WIDTH, _LEAST_NAME = 28, 36
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
-_OF_ONE_PROCESS = re.compile(
-    r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected"
-)
+_OF_ONE_PROCESS = re.compile(r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected")
 _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
 _LEDGER = (
     Column("fate", "what the GPU ops were launched from", head="launched from"),
@@ -48,18 +46,8 @@ _KERNEL_COLUMNS = (
     Column("median_ns", "of the durations", head="median"),
     Column("min_ns", "of the durations", head="min"),
     Column("max_ns", "of the durations", head="max"),
-    Column(
-        "api_median_ns",
-        "of the calls that launched them",
-        "launch",
-        lambda ns: format_ns(ns) if ns >= 0 else "",
-    ),
-    Column(
-        "queue_median_ns",
-        "from their return to the start",
-        "queue",
-        lambda ns: format_ns(ns) if ns >= 0 else "",
-    ),
+    Column("api_median_ns", "of the calls that launched them", "launch", lambda ns: format_ns(ns) if ns >= 0 else ""),
+    Column("queue_median_ns", "from their return to the start", "queue", lambda ns: format_ns(ns) if ns >= 0 else ""),
 )
 _LAUNCHES = "launch: median of the host call that launched it; queue: median of the time from its return to the start."
 
@@ -112,11 +100,7 @@ def report_lines(report: Report) -> Iterator[str]:
     made = f"report of {report.reader.recorder}, version not recorded"
     if about.nsys_version:
         made = f"report {'of' if about.recorder_version else 'exported by'} nsys {about.nsys_version}"
-    if (
-        about.recorder_version
-        and about.export_version
-        and not _same(about.recorder_version, about.export_version)
-    ):
+    if about.recorder_version and about.export_version and not _same(about.recorder_version, about.export_version):
         made += f", exported by {about.export_version}"
     lasted = f", {format_ns(about.duration_ns)} of recording" if about.duration_ns else ""
     yield f"{visible(str(report.path))}: {made}{lasted}"
@@ -135,9 +119,7 @@ def _devices(report: Report) -> str:
     """The GPUs that a headline names."""
     names = [gpu.name for gpu in report.about.gpus if gpu.is_cuda]
     counts = {name: names.count(name) for name in names}
-    return one_line(
-        ", ".join(f"{f'{many} × ' if many > 1 else ''}{name}" for name, many in counts.items()), 60
-    )
+    return one_line(", ".join(f"{f'{many} × ' if many > 1 else ''}{name}" for name, many in counts.items()), 60)
 
 
 def _same(one: str, other: str) -> bool:
@@ -161,10 +143,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
     if not every:
         diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]
     times = [f" ({each.count} times)" if each.count > 1 else "" for each in diagnostics]
-    said = [
-        f"nsys {each.severity}: {one_line(each.text, 160)}{n}"
-        for each, n in zip(diagnostics, times, strict=True)
-    ]
+    said = [f"nsys {each.severity}: {one_line(each.text, 160)}{n}" for each, n in zip(diagnostics, times, strict=True)]
     warnings = breakdown.warnings if every else drop_repeats(breakdown.warnings)
     return [*said, *(one_line(each, 400) for each in warnings)]
 
@@ -252,18 +231,10 @@ def _kernel_rows(breakdown: Breakdown, top: int, full: bool) -> Rows | None:
     total, by = int(table["sum_ns"].sum()), breakdown.by
     known_calls = full and bool((table["api_median_ns"] >= 0).any())
     columns = _KERNEL_COLUMNS[: 5 if not full else None if known_calls else -2]
-    columns = (
-        *columns[:1],
-        *([Column(by, "", cell=lambda part: one_line(str(part), 30))] if by else []),
-        *columns[1:],
-    )
+    columns = (*columns[:1], *([Column(by, "", cell=lambda part: one_line(str(part), 30))] if by else []), *columns[1:])
     cells = [_cells(row, total, 100) for row in table.take(slice(top)).records()]
     shown = show_columns(
-        columns,
-        cells,
-        note=_LAUNCHES * known_calls,
-        spare=("min", "max", "queue", "launch"),
-        least=_LEAST_NAME,
+        columns, cells, note=_LAUNCHES * known_calls, spare=("min", "max", "queue", "launch"), least=_LEAST_NAME
     )
     return Rows(shown, "GPU op", len(table))
 
@@ -307,9 +278,7 @@ def verification(result: Verification) -> str:
         " in span, first GPU op and launches"
     ]
     lines += [f"  {count:,} differ as known ({reason})" for reason, count in sorted(result.explained.items())]
-    lines += [
-        f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MAX_DIFFERENCES]
-    ]
+    lines += [f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MAX_DIFFERENCES]]
     if len(result.differences) > _MAX_DIFFERENCES:
         lines.append(f"  and {len(result.differences) - _MAX_DIFFERENCES:,} more")
     return "".join(f"{visible(line)}\n" for line in lines)

@@ -116,9 +116,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     A report without ops has no streams, one without ranges no range lanes; without either the extent is empty.
     """
     trace = breakdown.attribution.trace
-    activity = (
-        None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
-    )
+    activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
     edges = column_edges(*_extent(breakdown, activity), columns)
     lanes, notes = choose_lanes(trace)
     ranges, more = _range_lanes(breakdown, edges)
@@ -260,9 +258,7 @@ def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
 # ---- lanes
 
 
-def _stream_lanes(
-    trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints
-) -> Iterator[StreamLane]:
+def _stream_lanes(trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints) -> Iterator[StreamLane]:
     """Make the lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
     ops, labels = trace.ops, stream_labels(trace)
     lane_of = np.full(len(trace.streams), len(lanes), np.uint8)

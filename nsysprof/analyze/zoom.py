@@ -114,9 +114,7 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     if ops[best] > _MAX_OPS and len(shorter := np.flatnonzero(inner & (ops <= _MAX_OPS) & (ops >= 2))):
         best = int(shorter[np.argmax(busy[shorter])])
         inner = _inside(parent, best)
-    nearly = np.flatnonzero(
-        inner & (busy >= _MIN_SHARE_OF_OUTER * busy[best]) & ((ops >= 2) | (ops >= ops[best]))
-    )
+    nearly = np.flatnonzero(inner & (busy >= _MIN_SHARE_OF_OUTER * busy[best]) & ((ops >= 2) | (ops >= ops[best])))
     best = int(nearly[np.argmax(depth[nearly])])
     wanted = np.array([one == texts[best] for one in breakdown.merged_texts], bool)
     inclusive = breakdown.attribution.inclusive
@@ -177,19 +175,14 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
     reach = np.maximum.accumulate(end)
     fresh = end - np.maximum(start, np.append(start[0], reach[:-1]))  # that no op before it covers
     computes = (ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)
-    sums = [
-        np.append(0, np.cumsum(each))
-        for each in (np.maximum(fresh, 0), end - start, (end - start) * computes)
-    ]
+    sums = [np.append(0, np.cumsum(each)) for each in (np.maximum(fresh, 0), end - start, (end - start) * computes)]
     busy, total, kernels = (each[most:] - each[:-most] for each in sums)
     dense = busy / np.maximum(reach[most - 1 :] - start[:count], 1)
     longest = int(np.argmax(start[1:] - reach[:-1]))  # between this op and the next one
     at = np.arange(count)
     whole = (at > longest) | (at + most <= longest + 1)
     computing = 2 * kernels >= total
-    usable = next(
-        (some for some in map(np.flatnonzero, (whole & computing, computing, whole)) if len(some)), at
-    )
+    usable = next((some for some in map(np.flatnonzero, (whole & computing, computing, whole)) if len(some)), at)
     by_density = usable[np.argsort(dense[usable], kind="stable")]
     first = int(by_density[(len(by_density) - 1) // 2])
     return rows[first : first + most]
@@ -255,9 +248,7 @@ def _host_extent(
         start = min(start, int(ranges.start[row]))
     apart = first - start > far or end - last > far
     latest = end if apart else max(end, last)
-    if row is not None and int(ranges.end[row]) - latest <= (
-        _MAX_LENGTHS_APART * (latest - start) if apart else far
-    ):
+    if row is not None and int(ranges.end[row]) - latest <= (_MAX_LENGTHS_APART * (latest - start) if apart else far):
         latest = max(latest, int(ranges.end[row]))
     return (start, latest), apart
 

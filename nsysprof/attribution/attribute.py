@@ -145,10 +145,7 @@ def attribute(
     """
     if isinstance(report, Attribution):
         return report
-    for word, known, what in (
-        (threads, THREADS, "treat worker threads"),
-        (graphs, GRAPHS, "read CUDA graphs"),
-    ):
+    for word, known, what in ((threads, THREADS, "treat worker threads"), (graphs, GRAPHS, "read CUDA graphs")):
         if word not in known:
             raise NsysprofError(f"unknown way to {what}: {word!r}", f"choose {' or '.join(known)}")
     read_sources(ranges)
@@ -276,9 +273,7 @@ def _nests(
     return nests, start_end
 
 
-def _calls_of_lane(
-    calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, arena: ColumnArena
-) -> LaunchWork:
+def _calls_of_lane(calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, arena: ColumnArena) -> LaunchWork:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)

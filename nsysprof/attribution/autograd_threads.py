@@ -16,8 +16,7 @@ from nsysprof.trace.trace import START_END, Ranges, Trace
 _AUTOGRAD = re.compile(r"pt_autograd_\d+")
 # What `capture.inject.modules` opens, autograd itself, and PyTorch's hooks of backward: collectives of DDP, and FSDP.
 _BACKWARD = re.compile(
-    r".* backward|autograd::engine::evaluate_function: .*|nccl:.*|FSDP::.*|FullyShardedDataParallel\..*",
-    re.DOTALL,
+    r".* backward|autograd::engine::evaluate_function: .*|nccl:.*|FSDP::.*|FullyShardedDataParallel\..*", re.DOTALL
 )
 
 
@@ -32,8 +31,7 @@ def backward_brought_home(trace: Trace) -> Trace:
     if not made.any() or trace.opened_on is not None:
         return trace
     helps = np.array(
-        [_AUTOGRAD.fullmatch(trace.thread_names.get(tid, "")) is not None for tid in trace.threads.tolist()],
-        bool,
+        [_AUTOGRAD.fullmatch(trace.thread_names.get(tid, "")) is not None for tid in trace.threads.tolist()], bool
     )
     thread = np.asarray(ranges.thread).astype(np.int64)
     for process in np.unique(trace.thread_process[helps]).tolist():

@@ -83,11 +83,7 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
     forward = forward[np.lexsort((ops.start[forward], ops.thread[forward], ops.sequence[forward]))]
     number, thread = ops.sequence[forward], ops.thread[forward]
     first = np.flatnonzero(np.append(True, (np.diff(number) != 0) | (np.diff(thread) != 0))[: len(number)])
-    bounds, threads, starts = (
-        [*first.tolist(), len(number)],
-        thread[first].tolist(),
-        ops.start[forward].tolist(),
-    )
+    bounds, threads, starts = ([*first.tolist(), len(number)], thread[first].tolist(), ops.start[forward].tolist())
     low, high = (np.searchsorted(number[first], ops.sequence[back], side) for side in ("left", "right"))
     out = np.full(len(back), -1)
     for place in np.flatnonzero(low < high).tolist():

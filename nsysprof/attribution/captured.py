@@ -46,9 +46,7 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     order = np.lexsort((column["end"], column["start"], column["thread"]))
     moved = np.empty(len(order) + 1, np.int64)
     moved[order], moved[-1] = np.arange(len(order)), -1
-    read = Launches(
-        **{name: values[order].astype(getattr(launches, name).dtype) for name, values in column.items()}
-    )
+    read = Launches(**{name: values[order].astype(getattr(launches, name).dtype) for name, values in column.items()})
     columns = {**ops.__dict__, "launch": moved[launch].astype(np.int32)}
     columns["from_graph"] = ops.from_graph & (replay < 0)  # so that no node counts as the launch of a graph
     return replace(trace, launches=read, ops=Ops(**columns), other_calls=None), replay

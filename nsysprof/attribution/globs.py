@@ -38,9 +38,7 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
     """
     match_all = _compiled(glob).fullmatch
     found = {
-        code: Match(code, text, match.groups())
-        for code, text in enumerate(texts)
-        if (match := match_all(text))
+        code: Match(code, text, match.groups()) for code, text in enumerate(texts) if (match := match_all(text))
     } or {code: Match(code, text, ()) for code, text in enumerate(texts) if text == glob}
     matches = _outermost(merged, found or dict(_by_name(merged, texts, glob)))
     if not matches:
@@ -120,9 +118,7 @@ def pair_up(
     other. Where nothing pairs, stars that stand for the star of a merged name (`iter*`) count no more. Raises
     `NsysprofError` where nothing pairs even so.
     """
-    if any(
-        len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))
-    ):
+    if any(len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))):
         return [(one, other) for one in base for other in new], []
     pairs = _alike(base, new, None) or _alike(base, new, "*")
     if not pairs:
@@ -171,11 +167,7 @@ def side_names(base: str, new: str) -> tuple[str, str, str]:
     lead = len(tokens[0][first][0])
     one, other = ("".join(mark + part for mark, part in side[first:last])[lead:] for side in tokens)
     shared = [part for _, part in (*tokens[0][:first], *tokens[0][last:]) if part != "RUN"]
-    return (
-        one,
-        other,
-        " ".join(_SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part for part in shared),
-    )
+    return (one, other, " ".join(_SIZE.sub(r"\1=\2", part) if _SIZE.fullmatch(part) else part for part in shared))
 
 
 def _tokens(path: str) -> list[tuple[str, str]]:

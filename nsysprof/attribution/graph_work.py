@@ -105,13 +105,5 @@ def graph_counts(trace: Trace, replay: NDArray[np.int32] | None, work: GraphWork
     kernel = ops.kind == KERNEL
     captured = work.captured if work else np.zeros(len(ops), bool)
     owned = work.owner >= 0 if work else captured
-    some = (
-        nodes,
-        nodes & kernel,
-        owned,
-        owned & kernel,
-        captured & ~owned,
-        nodes & ~captured,
-        ops.kind == GRAPH,
-    )
+    some = (nodes, nodes & kernel, owned, owned & kernel, captured & ~owned, nodes & ~captured, ops.kind == GRAPH)
     return GraphCounts(*map(int, map(np.count_nonzero, some)))

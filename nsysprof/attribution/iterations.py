@@ -72,9 +72,7 @@ def find_iterations(trace: Trace) -> OtherRanges:
             own = slice(*edges[thread : thread + 2].tolist())
             mine = slice(own.start - calls.start, own.stop - calls.start)
             if own.stop - own.start >= max(min(MIN_ROUNDS), _THREAD_SHARE * (calls.stop - calls.start)):
-                loops = _thread_rounds(
-                    symbols[own], exact[own], work[own], gap[mine], paused[mine], own.start
-                )
+                loops = _thread_rounds(symbols[own], exact[own], work[own], gap[mine], paused[mine], own.start)
                 found |= {thread: loops} if loops else {}
         out += _leaders(trace, found, edges)
     return _as_ranges(trace, out) if out else NO_RANGES
@@ -139,9 +137,7 @@ def _thread_rounds(
         return None
     chains = chains_of(folds)
     stretches = list(_stretches(chains, symbols, gap))
-    held, busy, count, begun = (
-        np.zeros(1 + max(each.kind for each in stretches), np.int64) for _ in range(4)
-    )
+    held, busy, count, begun = (np.zeros(1 + max(each.kind for each in stretches), np.int64) for _ in range(4))
     for each in stretches:
         held[each.kind] += each.end - each.starts[0]
         busy[each.kind] += work[each.starts[0] : each.end].sum()
@@ -259,9 +255,7 @@ def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_
 # ---- the threads of a process, and names
 
 
-def _leaders(
-    trace: Trace, found: dict[int, _Rounds], edges: NDArray[np.intp]
-) -> Iterator[tuple[int, _Rounds, Ints]]:
+def _leaders(trace: Trace, found: dict[int, _Rounds], edges: NDArray[np.intp]) -> Iterator[tuple[int, _Rounds, Ints]]:
     """The threads whose loops count, with their rounds and where each ends, in ns. A thread that launches as much in
     each iteration of another one follows it; of the two the main thread of a program leads, or who begins earlier.
     """
@@ -301,9 +295,7 @@ def _in_step(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, theirs: _Rou
         if np.count_nonzero(whose[1:] != whose[:-1]) > _TURNS * len(outer):
             return None
     begins, kind = trace.launches.start[calls], mine.kind[outer]
-    count = np.searchsorted(begins, stop[outer]) - np.searchsorted(
-        begins, trace.launches.start[mine.start[outer]]
-    )
+    count = np.searchsorted(begins, stop[outer]) - np.searchsorted(begins, trace.launches.start[mine.start[outer]])
     usual = np.array([np.median(count[kind == each]) for each in range(int(kind.max()) + 1)], np.int64)
     works = usual[kind] > 0
     near = np.abs(count - usual[kind])[works] <= 1 + _SIMILAR * usual[kind][works]

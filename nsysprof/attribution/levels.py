@@ -101,9 +101,7 @@ class Level:
 def _in_common(names: Sequence[str]) -> str:
     """One of several equal names, or how all begin, and a star."""
     first, last = min(names), max(names)
-    alike = next(
-        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first)
-    )
+    alike = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first if first == last else f"{first[:alike].rstrip('*')}*"
 
 

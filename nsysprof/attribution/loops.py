@@ -134,9 +134,7 @@ def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] 
     gone = np.append(0, np.cumsum(taken))
     free = np.flatnonzero((gone[first] == gone[last]) & (last - first >= _SEED * period))
     several = np.array(followed, np.int64).reshape(-1, 3)
-    columns = [
-        np.append(one, other[free]) for one, other in zip(several.T, (first, last, clean), strict=True)
-    ]
+    columns = [np.append(one, other[free]) for one, other in zip(several.T, (first, last, clean), strict=True)]
     order = np.argsort(columns[0], kind="stable")
     return (columns[0][order], columns[1][order], columns[2][order]) if len(order) else None
 
@@ -268,9 +266,7 @@ def rounds(
     if head.any():  # where a variation is near the first head
         place[0] -= len(head) - 1 - int(np.flatnonzero(head)[-1])
     cut_off = 2 * (last - int(place[-1])) < period
-    return Loop(
-        int(chains.start[row]), int(chains.end[row]), _begin(fold, place, symbols), cut_off, seams[cut]
-    )
+    return Loop(int(chains.start[row]), int(chains.end[row]), _begin(fold, place, symbols), cut_off, seams[cut])
 
 
 def _places(pair: Words, one_round: Words, size: int) -> Ints:

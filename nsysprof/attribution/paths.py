@@ -86,9 +86,7 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
     """The same, with at most `_CUT` characters kept at either end of a path, `_CUT_DEEP` of very deep ones."""
     out: list[str] = []
     ends: list[tuple[str, str, int]] = []  # the first characters, the last ones, and the length of the whole
-    for parent, name, depth in zip(
-        paths.parent.tolist(), paths.name.tolist(), paths.depth.tolist(), strict=True
-    ):
+    for parent, name, depth in zip(paths.parent.tolist(), paths.name.tolist(), paths.depth.tolist(), strict=True):
         part = f"/{parts[name]}" if parent >= 0 else parts[name]
         head, tail, size = ends[parent] if parent >= 0 else ("", "", 0)
         cut = _CUT if depth < _DEEP else _CUT_DEEP
@@ -184,9 +182,7 @@ def names_step(merged: str) -> bool:
     return (_STEP.fullmatch(word) or _COUNTED.fullmatch(word)) is not None
 
 
-def _group(
-    parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: Sequence[str]
-) -> Paths:
+def _group(parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: Sequence[str]) -> Paths:
     """Rows with equal chains of (name, kind) up to the top are one path; parents stand before children.
 
     A row's chain is hashed in logarithmic rounds: every round adds the hash of as many ancestors again. That the
@@ -239,9 +235,7 @@ def read_instances(text: str) -> Instances:
     match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
-        raise NsysprofError(
-            f"no instances of a range: {text!r}", "--instance 3, or --instance 20-39; the first is 0"
-        )
+        raise NsysprofError(f"no instances of a range: {text!r}", "--instance 3, or --instance 20-39; the first is 0")
     return first, last
 
 
@@ -286,9 +280,7 @@ def warm_up(attribution: Attribution, merged_of: NDArray[np.int32], skip: int) -
         return np.zeros(count, bool)
     above = np.where(parent >= 0, parent, -1 - ranges.thread.astype(np.int64))
     order = np.lexsort((np.arange(count), merged_of, above))  # rows of a thread are in order of time
-    new = np.append(
-        True, (above[order][1:] != above[order][:-1]) | (merged_of[order][1:] != merged_of[order][:-1])
-    )
+    new = np.append(True, (above[order][1:] != above[order][:-1]) | (merged_of[order][1:] != merged_of[order][:-1]))
     first = np.flatnonzero(new)
     group = np.cumsum(new) - 1
     rank, repeated = np.empty(count, np.int64), np.empty(count, bool)

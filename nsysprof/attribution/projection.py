@@ -124,9 +124,7 @@ class LaunchWork:
             columns["negative_ns"] = (np.add, np.maximum(-length, 0))
         if len(call) > len(start):  # several ops of one launch: the nodes of a CUDA graph
             first = np.searchsorted(call, np.arange(len(start)))
-            columns = {
-                name: (ufunc, ufunc.reduceat(values, first)) for name, (ufunc, values) in columns.items()
-            }
+            columns = {name: (ufunc, ufunc.reduceat(values, first)) for name, (ufunc, values) in columns.items()}
         return cls(
             start,
             end,
@@ -154,10 +152,7 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 
 
 def take_calls(
-    calls: LaunchWork,
-    rows: NDArray[np.intp],
-    followed: NDArray[np.bool_] | None = None,
-    arena: ColumnArena = IN_MEMORY,
+    calls: LaunchWork, rows: NDArray[np.intp], followed: NDArray[np.bool_] | None = None, arena: ColumnArena = IN_MEMORY
 ) -> LaunchWork:
     """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks those from worker threads."""
     start = calls.start[rows]

@@ -113,9 +113,7 @@ def _disjoint(path: NDArray[np.int32], low: Index, high: Index) -> tuple[NDArray
     return (first // width).astype(np.int32), first % width, last - first // width * width
 
 
-def overlapping(
-    attribution: Attribution, of: NDArray[np.int32], rows: NDArray[np.integer]
-) -> NDArray[np.bool_]:
+def overlapping(attribution: Attribution, of: NDArray[np.int32], rows: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Which of the start/end ranges ``rows`` belong to a path whose own instances overlap in one process.
 
     ``of`` is the path of every range.
@@ -155,9 +153,7 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
     return out
 
 
-def added_up(
-    attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] | None = None
-) -> NDArray[np.int64]:
+def added_up(attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] | None = None) -> NDArray[np.int64]:
     """For each launch the sum of a column of GPU ops, all or the rows ``ops``; those without a launch are left out."""
     launch = attribution.trace.ops.launch if ops is None else attribution.trace.ops.launch[ops]
     out = np.zeros(len(attribution.trace.launches) + 1, np.int64)

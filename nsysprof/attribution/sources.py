@@ -54,9 +54,7 @@ def choose_ranges(trace: Trace, text: str) -> Trace:
     if asked := sources.intersection(_RECORDED):
         trace = _with_recorded(trace, asked)
     lacking = [
-        f"--ranges {each}: {_LACKING[each]}"
-        for each in sorted(sources & _ADDED.keys())
-        if not _holds(trace, each)
+        f"--ranges {each}: {_LACKING[each]}" for each in sorted(sources & _ADDED.keys()) if not _holds(trace, each)
     ]
     trace = replace(trace, warnings=(*trace.warnings, *lacking))
     return with_ranges(trace, find_iterations(trace)) if "found" in sources else trace

@@ -65,8 +65,7 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
     report = trace.report
     if report.format != "sqlite":
         raise NsysprofError(
-            f"{report.path}: only SQLite reports can be verified with nsys",
-            "nsys export --type sqlite REPORT.nsys-rep",
+            f"{report.path}: only SQLite reports can be verified with nsys", "nsys export --type sqlite REPORT.nsys-rep"
         )
     installed = find_nsys(nsys)
     theirs: dict[_Where, list[_Projected]] = defaultdict(list)
@@ -91,9 +90,7 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
             explained["never popped: counted with the outer range of the same name"] += count
         else:
             name = names.get(where, "unknown to nsysprof")
-            differences.append(
-                f"{name} ({where}): nsysprof {_listed(our - their)}; nsys {_listed(their - our)}"
-            )
+            differences.append(f"{name} ({where}): nsysprof {_listed(our - their)}; nsys {_listed(their - our)}")
     compared = equal + explained.total() + len(differences)
     return Verification(installed.version_text, compared, equal, dict(explained), tuple(differences))
 

@@ -65,9 +65,7 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
 def _ceilings(frame: pd.DataFrame) -> list[marks.Ceiling]:
     """For each dtype the ceiling by the datasheet and the measured one, as far as both of their parts are known."""
     peaks = lines.peaks_of(frame, memory=True)
-    return [
-        marks.Ceiling(top, f"{text} TFLOP/s", slope / 1e3, measured) for text, measured, [top, slope] in peaks
-    ]
+    return [marks.Ceiling(top, f"{text} TFLOP/s", slope / 1e3, measured) for text, measured, [top, slope] in peaks]
 
 
 def _slopes(ceilings: list[marks.Ceiling]) -> list[tuple[float, str]]:
@@ -151,8 +149,7 @@ def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
 def _reach(points: list[BenchPoint]) -> float:
     """How far the axis goes: two and a half times as far as 8 of 10 samples of each backend, within limits."""
     deviations = [
-        np.abs(np.quantile(point.latency_ns, [0.1, 0.9]) / np.median(point.latency_ns) - 1)
-        for point in points
+        np.abs(np.quantile(point.latency_ns, [0.1, 0.9]) / np.median(point.latency_ns) - 1) for point in points
     ]
     return float(np.clip(2.5 * np.max(deviations, initial=0.0), MIN_REACH, MAX_REACH))
 
@@ -192,11 +189,7 @@ def plan_selection(results: BenchResults) -> marks.Bars:
         colours=(MORE, LESS),
         scale=(f"{1 / DARKEST_SPEEDUP:g}x or less", "as auto", f"{DARKEST_SPEEDUP:g}x as fast or more"),
     )
-    notes = [
-        "numbers: speed-up over auto",
-        "(1.01x): no clear change; 1.3x ?: too few samples",
-        "white: not measured",
-    ]
+    notes = ["numbers: speed-up over auto", "(1.01x): no clear change; 1.3x ?: too few samples", "white: not measured"]
     if kind == "graph":
         notes.insert(0, "without launches, from CUDA graphs")
     return marks.Bars(

@@ -13,14 +13,7 @@ from nsysprof.bench.rows import median_of, over_runs_of
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.results.files import records
-from nsysprof.statistics.contrast import (
-    DEFAULT_RULES,
-    NO_CLEAR_CHANGE,
-    SLOWER,
-    Rules,
-    contrasts_over_runs,
-    noise_of,
-)
+from nsysprof.statistics.contrast import DEFAULT_RULES, NO_CLEAR_CHANGE, SLOWER, Rules, contrasts_over_runs, noise_of
 from nsysprof.statistics.runs import scope_of
 from nsysprof.statistics.summary import summarize
 
@@ -215,16 +208,13 @@ def _times(
     names, kind = ("before", "after"), _KINDS[metric]
     pairs = {place: (points[0][place], points[1][place]) for place in common}
     pairs = {place: pair for place, pair in pairs.items() if all(len(each.samples(kind)) for each in pair)}
-    widened = [
-        rules.widened(*map(_aa_noise, pair)) if metric == _METRICS[0] else rules for pair in pairs.values()
-    ]
+    widened = [rules.widened(*map(_aa_noise, pair)) if metric == _METRICS[0] else rules for pair in pairs.values()]
     contrasts = contrasts_over_runs(
         [(before.by_run(kind), after.by_run(kind)) for before, after in pairs.values()],
         widened,
         names=[names] * len(pairs),
         roundings=[
-            (samples[0].rounding(before, kind), samples[1].rounding(after, kind))
-            for before, after in pairs.values()
+            (samples[0].rounding(before, kind), samples[1].rounding(after, kind)) for before, after in pairs.values()
         ],
         paired=False,
     )

@@ -52,15 +52,7 @@ def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **mo
     kept = source is not None and (folder / source.name).exists() and (folder / source.name).samefile(source)
     wanted = [name for name in BENCH_FILES[kept:] if charts or not name.endswith(".png")]
     return ResultFolder(
-        folder,
-        "bench",
-        BENCH_FILES,
-        wanted,
-        is_ours,
-        "not overwritten",
-        asks=True,
-        kept=BENCH_FILES[:kept],
-        **more,
+        folder, "bench", BENCH_FILES, wanted, is_ours, "not overwritten", asks=True, kept=BENCH_FILES[:kept], **more
     )
 
 
@@ -83,9 +75,7 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     with writing(folder):
         for name, path in zip(BENCH_TABLES, paths, strict=True):
             table, size = getattr(results, name), results.about.size
-            write_csv(
-                pd.DataFrame({column: _texts(column, table[column], size) for column in table.columns}), path
-            )
+            write_csv(pd.DataFrame({column: _texts(column, table[column], size) for column in table.columns}), path)
     return paths
 
 

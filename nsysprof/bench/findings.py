@@ -79,14 +79,10 @@ def _memory(results: BenchResults) -> Iterator[str]:
             yield _growth_words(str(growth), names, rows, part, about) + where
 
 
-def _growth_words(
-    growth: str, names: Sequence[str], rows: Sequence[Row], part: pd.DataFrame, about: Described
-) -> str:
+def _growth_words(growth: str, names: Sequence[str], rows: Sequence[Row], part: pd.DataFrame, about: Described) -> str:
     """The sentence about the backends whose temporary memory grows in one way; ``part`` has their rows."""
     s = about.short
-    exponents = ", ".join(
-        f"{name} {words.exponent_words(row, s)}" for name, row in zip(names, rows, strict=True)
-    )
+    exponents = ", ".join(f"{name} {words.exponent_words(row, s)}" for name, row in zip(names, rows, strict=True))
     if growth == CONSTANT:
         return "temporary memory is constant: " + _each(names, [_sizes(part, row, about, 1) for row in rows])
     if growth == FEW_POINTS:
@@ -94,9 +90,7 @@ def _growth_words(
     if is_named(growth):
         return f"temporary memory grows {growth}: {exponents}"
     if growth.startswith(NO_SINGLE_POWER):
-        sizes = [
-            f"{_sizes(part, row, about, 2)}, {s}^{row['last_exponent']:.1f} in the last step" for row in rows
-        ]
+        sizes = [f"{_sizes(part, row, about, 2)}, {s}^{row['last_exponent']:.1f} in the last step" for row in rows]
         return f"temporary memory grows with {NO_SINGLE_POWER} of {s}: {_each(names, sizes)}"
     return f"how temporary memory grows is {growth}: {exponents}"
 
@@ -188,9 +182,7 @@ def _moved(results: BenchResults) -> str:
     pairs = eager.merge(graph, on=["configuration", "new"], suffixes=("", "_graph"), validate="one_to_one")
     if pairs.empty:
         return ""
-    pair = words.largest(
-        pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved"
-    )
+    pair = words.largest(pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved")
     return (
         f"; {results.who(pair, 'new')} is {format_ratio(pair['speedup'])} as fast as"
         f" {base} with launches and {format_ratio(pair['speedup_graph'])} without,"
@@ -289,9 +281,7 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
         }
         old = f"{results.backend_name(row['base'], [base_at])} {row['base_dtype']}"
         new = f"{results.who(row, 'new')} {row['new_dtype']}"
-        rows.append(
-            {size: row[size], "base": row["base"], "new": row["new"], "from": old, "to": new, **ratios}
-        )
+        rows.append({size: row[size], "base": row["base"], "new": row["new"], "from": old, "to": new, **ratios})
     columns = [size, "base", "new", "from", "to", *(f"{part}{end}" for part in _PARTS for end in _ENDS)]
     return pd.DataFrame(rows, columns=columns)
 

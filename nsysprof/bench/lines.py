@@ -44,10 +44,7 @@ LOOKS = {
     "tiled_o5": ("#460078", "8"),
 }
 OTHER_LOOK = ("#4e4e4e", "h")
-_PEAKS = {
-    "peak": ["peak_tflops", "peak_gb_per_s"],
-    "measured": ["measured_peak_tflops", "measured_gb_per_s"],
-}
+_PEAKS = {"peak": ["peak_tflops", "peak_gb_per_s"], "measured": ["measured_peak_tflops", "measured_gb_per_s"]}
 _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 
 
@@ -116,13 +113,10 @@ def plan_memory(results: BenchResults) -> Lines:
         if len(full) and capacity:
             limits["levels"] = [(capacity, f"GPU {format_bytes(capacity)}", True)]
             limits["spots"] = [
-                Spot(float(row[sweep.axis]), capacity, looks[row["backend"]][0])
-                for row in full.to_dict("records")
+                Spot(float(row[sweep.axis]), capacity, looks[row["backend"]][0]) for row in full.to_dict("records")
             ]
         panels.append(_panel(results, sweep, "peak memory of a call", byte_tick, lines, **limits))
-    notes = [
-        "what PyTorch asked for at the peak of one call: inputs, outputs and libraries' workspaces included"
-    ]
+    notes = ["what PyTorch asked for at the peak of one call: inputs, outputs and libraries' workspaces included"]
     full = results.results[results.results["status"] == "out of memory"]
     if len(full):
         names = dict.fromkeys(f"{row['backend']} {row['dtype']}" for row in full.to_dict("records"))
@@ -280,9 +274,7 @@ def _capacity(results: BenchResults) -> float | None:
     return float(size) if isinstance(size, int | float) and size > 0 else None
 
 
-def _passings(
-    results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines: Sequence[Line]
-) -> list[Spot]:
+def _passings(results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines: Sequence[Line]) -> list[Spot]:
     """Where the backend that is fastest in the end passes others, eager and along sizes; at most two, the last ones."""
     size, near = results.about.size, f"near {results.about.short}="
     names = {f"{row['backend']} {row['dtype']}": row for row in own.to_dict("records")}
@@ -291,10 +283,7 @@ def _passings(
         return []
     end = max(line.x[-1] for line in eager)
     best = min((line for line in eager if line.x[-1] == end), key=lambda line: line.y[-1])
-    crossing, (backend, dtype) = (
-        f"crossing_{size}",
-        (names[best.label][name] for name in ("backend", "dtype")),
-    )
+    crossing, (backend, dtype) = (f"crossing_{size}", (names[best.label][name] for name in ("backend", "dtype")))
     passed = where(results.crossovers, sweep=sweep.fixed, kind="eager", winner=backend, dtype=dtype)
     passed = results.own(passed, "loser").dropna(subset=crossing).sort_values(crossing)
     out = []

@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 
 from nsysprof.bench.tables import COMPARISONS, DECISIONS, columns_of
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
-from nsysprof.statistics.contrast import (
-    FASTER,
-    NO_CLEAR_CHANGE,
-    SLOWER,
-    Contrast,
-    Rules,
-    contrasts_over_runs,
-    noise_of,
-)
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, Contrast, Rules, contrasts_over_runs, noise_of
 from nsysprof.statistics.runs import scope_of
 
 AUTO = "auto"  # no backend of its own: whatever PyTorch picks
@@ -52,8 +44,7 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
     for kind in COMPARED:
         pairs = [pair for pair in _pairs(samples) if all(len(point.samples(kind)) for point in pair)]
         widened = [
-            rules.widened(noise[base.place], noise[new.place]) if kind == "eager" else rules
-            for base, new in pairs
+            rules.widened(noise[base.place], noise[new.place]) if kind == "eager" else rules for base, new in pairs
         ]
         contrasts = contrasts_over_runs(
             [(base.by_run(kind), new.by_run(kind)) for base, new in pairs],

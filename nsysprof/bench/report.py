@@ -47,9 +47,7 @@ def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = 
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _section(
-    title: str, rows: Iterable[Row], table: Mapping[str, Cell], texts: int, note: str = ""
-) -> Iterator[str]:
+def _section(title: str, rows: Iterable[Row], table: Mapping[str, Cell], texts: int, note: str = "") -> Iterator[str]:
     """A section with a table, as `shown` makes it, and a note above it; nothing without rows."""
     made = shown(rows, table, texts)
     if made.rows:
@@ -198,9 +196,7 @@ def _growth(results: BenchResults) -> Iterator[str]:
         " | last step = last_exponent | R² = r_squared | grows = growth"
     )
     table = columns(
-        heads,
-        sweep=lambda row: row["sweep"] if several else "",
-        exponent=lambda row: words.exponent_words(row, short),
+        heads, sweep=lambda row: row["sweep"] if several else "", exponent=lambda row: words.exponent_words(row, short)
     )
     note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
     return _section(f"Growth with {short}", results.exponents.to_dict("records"), table, 4, note)

@@ -110,8 +110,7 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
     own = {
-        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if part and not shared)
-        or "default"
+        each.id: " ".join(part for part, shared in zip(parts, same, strict=True) if part and not shared) or "default"
         for each, parts in zip(shapes, texts, strict=True)
     }
     shared = [part for part, shared in zip(texts[0], same, strict=True) if part and shared] if texts else []
@@ -155,9 +154,7 @@ def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
     warnings = []
     missing = samples.planned - len(samples.points)
     if missing > 0:
-        warnings.append(
-            f"{missing} of {samples.planned} points are not measured yet: nsysprof bench --resume"
-        )
+        warnings.append(f"{missing} of {samples.planned} points are not measured yet: nsysprof bench --resume")
     if not len(samples.measured):
         warnings.append("nothing was measured: every point is unsupported, out of memory, wrong or left out")
     for row in results[results["status"] == "wrong"].to_dict("records"):

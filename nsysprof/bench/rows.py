@@ -54,9 +54,7 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
     if not count:
         return []
     measured = frame[frame["n"] > 0]
-    worth = (measured["n_effective"] / measured["n"].astype(float)).where(
-        measured["n_effective"] >= SURE_FROM
-    )
+    worth = (measured["n_effective"] / measured["n"].astype(float)).where(measured["n_effective"] >= SURE_FROM)
     worst = measured.iloc[int(np.nanargmin(worth.to_numpy(np.float64)))]
     return [
         f"at {count} of {len(measured)} points samples depend on the ones before them, {ALLOWED_FOR}; the most at"
@@ -214,16 +212,12 @@ def _with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """
     flops = frame["peak_tflops"].fillna(frame["measured_peak_tflops"]).astype(float)
     rate = frame["peak_gb_per_s"].fillna(frame["measured_gb_per_s"]).astype(float)
-    least = pd.DataFrame(
-        {"compute": frame["flops"] / flops / 1e3, "memory": frame["compulsory_bytes"] / rate}
-    )
+    least = pd.DataFrame({"compute": frame["flops"] / flops / 1e3, "memory": frame["compulsory_bytes"] / rate})
     least = least.astype(float)
     known, longer = least.notna().all(axis=1), least.max(axis=1)
     bound = pd.Series(np.where(least["compute"] == longer, "compute", "memory"), frame.index, dtype=object)
     return frame.assign(
-        bound=bound.where(known, None),
-        bound_by=(longer / least.min(axis=1)).where(known),
-        least_ns=longer.where(known),
+        bound=bound.where(known, None), bound_by=(longer / least.min(axis=1)).where(known), least_ns=longer.where(known)
     )
 
 
@@ -253,9 +247,7 @@ def _error(point: BenchPoint) -> dict[str, Any]:
 # ---- shares of peaks
 
 
-def _shares_of_peaks(
-    point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float
-) -> dict[str, object]:
+def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float) -> dict[str, object]:
     """The columns about peaks.
 
     ``refused`` names each share above 100 % with the inputs that are suspect, and the share itself is NaN then. Parts
@@ -272,9 +264,7 @@ def _shares_of_peaks(
     ) -> float:
         achieved = amount / lasted_ns * 1e9
         try:
-            return share_of_peak(
-                achieved, limit, what=what, suspects=suspects(lasted_ns) if achieved > limit else ()
-            )
+            return share_of_peak(achieved, limit, what=what, suspects=suspects(lasted_ns) if achieved > limit else ())
         except NsysprofError as error:
             refused.append(error.message)
             return _NAN
@@ -321,9 +311,7 @@ def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
     return results["peak_tflops"].notna() & share.isna()
 
 
-def _flops_suspects(
-    point: BenchPoint, limits: GpuLimits, achieved: float, peak: float, lasted_ns: float
-) -> list[str]:
+def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak: float, lasted_ns: float) -> list[str]:
     """Which inputs of a share of FLOP/s may be wrong: those that would bring it below 100 % if they were."""
     shape, clock, highest = point.shape, point.sm_clock_mhz, limits.max_sm_clock_mhz
     suspects = []
@@ -333,9 +321,7 @@ def _flops_suspects(
         suspects.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
     if tensor and achieved <= tensor:
-        suspects.append(
-            "the dtype (float32 products may have run on tensor cores, as TF32 or three of these)"
-        )
+        suspects.append("the dtype (float32 products may have run on tensor cores, as TF32 or three of these)")
     suspects += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
     return (suspects + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
 

@@ -107,13 +107,9 @@ PRESETS: Mapping[str, BenchPreset] = {
     ),
     "long": _preset(f"{_ALL} seq=1024,2048,4096,8192,16384,32768"),
     # what hand-written tiled kernels are measured at
-    "single-head": _preset(
-        "backend=naive,math,efficient,auto heads=1 seq=512,1024,1536,2048 dtype=fp32 causal=no"
-    ),
+    "single-head": _preset("backend=naive,math,efficient,auto heads=1 seq=512,1024,1536,2048 dtype=fp32 causal=no"),
     "backward": _preset(f"{_FUSED} seq=512,1024,2048,4096,8192", mode="backward"),
-    "train": _preset(
-        f"{_FUSED} batch=8 seq=512,1024,2048,4096 dtype=bf16", workload="transformer_block", mode="train"
-    ),
+    "train": _preset(f"{_FUSED} batch=8 seq=512,1024,2048,4096 dtype=bf16", workload="transformer_block", mode="train"),
     # the regime before the one of `scaling`, where launches and projections are most of it
     "short-block": _preset(
         "backend=naive,auto,flash,cudnn batch=8 seq=32,64,128,256,512", workload="transformer_block"
@@ -147,9 +143,7 @@ PRESETS: Mapping[str, BenchPreset] = {
         workload="gpt",
     ),
     "gpt-train": _preset(
-        f"{_GPT} backend=math,flash,cudnn,flash_attn_4 seq=512,1024,2048 dtype=bf16",
-        workload="gpt",
-        mode="train",
+        f"{_GPT} backend=math,flash,cudnn,flash_attn_4 seq=512,1024,2048 dtype=bf16", workload="gpt", mode="train"
     ),
 }
 
@@ -281,8 +275,7 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
         raise _interrupted(job, 128 + interrupt.number) from None
     except OSError as error:
         raise NsysprofError(
-            f"cannot write {error.filename or job.partial}: {error.strerror}",
-            f"df -h; to go on: {job.resume_command}",
+            f"cannot write {error.filename or job.partial}: {error.strerror}", f"df -h; to go on: {job.resume_command}"
         ) from None
 
 

@@ -50,9 +50,7 @@ def _joined(*parts: Iterable[str]) -> str:
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
     """Each configuration with what its backends need of memory, about, and which of them may not fit into the GPU."""
     rows = described["configurations"]
-    held = {
-        (row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]
-    }
+    held = {(row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]}
     names = dict.fromkeys(name for row in rows for name in row["backends"])
 
     def memory(name: str) -> Cell:
@@ -194,9 +192,7 @@ def _differences(diff: BenchDiff) -> list[str]:
     places = [f"{shape}\n{one_line(row['backend'], 14)}" for shape, row in zip(shapes, rows, strict=True)]
     named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
     rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
-    heads = (
-        "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict"
-    )
+    heads = "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict"
     table = columns(
         heads,
         metric=lambda row: str(metrics.get(row["metric"], row["metric"])),
@@ -253,7 +249,5 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
     meaning = "finds: the smallest change that would have shown; effect: Cliff's delta."
     only = {"before": diff.only_before, "after": diff.only_after}
-    named = [
-        f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points
-    ]
+    named = [f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points]
     yield from _wrapped([f"± 95 % interval of the change, {scope}; {meaning}", *named])

@@ -122,9 +122,7 @@ def roofline_title(results: BenchResults) -> str:
     base, several = results.base, part["dtype"].nunique() > 1
     part = words.of_main_dtype(part)
     rate = part["graph_tflops"].fillna(part["tflops"])
-    part = part.assign(
-        reached=rate / part["peak_tflops"], moved=rate / part["intensity"] * 1e3 / part["peak_gb_per_s"]
-    )
+    part = part.assign(reached=rate / part["peak_tflops"], moved=rate / part["intensity"] * 1e3 / part["peak_gb_per_s"])
     best = words.largest(part, "reached")
     limit = f"{best['dtype']} FLOP/s" if several else "FLOP/s"
     title = f"{results.who(best)} reaches {format_share(best['reached'])} of the {limit} at {_where(results, best)}"
@@ -227,9 +225,7 @@ def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:
     return words.largest(ordered.sort_values("is_base", kind="stable"), "less")
 
 
-def _growths(
-    results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any], least: Mapping[str, Any]
-) -> str:
+def _growths(results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any], least: Mapping[str, Any]) -> str:
     """`; its temporaries grow as S^2.00, not S^1.00`, as far as those of both follow a power of S."""
     ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
     if not ends[0].startswith(results.about.short):

@@ -267,9 +267,7 @@ def picked_words(results: BenchResults, configuration: str) -> str:
 
 def exponent_words(row: Row, short: str) -> str:
     """`S^1.98 (1.96–2.00)`; `S^2.00` where its interval is no wider than that."""
-    exponent, low, high = (
-        f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high")
-    )
+    exponent, low, high = (f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high"))
     interval = f" ({low}–{high})" if math.isfinite(row["low"]) and {low, high} != {exponent} else ""
     return f"{short}^{exponent}{interval}"
 

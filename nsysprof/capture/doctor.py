@@ -181,9 +181,7 @@ def _counters(driver: Driver | None) -> Check:
     if driver is None:
         return checked("warn", f"{there}; no GPU, so no hardware counters", _GET_GPU)
     if counters_kept_from_us():
-        return checked(
-            "warn", f"{there}; the driver restricts hardware counters to administrators", PERMISSION_FIX
-        )
+        return checked("warn", f"{there}; the driver restricts hardware counters to administrators", PERMISSION_FIX)
     return checked("ok", f"{there}; hardware counters are readable")
 
 
@@ -228,9 +226,7 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as name:
         results = Path(name, "results.json")
         dtype = about.dtypes[0 if device == "cuda" else -1]
-        sizes = [
-            part for axis, size in about.trial.items() for part in (f"--{axis.replace('_', '-')}", str(size))
-        ]
+        sizes = [part for axis, size in about.trial.items() for part in (f"--{axis.replace('_', '-')}", str(size))]
         tiny = [*sizes, "--iterations", "1", "--warmup", "1", "--dtype", dtype, "--device", device]
         quick = [name for name, each in about.backends.items() if not each.compiled]
         program = [*workload_command(workload), "--backend", *quick, *tiny]
@@ -246,17 +242,13 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
 def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
     runs = {run["backend"]: run for run in results["runs"]}
     works = [name for name, run in runs.items() if run["status"] == "measured"]
-    instead = (
-        f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_WORKLOADS
-    )
+    instead = f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_WORKLOADS
     yield Check(
         about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
         None if works else _INSTALL_WORKLOADS,
     )  # fmt: skip
     if slow := [name for name, each in about.backends.items() if each.compiled]:
-        yield Check(
-            f"{about.says} {', '.join(slow)}", "ok", "not tried: its first call compiles for many seconds"
-        )
+        yield Check(f"{about.says} {', '.join(slow)}", "ok", "not tried: its first call compiles for many seconds")
     refused: dict[str, dict[str, str]] = {}  # backends with the same reason share one finding
     for name, run in runs.items():
         if name not in works:

@@ -70,9 +70,7 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     limited = any(re.match(r"--duration|-d", one) for one in request.extra)
     if not ended.code or (limited and ended.code in _ENDED_BY_NSYS):
         return
-    raise failed_program(
-        request.program, ended.code, last_message(ended), folder / LOG if request.results else None
-    )
+    raise failed_program(request.program, ended.code, last_message(ended), folder / LOG if request.results else None)
 
 
 def last_message(ended: Ended) -> str:

@@ -22,14 +22,7 @@ from nsysprof.trace.trace import KERNEL, Progress
 
 
 def finish_capture(
-    staged: Staged,
-    outputs: Outputs,
-    rules: Rules,
-    progress: Progress,
-    *,
-    scrubbed: bool,
-    names: bool,
-    force: bool,
+    staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, names: bool, force: bool
 ) -> tuple[BackendVerdict, dict[str, Any], tuple[str, str] | None]:
     """Read what was captured, scrub it if it is to be, and give it its final names, all of it or nothing.
 

@@ -143,9 +143,7 @@ def _is_kept(folder: Path, kept: Mapping[Path, Path]) -> bool:
     return any(final.parent == folder for final in kept.values())
 
 
-def _known(
-    error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[Path, Path]
-) -> NsysprofError | None:
+def _known(error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[Path, Path]) -> NsysprofError | None:
     """Return an error about what happened, what was kept and how to go on; None for what no user can cause."""
     names = [quote_path(final) for final in kept.values()]
     recorded = [quote_path(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
@@ -169,8 +167,7 @@ def _known(
     message, hint = known.message, "; ".join(filter(None, [*hints, *on]))
     for part, final in kept.items():
         message, hint = (
-            text.replace(quote(str(part)), quote_path(final)).replace(str(part), str(final))
-            for text in (message, hint)
+            text.replace(quote(str(part)), quote_path(final)).replace(str(part), str(final)) for text in (message, hint)
         )
     if not _is_kept(folder, kept):  # no word of a folder that is gone
         message = message.replace(str(folder), str(outputs.folder))
@@ -187,6 +184,4 @@ def _space(message: str, outputs: Outputs) -> str | None:
         return None
     if _FULL.search(message):
         return f"the disk is full: df -h {quote_path(there)} {quote(tempfile.gettempdir())}"
-    return (
-        f"only {format_bytes(free)} free there: df -h {quote_path(there)}" if free < _MIN_FREE_BYTES else None
-    )
+    return f"only {format_bytes(free)} free there: df -h {quote_path(there)}" if free < _MIN_FREE_BYTES else None

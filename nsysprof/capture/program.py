@@ -31,9 +31,7 @@ def check_program(program: str, profiler: str) -> None:
             f"{quote(program)}: no such program, or it cannot be run", f"ls -l {quote_path(Path(program))}"
         )
     if program.startswith("-"):
-        raise NsysprofError(
-            f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ..."
-        )
+        raise NsysprofError(f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ...")
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:

@@ -16,14 +16,7 @@ from typing import Any
 
 from nsysprof.capture.compose import Request, nsys_command
 from nsysprof.capture.failure import check_ended, check_made, last_message, made_by_nsys
-from nsysprof.capture.injection import (
-    TIMES,
-    Injection,
-    process_sentences,
-    read_processes,
-    step_times,
-    why_nothing,
-)
+from nsysprof.capture.injection import TIMES, Injection, process_sentences, read_processes, step_times, why_nothing
 from nsysprof.capture.outputs import IMPORTED, LOG, RECORD, RECORD_ENDING, REPORT, Outputs
 from nsysprof.capture.program import (
     check_input,
@@ -40,15 +33,7 @@ from nsysprof.formats.run_record import record_so_far, write_record
 from nsysprof.tools.child import Echo, Ended, run_child
 from nsysprof.tools.driver import Driver, ask_driver, fingerprint, gpu_states, rank_in_job, too_new_for
 from nsysprof.tools.nsight import version_numbers
-from nsysprof.tools.nsys import (
-    PRINT_ELSEWHERE,
-    Nsys,
-    all_nsys,
-    export,
-    find_nsys,
-    header_version,
-    import_stream,
-)
+from nsysprof.tools.nsys import PRINT_ELSEWHERE, Nsys, all_nsys, export, find_nsys, header_version, import_stream
 
 _MIN_FREE_BYTES = 16 << 20
 _MAX_PRINTED = 512 << 20
@@ -63,9 +48,7 @@ class Staged:
     record: dict[str, Any]
 
 
-def capture_program(
-    request: Request, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo
-) -> Staged:
+def capture_program(request: Request, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo) -> Staged:
     """Run a program under nsys and make a report of it, all within ``folder``.
 
     ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
@@ -153,9 +136,7 @@ def _warned(echo: Echo) -> Echo:
     return warn
 
 
-def report_processes(
-    folder: Path, program: Sequence[str], injection: Injection, echo: Echo
-) -> list[dict[str, Any]]:
+def report_processes(folder: Path, program: Sequence[str], injection: Injection, echo: Echo) -> list[dict[str, Any]]:
     """Report what could not be done in the processes of a program; returns what they wrote about themselves."""
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
@@ -178,9 +159,7 @@ def run_plain(
     noted = folder / "plain"
     noted.mkdir(exist_ok=True)
     with input_kept():
-        ended = run_child(
-            with_results(program, written), folder / LOG, echo, Injection(times=times).environment(noted)
-        )
+        ended = run_child(with_results(program, written), folder / LOG, echo, Injection(times=times).environment(noted))
     if ended.code:
         raise failed_program(program, ended.code, last_message(ended), folder / LOG if results else None)
     return ended, workload_results(written, program) or step_times(noted)
@@ -219,8 +198,7 @@ def _version(recorded: Path) -> str:
         ) from None
     if version is None and recorded.suffix != ".nsys-rep":
         raise NsysprofError(
-            f"{recorded}: not a stream of nsys (.qdstrm)",
-            f"nsysprof analyze {quote_path(recorded)} says what it is",
+            f"{recorded}: not a stream of nsys (.qdstrm)", f"nsysprof analyze {quote_path(recorded)} says what it is"
         )
     return version or ""
 
@@ -280,10 +258,7 @@ def _exported(nsys: Nsys, report: Path, folder: Path, record: dict[str, Any]) ->
 
 
 def overhead_of(
-    plain: Ended,
-    profiled: Ended,
-    plain_results: Mapping[str, Any] | None,
-    profiled_results: Mapping[str, Any] | None,
+    plain: Ended, profiled: Ended, plain_results: Mapping[str, Any] | None, profiled_results: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Compute the ratios of times under nsys to times without: of the whole run, and per range of a workload.
 

@@ -22,9 +22,7 @@ def captured_summary(record: Mapping[str, Any]) -> str:
     """Describe the record of a capture (`nsysprof-run/1`) in a few sentences, without the verdict."""
     lines = [_what(record["report"])]
     if record.get("exit_code"):
-        lines.append(
-            f"the program ended with exit code {record['exit_code']}: the recording may be incomplete"
-        )
+        lines.append(f"the program ended with exit code {record['exit_code']}: the recording may be incomplete")
     lines += [*overhead_lines(record["overhead"], "nsys"), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
         lines.append("no kernels: which backend ran is not known")

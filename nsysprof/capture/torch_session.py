@@ -231,8 +231,7 @@ def captured_line(record: dict[str, Any]) -> str:
     """Describe what was captured in a line."""
     report = record["report"]
     counted = [
-        plural(report[what], noun)
-        for what, noun in (("ops", "CPU op"), ("kernels", "kernel"), ("ranges", "range"))
+        plural(report[what], noun) for what, noun in (("ops", "CPU op"), ("kernels", "kernel"), ("ranges", "range"))
     ]
     size = format_bytes(sum(each["size_bytes"] for each in report["traces"]))
     return f"captured {counted[0]}, {counted[1]} and {counted[2]}: {plural(len(report['traces']), 'trace')}, {size}"

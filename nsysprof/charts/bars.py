@@ -47,9 +47,7 @@ def draw_bars(plan: Bars) -> Figure:
     bottom = _AXIS + (0.2 if plan.heading.notes else 0)
     height = top + plan.row * max(rows, 2) + bottom
     figure = framed(plan.heading, height)
-    lengths = [
-        text_width(label, TEXT) * (BOLD if row in plan.strong else 1) for row, label in enumerate(plan.labels)
-    ]
+    lengths = [text_width(label, TEXT) * (BOLD if row in plan.strong else 1) for row, label in enumerate(plan.labels)]
     labels = max(lengths) + MARGIN + 0.1
     widths = [_width(column) for column in plan.columns]
     free = WIDTH - (labels + sum(widths) + _GAP * len(plan.panels) + MARGIN)
@@ -92,10 +90,7 @@ def _write_labels(axes: Axes, plan: Bars, width: float) -> None:
     """Write row labels as plain texts: tick labels take three times as long to draw."""
     x, where = -0.07 / width, axes.get_yaxis_transform()
     for row in shown_rows(len(plan.labels), plan.row, plan.strong):
-        look = {
-            "color": FAINT if row == plan.rest else INK,
-            "weight": "bold" if row in plan.strong else "normal",
-        }
+        look = {"color": FAINT if row == plan.rest else INK, "weight": "bold" if row in plan.strong else "normal"}
         write(axes, x, row, plan.labels[row], "right", size=TEXT, at=where, **look)
 
 
@@ -170,18 +165,13 @@ def draw_waterfalls(plan: Waterfalls) -> Figure:
     """Draw the chart with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
     width = WIDTH - _LEFT - _RIGHT
     each = width / len(plan.columns)
-    labels = [
-        (_label_lines(name, each), _label_lines(remark, each) if remark else [])
-        for name, remark in plan.columns
-    ]
+    labels = [(_label_lines(name, each), _label_lines(remark, each) if remark else []) for name, remark in plan.columns]
     feet = 0.1 + _TEXT_LINE * max(len(lines) + len(remark) for lines, remark in labels)
     high = _TALL if len(plan.panels) == 1 else _FLAT
     titles = [_TITLE if panel.title else 0.0 for panel in plan.panels]
     foot = feet + 0.08 + (0.22 if plan.heading.notes else 0.0)
     sizes = [(title, high) for title in titles]
-    figure, every = panel_column(
-        plan.heading, sizes, left=_LEFT, wide=width, first=0.3, between=0.16, foot=foot
-    )
+    figure, every = panel_column(plan.heading, sizes, left=_LEFT, wide=width, first=0.3, between=0.16, foot=foot)
     for axes, panel in zip(every, plan.panels, strict=True):
         _draw_panel(axes, panel, high)
     _write_columns(every[-1], labels)
@@ -193,11 +183,7 @@ def _label_lines(name: str, width: float) -> list[str]:
     room = width - 0.05
     words: list[str] = []
     for word in name.split(" "):
-        parts = (
-            [word]
-            if text_width(word, TEXT) <= room
-            else word.replace("-", "- ").replace("_", "_ ").split(" ")
-        )
+        parts = [word] if text_width(word, TEXT) <= room else word.replace("-", "- ").replace("_", "_ ").split(" ")
         for part in parts:
             wide = text_width(part, TEXT)
             words.append(part if wide <= room else shorten(part, max(int(len(part) * room / wide) - 1, 3)))

@@ -62,9 +62,7 @@ def draw_lanes(plan: marks.Lanes) -> Figure:
 def _tops(panel: marks.LanePanel) -> list[float]:
     """Where each lane begins, in inches from above, and where the last one ends."""
     flat = _FLAT if len(panel.lanes) > _MAX_TALL else 1.0
-    high = [
-        lane.height * (len(lane.labels) if isinstance(lane, marks.Ribbons) else 1) for lane in panel.lanes
-    ]
+    high = [lane.height * (len(lane.labels) if isinstance(lane, marks.Ribbons) else 1) for lane in panel.lanes]
     return np.append(0.0, np.cumsum(high) * flat).tolist()
 
 
@@ -127,9 +125,7 @@ def _draw_ribbons(axes: Axes, lane: marks.Ribbons, length: int, top: float) -> N
     shares = lane.shares / 255
     picture = np.einsum("lkc,kr->lcr", shares, colours) + (1 - shares.sum(axis=1))[:, :, None]
     low, limits = top + lane.height * len(lane.labels), axes.get_ylim()
-    axes.imshow(
-        np.clip(picture, 0, 1), extent=(0, length, low, top), aspect="auto", interpolation="nearest", zorder=1
-    )
+    axes.imshow(np.clip(picture, 0, 1), extent=(0, length, low, top), aspect="auto", interpolation="nearest", zorder=1)
     axes.set_ylim(limits)
     if lane.height >= _GAP_FROM:
         gap = min(lane.height * (1 - _INNER), 0.08) * 72
@@ -179,9 +175,7 @@ def _write_beside(
             write(axes, (begin + end) / 2, y, text, color=text_on(colour), zorder=3)
 
 
-def _draw_boxes(
-    axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, top: Edges, low: Edges
-) -> marks.Numbers:
+def _draw_boxes(axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, top: Edges, low: Edges) -> marks.Numbers:
     """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
     right: marks.Numbers = np.maximum(lane.end, lane.start + pixel)
     line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
@@ -240,9 +234,7 @@ class _LaidBlock:
 def draw_calls(plan: marks.Calls) -> Figure:
     """Draw the chart with an `Axes` per panel: x in ns, y in inches from above."""
     laid = [_lay_out(panel) for panel in plan.panels]
-    sizes = [
-        (0.0, blocks[-1].lanes[-1].low + 0.06 if blocks and blocks[-1].lanes else _TITLE) for blocks in laid
-    ]
+    sizes = [(0.0, blocks[-1].lanes[-1].low + 0.06 if blocks and blocks[-1].lanes else _TITLE) for blocks in laid]
     foot = 0.2 if plan.heading.notes else 0.0
     figure, every = panel_column(
         plan.heading, sizes, left=_CALL_LEFT, wide=_CALL_PLOT, first=0.15, between=_CALL_AXIS, foot=foot
@@ -333,9 +325,7 @@ def _draw_call_panel(axes: Axes, panel: marks.CallPanel, blocks: Sequence[_LaidB
     draw_time_axis(axes, panel.length, panel.label)
 
 
-def _draw_lane(
-    axes: Axes, panel: marks.CallPanel, block: marks.CallBlock, laid: _Laid, *, ending: bool
-) -> None:
+def _draw_lane(axes: Axes, panel: marks.CallPanel, block: marks.CallBlock, laid: _Laid, *, ending: bool) -> None:
     """Draw the idle time, the boxes on it, their names, and at the end the length of the call."""
     lane, inch = laid.lane, panel.length / _CALL_PLOT
     pixel = inch / marks.DPI
@@ -372,8 +362,7 @@ def _draw_poles(axes: Axes, laid: _Laid, inch: float) -> None:
         write(axes, (pole.x + 0.04) * inch, y, pole.text, "left", zorder=4)
     if lines:
         axes.add_collection(
-            LineCollection(lines, colors=INK, linewidths=0.6, zorder=3, label="poles", clip_on=False),
-            autolim=False,
+            LineCollection(lines, colors=INK, linewidths=0.6, zorder=3, label="poles", clip_on=False), autolim=False
         )
 
 
@@ -388,7 +377,5 @@ def _draw_wedge(
     edge = 0.0 if above else near.get_ylim()[0]
     corners = [(0.0, y, far), (float(small.block.length), y, far)]
     corners += [(near.get_xlim()[1], edge, near), (0.0, edge, near)]
-    points = [
-        figure.transFigure.inverted().transform(one.transData.transform((x, at))) for x, at, one in corners
-    ]
+    points = [figure.transFigure.inverted().transform(one.transData.transform((x, at))) for x, at, one in corners]
     figure.add_artist(Polygon(np.array(points), closed=True, facecolor=_WEDGE, edgecolor="none", zorder=-1))

@@ -291,9 +291,7 @@ class Axis:
     ticks: Sequence[tuple[float, str]]
 
 
-def log_axis(
-    label: str, low: float, high: float, text: Callable[[float], str], *, binary: bool = False
-) -> Axis:
+def log_axis(label: str, low: float, high: float, text: Callable[[float], str], *, binary: bool = False) -> Axis:
     """An axis that holds ``low`` to ``high`` with a margin, and round numbers (``binary``: powers of two)."""
     if high <= low * 1.05:
         low, high = low / 1.5, high * 1.5

@@ -93,6 +93,4 @@ def _table(table: TextTable) -> str:
         return f"<tr>{''.join(each)}</tr>"
 
     body = "".join(row(cells, "td") for cells in table.rows)
-    return (
-        f"<table><thead>{row(table.head, 'th')}</thead><tbody>{body}</tbody></table>{_sentence(table.note)}"
-    )
+    return f"<table><thead>{row(table.head, 'th')}</thead><tbody>{body}</tbody></table>{_sentence(table.note)}"

@@ -187,9 +187,7 @@ def draw_violins(plan: Violins) -> Figure:
     beside = [line for violin in every for line in violin.texts]
     right = max((text_width(line, _BESIDE) for line in beside), default=0.0) + 0.2
     high = 0.35 + _ROW * rows
-    figure, panels = panel_grid(
-        plan.heading, max(len(plan.panels), 1), high=high, left=max(left, 0.4), right=right
-    )
+    figure, panels = panel_grid(plan.heading, max(len(plan.panels), 1), high=high, left=max(left, 0.4), right=right)
     for axes, panel in zip(panels, plan.panels, strict=False):
         _draw_panel(axes, panel)
     return figure
@@ -269,9 +267,7 @@ def draw_series(plan: Series) -> Figure:
     high = _ONE_SERIES if len(plan.panels) == 1 else _SEVERAL_SERIES
     sizes = [(_TITLE, high)] * len(plan.panels)
     foot = 0.2 if plan.heading.notes else 0.0
-    figure, every = panel_column(
-        plan.heading, sizes, left=_LEFT, wide=_WIDE, first=0.1, between=_AXIS, foot=foot
-    )
+    figure, every = panel_column(plan.heading, sizes, left=_LEFT, wide=_WIDE, first=0.1, between=_AXIS, foot=foot)
     for axes, panel in zip(every, plan.panels, strict=True):
         place = axes.get_position()
         left, wide = (_LEFT + _WIDE + _APART) / WIDTH, _SIDE / WIDTH
@@ -341,9 +337,7 @@ def _draw_distribution(side: Axes, axes: Axes, panel: SeriesPanel) -> None:
     spaced = np.geomspace if axes.get_yscale() == "log" else np.linspace
     bins = int(np.clip(3 * np.sqrt(len(panel.all_y)), _LEAST_BINS, _BINS))
     edges = spaced(bottom, top, bins + 1)
-    counts = [
-        np.histogram(panel.all_y[panel.all_colour == code], edges)[0] for code in range(len(panel.colours))
-    ]
+    counts = [np.histogram(panel.all_y[panel.all_colour == code], edges)[0] for code in range(len(panel.colours))]
     most = max(int(np.sum(counts, axis=0).max()), 1)
     side.set_xlim(0, 1.02)
     left = np.zeros(bins)

@@ -174,9 +174,7 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
     draw_axis(axes, ticks, lambda tick: f"{tick:,.6g}", plan.labels[2], gap=2)
     axes.spines["left"].set_visible(False)
     where = axes.transAxes
-    write(
-        axes, 0, 1 + 0.08 / high, plan.labels[3], "left", "bottom", size=TEXT + 0.5, at=where, weight="bold"
-    )
+    write(axes, 0, 1 + 0.08 / high, plan.labels[3], "left", "bottom", size=TEXT + 0.5, at=where, weight="bold")
     places = Places(_WIDE, high)
     if plan.flat_end:
         x, text = plan.flat_end
@@ -197,8 +195,7 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
 def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:
     """The squares around the bubbles."""
     return [
-        around(inches(axes, one.x, one.y), max(math.sqrt(one.size) * _MAX_BUBBLE, _MIN_BUBBLE) / 2)
-        for one in bubbles
+        around(inches(axes, one.x, one.y), max(math.sqrt(one.size) * _MAX_BUBBLE, _MIN_BUBBLE) / 2) for one in bubbles
     ]
 
 

@@ -233,9 +233,7 @@ def panel_column(
     return figure, panels
 
 
-def panel_grid(
-    heading: Heading, count: int, *, high: float, left: float, right: float
-) -> tuple[Figure, list[Axes]]:
+def panel_grid(heading: Heading, count: int, *, high: float, left: float, right: float) -> tuple[Figure, list[Axes]]:
     """A figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` inches beside each."""
     columns = max(min(count, 3), 1)
     rows = -(-count // columns)
@@ -275,13 +273,7 @@ def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
 
 
 def boxes(
-    axes: Axes,
-    left: Edges,
-    right: Edges,
-    bottom: Edges,
-    top: Edges,
-    colours: str | Sequence[str],
-    **look: Any,
+    axes: Axes, left: Edges, right: Edges, bottom: Edges, top: Edges, colours: str | Sequence[str], **look: Any
 ) -> None:
     """Draw many rectangles as one artist, without edges where ``look`` says nothing else."""
     corners = _corners(left, right, bottom, top)
@@ -297,9 +289,7 @@ def _corners(left: Edges, right: Edges, bottom: Edges, top: Edges) -> list[Numbe
 _TICK, _PAD, _LINE = 3.0, 3.5, 7.5  # points: length of a tick, gap below it, height of its number
 
 
-def draw_axis(
-    axes: Axes, ticks: Sequence[float], text: Callable[[float], str], label: str, *, gap: float
-) -> None:
+def draw_axis(axes: Axes, ticks: Sequence[float], text: Callable[[float], str], label: str, *, gap: float) -> None:
     """Draw the axis below ``axes``, whose limits must be final: ticks outside of them are left out.
 
     ``text`` turns a tick into its number; ``gap`` are the points between numbers and label.
@@ -312,10 +302,7 @@ def draw_axis(
     x = np.array([tick for tick in ticks if low - slack <= tick <= high + slack])
     point = DPI / 72 / axes.bbox.height
     where = axes.get_xaxis_transform()
-    for top, bottom, colour, width, height in (
-        (1.0, 0.0, RULE, 0.5, 0.5),
-        (0.0, -_TICK * point, FAINT, 0.8, 2.0),
-    ):
+    for top, bottom, colour, width, height in ((1.0, 0.0, RULE, 0.5, 0.5), (0.0, -_TICK * point, FAINT, 0.8, 2.0)):
         look: dict[str, Any] = {"linewidth": width, "zorder": height, "clip_on": False}
         axes.vlines(x, bottom, top, colour, transform=where, **look)
     below = -(_TICK + _PAD) * point

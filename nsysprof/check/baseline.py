@@ -98,14 +98,10 @@ def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READ
     frame = calls[_KEY].assign(span=calls["span_ns"], busy=calls["busy_ns"], cpu=cpu)
     samples = samples_of_frame(frame, TIMES)
     known = {(str(name), str(kind)) for name, kind in ranges[_KEY].to_numpy().tolist()}
-    return Baseline(
-        str(path), frozenset(names), samples, frozenset(known - samples.keys.keys()), tuple(warnings)
-    )
+    return Baseline(str(path), frozenset(names), samples, frozenset(known - samples.keys.keys()), tuple(warnings))
 
 
-def _check_options(
-    path: Path, options: Mapping[str, Any], budget: Budget, reading: Mapping[str, str]
-) -> None:
+def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, reading: Mapping[str, str]) -> None:
     """Refuse an analysis whose calls were chosen or merged in another way than the budget's."""
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
@@ -216,11 +212,7 @@ def growths(
         counted = f"{format_ns(before)} to {format_ns(now)}, n = {len(base):,} and {len(new):,}"
         out[row, measure] = Growth(by, False, counted)
         certain = measure == STEP and by > HOST_NOISE
-        if (
-            by > tolerance
-            and not certain
-            and (paced := _paced_by_host(samples, baselines[0], keys[row], row, measure))
-        ):
+        if by > tolerance and not certain and (paced := _paced_by_host(samples, baselines[0], keys[row], row, measure)):
             out[row, measure] = Growth(by, None, f"{counted}: {paced}")
         elif by > tolerance:
             names = f"{measure} of {keys[row][0]} in the baseline", f"{measure} of {keys[row][0]}"
@@ -239,9 +231,7 @@ def growths(
     return out | _over_captures(several, tolerances, clock_step)
 
 
-def _paced_by_host(
-    samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str
-) -> str:
+def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str) -> str:
     """Why one earlier report cannot tell whether a time grew, if the host sets it; else nothing."""
     other = "give --baseline once per capture, three of them; or limit busy"
     if measure == "cpu":
@@ -249,9 +239,7 @@ def _paced_by_host(
     if measure not in ("span", STEP):
         return ""
     places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
-    shares = [
-        float(np.median(each.of(at, "busy")) / max(np.median(each.of(at, measure)), 1)) for each, at in places
-    ]
+    shares = [float(np.median(each.of(at, "busy")) / max(np.median(each.of(at, measure)), 1)) for each, at in places]
     if min(shares) >= HOST_PACED:
         return ""
     return (
@@ -261,9 +249,7 @@ def _paced_by_host(
 
 
 def _over_captures(
-    several: Mapping[tuple[int, str], Sequence[Floats]],
-    tolerances: Mapping[tuple[int, str], float],
-    clock_step: int,
+    several: Mapping[tuple[int, str], Sequence[Floats]], tolerances: Mapping[tuple[int, str], float], clock_step: int
 ) -> dict[tuple[int, str], Growth]:
     """The growth of times over several captures, of each the calls of the baselines and then those of the report."""
     logs = [[float(np.log(np.median(calls))) for calls in captures] for captures in several.values()]
@@ -331,11 +317,7 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if len(earlier) and np.median(earlier) > 0:
         return earlier
     if measure == STEP:
-        return (
-            "no steps in the baseline"
-            if known
-            else "the baseline has no times of steps: give the report itself"
-        )
+        return "no steps in the baseline" if known else "the baseline has no times of steps: give the report itself"
     return "no GPU work in the baseline" if measure in OF_GPU_WORK else "never closed in the baseline"
 
 

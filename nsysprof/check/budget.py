@@ -126,9 +126,7 @@ class RangeBudget:
     @property
     def is_limited(self) -> bool:
         """Whether the table asks for more than that the range is there."""
-        return bool(
-            self.caps or self.forbidden or self.backend or self.units or self.growth or self.min_instances
-        )
+        return bool(self.caps or self.forbidden or self.backend or self.units or self.growth or self.min_instances)
 
 
 @dataclass(frozen=True)
@@ -209,18 +207,14 @@ def read_budget(path: Path) -> Budget:
     for each in ranges:
         if first.setdefault(each.glob, each.label) != each.label:
             raise NsysprofError(
-                f"{path}: {first[each.glob]} and {each.label} have the same path",
-                "put their limits into one table",
+                f"{path}: {first[each.glob]} and {each.label} have the same path", "put their limits into one table"
             )
     return Budget(path, ranges, top.skip, tuple(texts(top.merge) or DEFAULT_MERGE))
 
 
 def _listed(values: dict[str, Any], *keys: str) -> dict[str, Any]:
     """The values, with a list in place of a single value of ``keys``."""
-    return {
-        key: [value] if key in keys and not isinstance(value, list) else value
-        for key, value in values.items()
-    }
+    return {key: [value] if key in keys and not isinstance(value, list) else value for key, value in values.items()}
 
 
 def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeBudget:

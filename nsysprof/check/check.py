@@ -123,9 +123,7 @@ def check(
 
     def measured(opened: Report) -> Breakdown:
         attribution = attribute(opened, threads, progress, memory_limit, graphs, ranges)
-        return break_down(
-            attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known
-        )
+        return break_down(attribution, merge=asked.merge, skip=asked.skip, instances=asked.instances, rules=known)
 
     files = [baseline] if isinstance(baseline, str | os.PathLike) else list(baseline or ())
     reading = {"graphs": graphs, "ranges": ranges}
@@ -154,18 +152,13 @@ def draft(
     with ExitStack() as stack:
         opened = [stack.enter_context(open_report(each, nsys=nsys)) for each in (report, *baseline)]
         first, *others = (
-            break_down(attribute(each, threads, progress, memory_limit, graphs, ranges), rules=known)
-            for each in opened
+            break_down(attribute(each, threads, progress, memory_limit, graphs, ranges), rules=known) for each in opened
         )
         return draft_budget(first, known, others)
 
 
 def _baseline(
-    path: Path,
-    budget: Budget,
-    nsys: File | None,
-    reading: Mapping[str, str],
-    measured: Callable[[Report], Breakdown],
+    path: Path, budget: Budget, nsys: File | None, reading: Mapping[str, str], measured: Callable[[Report], Breakdown]
 ) -> Baseline:
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth for each in budget.ranges):
@@ -180,15 +173,11 @@ def _baseline(
     with open_report(path, nsys=nsys) as opened:
         breakdown = measured(opened)
         finder = RangeFinder(breakdown)
-        steps = [
-            row for each in budget.ranges if STEP in each.growth for row in finder.find(each.glob).tolist()
-        ]
+        steps = [row for each in budget.ranges if STEP in each.growth for row in finder.find(each.glob).tolist()]
         return baseline_of(breakdown, [row for row in steps if row != finder.whole])
 
 
-def _checked(
-    breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline], rules: Rules
-) -> BudgetCheck:
+def _checked(breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline], rules: Rules) -> BudgetCheck:
     """Compare a report, broken down as the budget says, with the budget."""
     report = str(breakdown.attribution.trace.report.path)
     _refuse_empty(breakdown, budget, report)

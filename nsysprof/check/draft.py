@@ -173,9 +173,7 @@ def _samples(breakdown: Breakdown, rows: Sequence[int]) -> CallSamples:
     return with_whole_trace(call_samples(breakdown, steps_of_calls(breakdown, rows)), breakdown)
 
 
-def _tables(
-    breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, globs: list[str]
-) -> Iterator[str]:
+def _tables(breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
     """The ``[[range]]`` tables of globs in the first report, with counts and times that all of the reports keep to."""
     breakdown, others = breakdowns[0], [_largest(other, globs) for other in breakdowns[1:]]
     rows_of = {glob: finder.find(glob) for glob in globs}
@@ -203,10 +201,7 @@ def _tables(
         steady = int(spreads[STEP]["n"][rows].min(initial=calls))
         times = ("span" if steady < LEAST_STEPS else STEP, "busy") if calls >= LEAST_SAMPLES else ()
         for name in times or (STEP,) * (steady >= LEAST_STEPS):
-            medians = [
-                spreads[name]["median"][rows].max(),
-                *(largest(glob, name, "median") for largest in others),
-            ]
+            medians = [spreads[name]["median"][rows].max(), *(largest(glob, name, "median") for largest in others)]
             median = round(float(max(medians)))
             if name == "span" and spreads["idle"]["median"][rows].max() > 1 - HOST_PACED:
                 lines.append("# no max_span: the GPU waits for the CPU, so spans vary between runs")

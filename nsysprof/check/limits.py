@@ -46,10 +46,7 @@ from nsysprof.steps.steps import Chain
 
 MAX, MIN, IS = "max", "min", "is"
 UNIT_COUNT, UNIT_NS, UNIT_SHARE, UNIT_TEXT = "count", "ns", "share", "text"
-_UNITS = {
-    **dict.fromkeys((*COUNTS, SYNCS), UNIT_COUNT),
-    **dict.fromkeys(("idle", "launch_bound_share"), UNIT_SHARE),
-}
+_UNITS = {**dict.fromkeys((*COUNTS, SYNCS), UNIT_COUNT), **dict.fromkeys(("idle", "launch_bound_share"), UNIT_SHARE)}
 _MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
 _MAX_NAMES = 3
 _NO_STEPS = "its calls are no steps: fewer than three, or the GPU computes for other ranges in between"
@@ -279,14 +276,7 @@ class _LimitedRange:
             return self.outcome(f"max_{measure}", MAX, allowed, None, UNIT_COUNT, None, "not recorded")
         found, name = known
         return self.outcome(
-            f"max_{measure}",
-            MAX,
-            allowed,
-            found,
-            UNIT_COUNT,
-            found <= allowed,
-            short_name(name, 120),
-            stat="max",
+            f"max_{measure}", MAX, allowed, found, UNIT_COUNT, found <= allowed, short_name(name, 120), stat="max"
         )
 
     def slow_steps(self, allowed: float) -> Outcome:

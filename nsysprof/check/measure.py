@@ -66,8 +66,7 @@ class RangeFinder:
         matches = re.compile(translate(glob)).match
         prefix = re.split(r"[*?\[]", glob, maxsplit=1)[0]
         first, last = (
-            side(self._by_text, prefix, key=lambda pair: pair[0][: len(prefix)])
-            for side in (bisect_left, bisect_right)
+            side(self._by_text, prefix, key=lambda pair: pair[0][: len(prefix)]) for side in (bisect_left, bisect_right)
         )
         rows = [row for text, row in self._by_text[first:last] if matches(text)]
         rows = rows or [row for name, named in self._by_name.items() if matches(name) for row in named]

@@ -54,9 +54,7 @@ def analyze(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="S|GLOB", help="Only ranges that end earlier than this time (seconds) or range."
-        ),
+        typer.Option("--to", metavar="S|GLOB", help="Only ranges that end earlier than this time (seconds) or range."),
     ] = None,
     sort: Annotated[
         Sort | None,
@@ -69,31 +67,23 @@ def analyze(
     top: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            metavar="N",
-            help="How many rows to print of each table, and to draw [default: what fits, 20].",
+            min=1, metavar="N", help="How many rows to print of each table, and to draw [default: what fits, 20]."
         ),
     ] = None,
     skip: options.SkipOption = 0,
     merge: options.MergeOption = None,
     no_merge: options.NoMergeOption = False,
     by: Annotated[
-        By | None,
-        typer.Option(metavar="process|device|thread|stream", help="Split all tables by this."),
+        By | None, typer.Option(metavar="process|device|thread|stream", help="Split all tables by this.")
     ] = None,
     calls: Annotated[
         str, typer.Option(metavar="LIST", help="Host calls to summarize: some of cuda,mpi,os; or none.")
     ] = "cuda,mpi,os",
-    instances: Annotated[
-        bool, typer.Option("--instances", help="Write instances.csv, whatever its length.")
-    ] = False,
+    instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv, whatever its length.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")
     ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="The same as --full."),
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="The same as --full.")] = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
@@ -136,9 +126,7 @@ def analyze(
             )
 
         def tables(breakdown: Breakdown, made: Path) -> list[Path]:
-            written, notes = write_tables(
-                breakdown, made, instances=instances, packs=not writing.spreadsheet_safe
-            )
+            written, notes = write_tables(breakdown, made, instances=instances, packs=not writing.spreadsheet_safe)
             left_out.extend(notes)
             return written
 

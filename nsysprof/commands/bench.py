@@ -56,9 +56,7 @@ def _option(about: str, metavar: str | None = None, *names: str, **more: Any) ->
 class ResultOptions:
     """What is made of samples."""
 
-    database: Annotated[Path | None, _option("Append the results to this SQLite file.", "FILE", "--db")] = (
-        None
-    )
+    database: Annotated[Path | None, _option("Append the results to this SQLite file.", "FILE", "--db")] = None
     target: Annotated[
         list[str] | None,
         _option(
@@ -94,18 +92,12 @@ def bench(
     ] = None,
     full: Annotated[bool, _option("The preset with more lengths, and with bf16.", None, "--full")] = False,
     workload: Annotated[
-        str | None,
-        _option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE"),
+        str | None, _option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE")
     ] = None,
     device: Annotated[Device, _option("Device.", "cuda|cpu")] = Device.CUDA,
     runs: Annotated[
         int,
-        _option(
-            "Runs (processes) that share the samples; with 1, results hold within that run.",
-            "K",
-            min=1,
-            max=1000,
-        ),
+        _option("Runs (processes) that share the samples; with 1, results hold within that run.", "K", min=1, max=1000),
     ] = 3,
     samples: Annotated[
         int | None, _option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
@@ -113,32 +105,20 @@ def bench(
     ci_width: Annotated[
         float | None,
         _option(
-            "Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.",
-            "X",
-            callback=_part_of_median,
+            "Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.", "X", callback=_part_of_median
         ),
     ] = None,
     min_sample_us: Annotated[
-        float,
-        _option(
-            "Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite
-        ),
+        float, _option("Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite)
     ] = 20,
-    warm_cache: Annotated[
-        bool, _option("Do not flush the L2 cache before a call.", None, "--warm-cache")
-    ] = False,
-    graph: Annotated[
-        bool, _option("Time replays of a CUDA graph as well.", None, "--graph/--no-graph")
-    ] = True,
+    warm_cache: Annotated[bool, _option("Do not flush the L2 cache before a call.", None, "--warm-cache")] = False,
+    graph: Annotated[bool, _option("Time replays of a CUDA graph as well.", None, "--graph/--no-graph")] = True,
     measure_peaks: Annotated[
-        bool,
-        _option("First measure the device's peak in copies and matrix products.", None, "--measure-peaks"),
+        bool, _option("First measure the device's peak in copies and matrix products.", None, "--measure-peaks")
     ] = False,
     seed: Annotated[int, _option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
-    force: Annotated[
-        bool, _option("Replace earlier results, or an unfinished sweep.", None, "--force")
-    ] = False,
+    force: Annotated[bool, _option("Replace earlier results, or an unfinished sweep.", None, "--force")] = False,
     resume: Annotated[bool, _option("Continue an interrupted sweep.", None, "--resume")] = False,
     *,
     made: ResultOptions,
@@ -197,9 +177,7 @@ def _refuse_options(context: typer.Context) -> None:
 def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
     """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
     sizes = {each.name: getattr(calls, each.name) for each in fields(calls) if each.name not in _NO_SIZES}
-    given = {
-        name: value for name, value in sizes.items() if value or (name == "causal" and value is not None)
-    }
+    given = {name: value for name, value in sizes.items() if value or (name == "causal" and value is not None)}
     given |= {"dtype": [each.value for each in calls.dtype]} if calls.dtype else {}
     given |= axis_values(calls.axis)
     if preset and given:
@@ -240,10 +218,7 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
     from nsysprof.formats.samples import write_samples
 
     # mistakes in them come before hours of measuring
-    read_targets(
-        made.target or (),
-        {name: 0 for each in job.plan["configurations"] for name in each["backends"]},
-    )
+    read_targets(made.target or (), {name: 0 for each in job.plan["configurations"] for name in each["backends"]})
     hint = f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}"
     otherwise = f"df -h; to go on: {job.resume_command}"
     folder = _folder(job.results, made, hint=hint, force=force, otherwise=otherwise)
@@ -255,9 +230,7 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
         shutil.rmtree(job.partial, ignore_errors=True)
     _print_results(results, folder, made, as_json=as_json)
     points = document["points"]
-    wrong = [
-        f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"
-    ]
+    wrong = [f"{each['backend']} at {each['configuration']['id']}" for each in points if each["status"] == "wrong"]
     if wrong:
         print_message(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
         raise typer.Exit(3)
@@ -294,8 +267,7 @@ def diff_benches(
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
     max_regress: Annotated[
-        float,
-        _option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite),
+        float, _option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite)
     ] = 0.05,
     unlike: Annotated[
         bool, _option("Compare runs of different machines or software anyway.", None, "--unlike")
@@ -321,9 +293,7 @@ def diff_benches(
 @bench_app.command("report")
 @options_unfolded
 def report_bench(
-    samples: Annotated[
-        Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json(.xz), or its folder.")
-    ],
+    samples: Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json(.xz), or its folder.")],
     output: Annotated[Path | None, folder_option("that of DIR")] = None,
     force: Annotated[bool, _option("Replace existing results.", None, "--force")] = False,
     *,
@@ -383,9 +353,7 @@ def _make_results(folder: Path, *, charts: bool) -> BenchResults:
     return results
 
 
-def _print_results(
-    results: BenchResults, folder: ResultFolder, made: ResultOptions, *, as_json: bool
-) -> None:
+def _print_results(results: BenchResults, folder: ResultFolder, made: ResultOptions, *, as_json: bool) -> None:
     from nsysprof.bench.files import append_database, bench_document
     from nsysprof.bench.text import bench_summary
     from nsysprof.commands.screen import print_json, show

@@ -38,25 +38,20 @@ class RecordingOptions:
     """Who records a program, what, and how."""
 
     profiler: Annotated[
-        Profiler,
-        typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys."),
+        Profiler, typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys.")
     ] = Profiler.NSYS
     modules: Annotated[
-        bool,
-        typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward."),
+        bool, typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward.")
     ] = False
     depth: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="N", help="--modules: N levels of modules below the root [default: all]."
-        ),
+        typer.Option(min=0, metavar="N", help="--modules: N levels of modules below the root [default: all]."),
     ] = None
     mark_steps: Annotated[
         bool, typer.Option("--mark-steps", help="Open a range step0, step1 … around each optimizer step.")
     ] = False
     steps: Annotated[
-        str | None,
-        typer.Option(metavar="A:B", help="torch: record optimizer steps A to B - 1 only, counted from 0."),
+        str | None, typer.Option(metavar="A:B", help="torch: record optimizer steps A to B - 1 only, counted from 0.")
     ] = None
     seconds: Annotated[
         float | None,
@@ -68,8 +63,7 @@ class RecordingOptions:
     ] = None
     trace: Annotated[str, typer.Option(metavar="LIST", help="APIs that nsys traces.")] = _TRACE
     capture_range: Annotated[
-        str | None,
-        typer.Option(metavar="cudaProfilerApi|nvtx:NAME", help="Record this range only, not the whole run."),
+        str | None, typer.Option(metavar="cudaProfilerApi|nvtx:NAME", help="Record this range only, not the whole run.")
     ] = None
     nsys_arg: Annotated[
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
@@ -80,8 +74,7 @@ class RecordingOptions:
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
-            help="First time it without the profiler, to measure profiling overhead [default: workloads "
-            "only].",
+            help="First time it without the profiler, to measure profiling overhead [default: workloads only].",
         ),
     ] = None
 
@@ -104,13 +97,9 @@ class RecordingOptions:
 
         of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.nsys]
         if self.with_torch and any(of_nsys):
-            raise typer.BadParameter(
-                "--trace, --capture-range, --nsys-arg, --memory and --nsys go with nsys only"
-            )
+            raise typer.BadParameter("--trace, --capture-range, --nsys-arg, --memory and --nsys go with nsys only")
         if not self.with_torch and (self.steps is not None or self.seconds is not None):
-            raise typer.BadParameter(
-                "--steps and --seconds go with --profiler torch; nsys has --capture-range"
-            )
+            raise typer.BadParameter("--steps and --seconds go with --profiler torch; nsys has --capture-range")
         if self.depth is not None and not self.modules:
             raise typer.BadParameter("--depth goes with --modules")
         return Injection(
@@ -161,24 +150,17 @@ def capture(
     keep_environment: Annotated[
         bool,
         typer.Option(
-            "--keep-environment",
-            help="Keep environment, arguments, host, user and paths in the .sqlite and the .json.",
+            "--keep-environment", help="Keep environment, arguments, host, user and paths in the .sqlite and the .json."
         ),
     ] = False,
     names: Annotated[
-        bool,
-        typer.Option(
-            "--names", help="Also cut paths and addresses out of names, like nsysprof scrub --names."
-        ),
+        bool, typer.Option("--names", help="Also cut paths and addresses out of names, like nsysprof scrub --names.")
     ] = False,
     resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Finish an interrupted capture from its .qdstrm or .nsys-rep."),
+        Path | None, typer.Option(metavar="FILE", help="Finish an interrupted capture from its .qdstrm or .nsys-rep.")
     ] = None,
     rules: RulesOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a workload or any program under nsys or PyTorch's profiler, and write a report and its record."""
@@ -219,13 +201,7 @@ def capture(
 
         with progress_bar() as progress:
             verdict, record, no_ranges = finish_capture(
-                staged,
-                outputs,
-                loaded,
-                progress,
-                scrubbed=not keep_environment,
-                names=names,
-                force=chosen.force,
+                staged, outputs, loaded, progress, scrubbed=not keep_environment, names=names, force=chosen.force
             )
     _report(verdict, record, no_ranges, outputs, as_json=as_json)
 
@@ -248,9 +224,7 @@ def _capture_with_torch(
 
     workload = not chosen.program
     overhead = workload if recording.overhead is None else recording.overhead
-    request = TorchRequest(
-        chosen.command(), recording.injection(workload), results=workload, overhead=overhead
-    )
+    request = TorchRequest(chosen.command(), recording.injection(workload), results=workload, overhead=overhead)
     outputs = outputs_of(chosen.output, chosen.default_name)
     if dry_run:
         print(shlex.join(request.program))
@@ -328,9 +302,7 @@ def _report(
             "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
         )
     if report["sqlite"]["scrubbed"]:
-        print_message(
-            f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}"
-        )
+        print_message(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
     differ = _say_differences(verdict)
     if no_ranges:
         print_message(f"nsysprof: no ranges: {no_ranges[0]}\n  hint: {no_ranges[1]}")

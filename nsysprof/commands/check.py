@@ -29,8 +29,7 @@ def check(
     ] = None,
     init: Annotated[bool, typer.Option("--init", help="Write a budget that this report keeps to.")] = False,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml]."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml].")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
     skip: options.SkipOption = None,
@@ -46,9 +45,7 @@ def check(
     """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not."""
     if init:
         if budget or as_json or as_md or skip is not None or instance or no_merge:
-            raise typer.BadParameter(
-                "--init takes a report, --baseline, -o, --force and the options of reading"
-            )
+            raise typer.BadParameter("--init takes a report, --baseline, -o, --force and the options of reading")
         _draft(report, baseline or [], output or _DRAFT, reading.values, force=force)
         return
     if budget is None:

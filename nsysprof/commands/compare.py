@@ -24,18 +24,14 @@ def compare(
         ),
     ] = None,
     base: Annotated[
-        str | None,
-        options.glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'."),
+        str | None, options.glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.")
     ] = None,
     new: Annotated[
-        str | None,
-        options.glob_option("--new", "Ranges to compare them with; pairs have the same text for the stars."),
+        str | None, options.glob_option("--new", "Ranges to compare them with; pairs have the same text for the stars.")
     ] = None,
     select: Annotated[
         str | None,
-        options.glob_option(
-            "--range", "Paths of both reports that match [default: outermost], or instances of one."
-        ),
+        options.glob_option("--range", "Paths of both reports that match [default: outermost], or instances of one."),
     ] = None,
     per: options.PerOption = None,
     skip: options.SkipOption = None,
@@ -51,20 +47,17 @@ def compare(
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Causes to print per pair.")] = 8,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="The same as --full: also evidence, traffic and warnings of every pair."),
+        bool, typer.Option("--all", help="The same as --full: also evidence, traffic and warnings of every pair.")
     ] = False,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     record: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="JSON",
-            help="The run record of REPORT, and again of OTHER [default: the .json beside each].",
+            metavar="JSON", help="The run record of REPORT, and again of OTHER [default: the .json beside each]."
         ),
     ] = None,
     shape: Annotated[
-        str | None,
-        typer.Option(metavar="SHAPE", help="Attention shape if no record has it: B=1,H=8,D=64,fp16,causal."),
+        str | None, typer.Option(metavar="SHAPE", help="Attention shape if no record has it: B=1,H=8,D=64,fp16,causal.")
     ] = None,
     counters: Annotated[
         list[Path] | None,
@@ -76,8 +69,7 @@ def compare(
     also_base: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="REPORT",
-            help="Another recording of REPORT's program; the verdict then covers several runs.",
+            metavar="REPORT", help="Another recording of REPORT's program; the verdict then covers several runs."
         ),
     ] = None,
     also_new: Annotated[
@@ -86,8 +78,7 @@ def compare(
     noise: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="REPORT",
-            help="A recording of unchanged code, to measure the difference between recordings.",
+            metavar="REPORT", help="A recording of unchanged code, to measure the difference between recordings."
         ),
     ] = None,
     *,
@@ -107,9 +98,7 @@ def compare(
     if base is not None and select is not None:
         raise typer.BadParameter("give --range, or --base and --new")
     if base is None and other is None and not (select and (instance or slowest)):
-        raise typer.BadParameter(
-            "give --base and --new, a second report, or --range with --instance or --slowest"
-        )
+        raise typer.BadParameter("give --base and --new, a second report, or --range with --instance or --slowest")
 
     def question() -> Question[Comparison]:
         from nsysprof.attribution.paths import DEFAULT_MERGE

@@ -65,17 +65,14 @@ class CountingOptions:
     threads: ThreadsOption = Threads.FOLLOW
     cache_control: Annotated[
         CacheControl,
-        typer.Option(
-            metavar="none|all", help="Keep the caches as the previous kernel left them, or flush them."
-        ),
+        typer.Option(metavar="none|all", help="Keep the caches as the previous kernel left them, or flush them."),
     ] = CacheControl.NONE
     clock_control: Annotated[
-        ClockControl,
-        typer.Option(metavar="none|base", help="Keep the clocks unlocked, or lock them to base."),
+        ClockControl, typer.Option(metavar="none|base", help="Keep the clocks unlocked, or lock them to base.")
     ] = ClockControl.NONE
-    ncu_arg: Annotated[
-        list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")
-    ] = None
+    ncu_arg: Annotated[list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")] = (
+        None
+    )
     ncu: Annotated[Path | None, typer.Option(metavar="PATH", help="The ncu to count with.")] = None
     keep_report: Annotated[
         bool, typer.Option("--keep-report", help="Also keep ncu's own reports; they contain the host name.")
@@ -106,9 +103,7 @@ def counters(
     counting: CountingOptions,
     rules: RulesOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a workload or any program under Nsight Compute, and write the hardware counters of each kernel to a table.
@@ -130,9 +125,7 @@ def counters(
         return
     with making(outputs, force=chosen.force, endings=counter_endings(request)) as folder:
         typed = ["nsysprof", *sys.argv[1:]]
-        files, rows, record = count_program(
-            request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe
-        )
+        files, rows, record = count_program(request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe)
         give_names({path: outputs.path(ending) for ending, path in files.items()}, force=chosen.force)
     if as_json:
         from nsysprof.commands.screen import print_json

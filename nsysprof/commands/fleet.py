@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.report_options import (
-    MergeOption,
-    ReadingOptions,
-    ResultOptions,
-    folder_option,
-    options_unfolded,
-)
+from nsysprof.commands.report_options import MergeOption, ReadingOptions, ResultOptions, folder_option, options_unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,19 +29,15 @@ def fleet(
         typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
     ] = None,
     listed: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A file with the names of reports, one per line."),
+        Path | None, typer.Option("--from", metavar="FILE", help="A file with the names of reports, one per line.")
     ] = None,
     output: Annotated[
         Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
     ] = None,
     per: Annotated[
-        str | None,
-        typer.Option(metavar="GLOB", help="Ranges that are iterations [default: steps, as iter7, batch 3]."),
+        str | None, typer.Option(metavar="GLOB", help="Ranges that are iterations [default: steps, as iter7, batch 3].")
     ] = None,
-    skip: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Leave out the first N iterations (warm-up).")
-    ] = 0,
+    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first N iterations (warm-up).")] = 0,
     merge: MergeOption = None,
     rank_from: Annotated[
         str | None,
@@ -63,8 +53,7 @@ def fleet(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches it can run code on its "
-            "workers.",
+            help="Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches it can run code on its workers.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks to print.")] = 16,
@@ -122,9 +111,7 @@ def fleet(
     for note in notes:
         print_message(note)
     with _interruptible(kept, len(tasks)):
-        answers, where = _answers(
-            tasks, kept, ClusterChoice(workers, scheduler), resume=resume, strict=strict
-        )
+        answers, where = _answers(tasks, kept, ClusterChoice(workers, scheduler), resume=resume, strict=strict)
         with progress_bar() as progress:
             progress("comparing ranks", 0)
             answer = fleet_answer(answers, rank_from=pattern, options=options)
@@ -132,12 +119,7 @@ def fleet(
     with start_painter(apart=False) as painter:
         painter.paint(plans_of(FLEET_CHARTS, answer) if writing.charts else [])
         writing.write(
-            results,
-            partial(write_fleet, answer, asked),
-            FLEET_CHARTS,
-            painter,
-            page,
-            asked=output is not None,
+            results, partial(write_fleet, answer, asked), FLEET_CHARTS, painter, page, asked=output is not None
         )
     if where:
         print_message(_cost(answer, where))
@@ -174,9 +156,7 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
             yield
     except Interrupt as stop:
         if done := count_kept(kept):
-            print_message(
-                f"{done:,} of {total:,} reports are done and kept: the same command with --resume goes on"
-            )
+            print_message(f"{done:,} of {total:,} reports are done and kept: the same command with --resume goes on")
         raise interrupted(stop) from None
 
 
@@ -204,6 +184,4 @@ def _cost(answer: Fleet, where: ClusterChoice) -> str:
     if where.scheduler is not None:
         return f"workers of {where.scheduler}, {most} of memory at most in one"
     limit = format_bytes(where.memory_bytes or 0)
-    return (
-        f"{plural(where.workers or 0, 'worker')}, {most} of memory at most in one; the limit is {limit} each"
-    )
+    return f"{plural(where.workers or 0, 'worker')}, {most} of memory at most in one; the limit is {limit} each"

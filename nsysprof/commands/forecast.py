@@ -34,12 +34,10 @@ ChangeOptions = make_dataclass("ChangeOptions", [_option(each) for each in field
 def forecast(
     report: options.ReportArgument,
     select: Annotated[
-        str | None,
-        options.glob_option("--range", "Ranges that are steps [default: as all commands choose them]."),
+        str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
     ] = None,
     record: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Run record with the unprofiled steps [default: beside REPORT]."),
+        Path | None, typer.Option(metavar="FILE", help="Run record with the unprofiled steps [default: beside REPORT].")
     ] = None,
     as_profiled: Annotated[
         bool, typer.Option("--as-profiled", help="Keep profiling overhead in the forecast.")

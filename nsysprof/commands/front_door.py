@@ -124,9 +124,7 @@ def command_for(args: Sequence[str], commands: Sequence[str]) -> list[str]:
             )
     if name == "compare" and len(reports) > 2 and len(reports) == len(named):
         hint = f"nsysprof compare {_quoted(reports[:2])} --also-new {_quoted(reports[2:3])}"
-        raise _other(
-            "compare takes two reports", f"{hint}, or nsysprof fleet {_quoted(reports)} for ranks of one run"
-        )
+        raise _other("compare takes two reports", f"{hint}, or nsysprof fleet {_quoted(reports)} for ranks of one run")
     return [*args]
 
 

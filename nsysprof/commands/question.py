@@ -67,9 +67,7 @@ def answer_reports(
     from nsysprof.charts.chart import files_of, plans_of, start_painter
 
     with ExitStack() as stack:
-        painter = stack.enter_context(
-            start_painter(apart=writing.charts)
-        )  # first of all: it imports matplotlib
+        painter = stack.enter_context(start_painter(apart=writing.charts))  # first of all: it imports matplotlib
         from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
@@ -88,12 +86,7 @@ def answer_reports(
             files[0],
             question.schema,
             question.earlier,
-            possible=(
-                *question.files,
-                *(f"{name}.gz" for name in question.files if name[-4:] == ".csv"),
-                *drawn,
-                PAGE,
-            ),
+            possible=(*question.files, *(f"{name}.gz" for name in question.files if name[-4:] == ".csv"), *drawn, PAGE),
             wanted=(*question.files, *(drawn * writing.charts), *([PAGE] * writing.html)),
             force=writing.force,
             spreadsheet_safe=writing.spreadsheet_safe,
@@ -102,9 +95,7 @@ def answer_reports(
         with progress_bar(files[0].reader.steps if len(files) == 1 else None) as progress:
             attributions = [reading.attribute(file, progress, len(files)) for file in files]
             progress(question.doing, 0)
-            answer = question.ask(
-                Read(attributions, rules, lambda file: reading.attribute(opened(file), progress))
-            )
+            answer = question.ask(Read(attributions, rules, lambda file: reading.attribute(opened(file), progress)))
             charts = question.drawn(answer) if question.drawn else question.charts
             if writing.charts:
                 progress("drawing charts", 0)
@@ -117,25 +108,16 @@ def answer_reports(
         def page(pictures: Sequence[bytes]) -> str:
             from importlib import import_module
 
-            made: str = getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(
-                answer, pictures
-            )
+            made: str = getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(answer, pictures)
             return made
 
         document = results.place / results.possible[0]
         earlier = _options(document)
-        writing.write(
-            results, partial(question.write, answer), charts, painter, page, asked=output is not None
-        )
+        writing.write(results, partial(question.write, answer), charts, painter, page, asked=output is not None)
         if earlier and earlier != (now := _options(document)):
             asked = {name: value for name, value in earlier.items() if value != now.get(name)}
-            words = (
-                ", ".join(f"{name} {value}" for name, value in asked.items() if value) or "without options"
-            )
-            print(
-                f"replaced the answer to another question ({visible(words)}): -o DIR keeps both",
-                file=sys.stderr,
-            )
+            words = ", ".join(f"{name} {value}" for name, value in asked.items() if value) or "without options"
+            print(f"replaced the answer to another question ({visible(words)}): -o DIR keeps both", file=sys.stderr)
     return answer
 
 

@@ -17,9 +17,7 @@ def ranges(
     select: Annotated[
         str | None,
         typer.Argument(
-            metavar="[GLOB]",
-            help="Only ranges whose path or name matches.",
-            autocompletion=options.near_ranges,
+            metavar="[GLOB]", help="Only ranges whose path or name matches.", autocompletion=options.near_ranges
         ),
     ] = None,
     no_merge: options.NoMergeOption = False,

@@ -73,19 +73,14 @@ ChartsOption = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw t
 HtmlOption = Annotated[bool, typer.Option("--html", help="Also write report.html: everything on one page.")]
 PerOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="GLOB", help="Inner ranges that count as calls [default: steps, as iter7, batch 3]."
-    ),
+    typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: steps, as iter7, batch 3]."),
 ]
 MergeOption = Annotated[
     _Globs,
-    typer.Option(
-        metavar="GLOB", help="Names that make one row; repeatable [default: steps, as iter7, batch 3]."
-    ),
+    typer.Option(metavar="GLOB", help="Names that make one row; repeatable [default: steps, as iter7, batch 3]."),
 ]
 SkipOption = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="N", help="Leave out the first N instances of repeating ranges (warm-up)."),
+    int | None, typer.Option(min=0, metavar="N", help="Leave out the first N instances of repeating ranges (warm-up).")
 ]
 SlowestOption = Annotated[bool, typer.Option("--slowest", help="Only the slowest instance of each range.")]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
@@ -101,8 +96,7 @@ GraphsOption = Annotated[
     Graphs,
     typer.Option(
         metavar="launched|captured",
-        help="Replayed work of CUDA graphs belongs to the range that launched the graph, or that "
-        "captured it.",
+        help="Replayed work of CUDA graphs belongs to the range that launched the graph, or that captured it.",
     ),
 ]
 RangesOption = Annotated[
@@ -116,9 +110,7 @@ RangesOption = Annotated[
 RulesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to apply before the shipped ones.")
 ]
-NsysOption = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="The nsys to export, and to verify, with.")
-]
+NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export, and to verify, with.")]
 MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
@@ -128,14 +120,10 @@ MemoryLimitOption = Annotated[
 ]
 SpreadsheetOption = Annotated[
     bool,
-    typer.Option(
-        "--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would read as formulas."
-    ),
+    typer.Option("--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would read as formulas."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
-FullOption = Annotated[
-    bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")
-]
+FullOption = Annotated[bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")]
 ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files in the output folder.")]
 
 
@@ -178,8 +166,7 @@ class ResultOptions:
     force: ReplaceOption = False
     full: FullOption = False
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the answer as one JSON document; write files only where -o says."),
+        bool, typer.Option("--json", help="Print the answer as one JSON document; write files only where -o says.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -244,9 +231,7 @@ class ResultOptions:
             return dict(zip(files_of(charts), painter.pictures(), strict=True))
 
         with progress_bar() as progress:
-            written = results.write(
-                tables, pictures if self.charts else None, page if self.html else None, progress
-            )
+            written = results.write(tables, pictures if self.charts else None, page if self.html else None, progress)
         print(written, file=sys.stderr)
 
 

@@ -19,9 +19,7 @@ _MAX_NAMES = 20
 
 
 def scrub(
-    report: Annotated[
-        Path, typer.Argument(metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report.")
-    ],
+    report: Annotated[Path, typer.Argument(metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report.")],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -33,8 +31,7 @@ def scrub(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
     names: Annotated[
-        bool,
-        typer.Option("--names", help="Cut paths and addresses out of the names of ranges and kernels too."),
+        bool, typer.Option("--names", help="Cut paths and addresses out of the names of ranges and kernels too.")
     ] = False,
     keep: Annotated[
         list[str] | None,
@@ -89,10 +86,7 @@ def scrub(
     if as_json:
         from nsysprof.commands.screen import print_json, written_document
 
-        removed = {
-            "removed": dict(scrubbed.removed),
-            "unknown": {k: list(v) for k, v in scrubbed.unknown.items()},
-        }
+        removed = {"removed": dict(scrubbed.removed), "unknown": {k: list(v) for k, v in scrubbed.unknown.items()}}
         print_json(written_document("scrub", out, **removed))
     else:
         _report(report, out, scrubbed)
@@ -112,6 +106,4 @@ def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
         print(f"{visible(report.name)}: nothing private found")
     if scrubbed.unknown:
         print_message("to keep something unknown to nsysprof: --keep NAME")
-    print_message(
-        f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}"
-    )
+    print_message(f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}")

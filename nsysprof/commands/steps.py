@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def steps(
     report: options.ReportArgument,
     per: Annotated[
-        str | None,
-        options.glob_option("--per", "Ranges that are steps [default: as all commands choose them]."),
+        str | None, options.glob_option("--per", "Ranges that are steps [default: as all commands choose them].")
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 8,

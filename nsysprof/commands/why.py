@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 @options.options_unfolded
 def why(
     report: options.ReportArgument,
-    select: Annotated[
-        str | None, options.glob_option("--range", "Ranges to explain [default: the steps].")
-    ] = None,
+    select: Annotated[str | None, options.glob_option("--range", "Ranges to explain [default: the steps].")] = None,
     per: Annotated[
-        str | None,
-        typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: times are per step]."),
+        str | None, typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: times are per step].")
     ] = None,
     instance: Annotated[
         str | None,
@@ -35,9 +32,7 @@ def why(
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of a kind to print.")] = 8,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     no_merge: options.NoMergeOption = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")] = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,

@@ -38,62 +38,43 @@ _NOT_PASSED = ("program", "workload", "output", "force")
 class ShapeOptions:
     """Which calls of a workload are to run."""
 
-    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")] = (
-        None
-    )
+    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")] = None
     seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None
     batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None
     heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None
     head_dim: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Head dimension; repeatable.")] = None
     kv_heads: Annotated[
         _Numbers,
-        typer.Option(
-            metavar="N", min=1, help="Heads of keys and values (grouped-query attention); repeatable."
-        ),
+        typer.Option(metavar="N", min=1, help="Heads of keys and values (grouped-query attention); repeatable."),
     ] = None
     axis: Annotated[
-        _Names,
-        typer.Option(
-            metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable."
-        ),
+        _Names, typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable.")
     ] = None
-    dtype: Annotated[
-        list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")
-    ] = None
+    dtype: Annotated[list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
     mask: Annotated[
         _Names,
-        typer.Option(
-            metavar="none|causal|padding|window:N|bool|float", help="sdpa: attention mask; repeatable."
-        ),
+        typer.Option(metavar="none|causal|padding|window:N|bool|float", help="sdpa: attention mask; repeatable."),
     ] = None
     kv_seq: Annotated[
         _Numbers, typer.Option(metavar="N", min=1, help="sdpa: length of keys and values; repeatable.")
     ] = None
-    dropout: Annotated[
-        list[float] | None, typer.Option(metavar="P", help="sdpa: dropout probability; repeatable.")
-    ] = None
+    dropout: Annotated[list[float] | None, typer.Option(metavar="P", help="sdpa: dropout probability; repeatable.")] = (
+        None
+    )
     score_scale: Annotated[
         list[float] | None,
         typer.Option(
-            metavar="X",
-            help="sdpa: multiply the queries by X, so that scores spread more widely; repeatable.",
+            metavar="X", help="sdpa: multiply the queries by X, so that scores spread more widely; repeatable."
         ),
     ] = None
     tile_keys: Annotated[
-        _Numbers,
-        typer.Option(metavar="N", min=1, help="sdpa: keys per tile in the tiled_… kernels; repeatable."),
+        _Numbers, typer.Option(metavar="N", min=1, help="sdpa: keys per tile in the tiled_… kernels; repeatable.")
     ] = None
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Use deterministic algorithms only.")
-    ] = False
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Use deterministic algorithms only.")] = False
     backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False
-    train: Annotated[bool, typer.Option("--train", help="transformer_block, gpt: whole training steps.")] = (
-        False
-    )
-    decode: Annotated[bool, typer.Option("--decode", help="gpt: generate new tokens with a KV cache.")] = (
-        False
-    )
+    train: Annotated[bool, typer.Option("--train", help="transformer_block, gpt: whole training steps.")] = False
+    decode: Annotated[bool, typer.Option("--decode", help="gpt: generate new tokens with a KV cache.")] = False
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="gpt: replay a CUDA graph.")] = False
     compile: Annotated[bool, typer.Option("--compile", help="gpt: use torch.compile.")] = False
 
@@ -108,8 +89,7 @@ class ProgramOptions(ShapeOptions):
     workload: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE",
-            help="The workload: sdpa, transformer_block, gpt, or a file that declares one.",
+            metavar="NAME|FILE", help="The workload: sdpa, transformer_block, gpt, or a file that declares one."
         ),
     ] = WORKLOAD
     dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here
@@ -117,23 +97,17 @@ class ProgramOptions(ShapeOptions):
     warmup: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            min=0,
-            help="Warm-up calls before the measured ones [default: the workload's; counters: 1].",
+            metavar="N", min=0, help="Warm-up calls before the measured ones [default: the workload's; counters: 1]."
         ),
     ] = None
     iterations: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Calls measured per range [default: the workload's; counters: 2]."
-        ),
+        typer.Option(metavar="N", min=1, help="Calls measured per range [default: the workload's; counters: 2]."),
     ] = None
     seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output", "-o", metavar="NAME", help="Name of the results, or FOLDER/NAME [default: traces/…]."
-        ),
+        typer.Option("--output", "-o", metavar="NAME", help="Name of the results, or FOLDER/NAME [default: traces/…]."),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Replace earlier results of that name.")] = False
 
@@ -194,8 +168,6 @@ def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
         name, _, values = text.partition("=")
         sizes = [int(value) if value.isdecimal() else 0 for value in values.split(",")]
         if not name.isidentifier() or not all(0 < size < 2**31 for size in sizes):
-            raise typer.BadParameter(
-                f"--axis {text}: NAME=N,N with whole numbers from 1 up, such as m=64,128"
-            )
+            raise typer.BadParameter(f"--axis {text}: NAME=N,N with whole numbers from 1 up, such as m=64,128")
         axes[name] = list(dict.fromkeys([*axes.get(name, ()), *sizes]))
     return axes

@@ -15,18 +15,7 @@ import msgspec
 import pandas as pd
 
 from nsysprof.compare.gap_ledger import SideLedger
-from nsysprof.compare.op_causes import (
-    CAST_DOWN,
-    CAST_UP,
-    FUSED,
-    GUARD,
-    MASK_ADD,
-    MASK_BUILD,
-    PV,
-    QK,
-    SCALING,
-    SOFTMAX,
-)
+from nsysprof.compare.op_causes import CAST_DOWN, CAST_UP, FUSED, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.compare.selection import Selection
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun

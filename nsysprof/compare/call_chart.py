@@ -150,9 +150,7 @@ def _block(name: str, call: MedianCall, labels: Sequence[str], length: int, *, n
     """The lanes of one call; only where ``named`` do its kernels get names, and its host calls a lane."""
     by_time = np.argsort(-np.bincount(call.stream, call.end - call.start, len(call.streams)), kind="stable")
     streams = np.sort(by_time[:MAX_STREAMS]).tolist()
-    lanes = [
-        _stream_lane(call, stream, shorten(labels[call.streams[stream]], _LABEL), named) for stream in streams
-    ]
+    lanes = [_stream_lane(call, stream, shorten(labels[call.streams[stream]], _LABEL), named) for stream in streams]
     if named and len(lanes) == 1:
         lanes = [_with_gaps(lane, call) for lane in lanes]
     title = f"{name}: {_kernels(call)}"
@@ -181,9 +179,7 @@ def _stream_lane(call: MedianCall, stream: int, label: str, named: bool) -> Call
     return CallLane(label, _STREAM, start, end, colours, flags, level)
 
 
-def _columns(
-    start: Ints, end: Ints, family: NDArray[np.uint8]
-) -> tuple[Ints, Ints, NDArray[np.uint8], Numbers]:
+def _columns(start: Ints, end: Ints, family: NDArray[np.uint8]) -> tuple[Ints, Ints, NDArray[np.uint8], Numbers]:
     """Columns of a pixel in place of too many boxes: how busy each is, and the family of the longest GPU op in it."""
     edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
@@ -314,15 +310,9 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     base, new = (call.of for call in calls)
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     difference = comparison.differences[comparison.largest]
-    chosen = (
-        f"the median by {difference.clock} of n = {of} calls"
-        if max(base, new) > 1
-        else "the only call of each"
-    )
+    chosen = f"the median by {difference.clock} of n = {of} calls" if max(base, new) > 1 else "the only call of each"
     until = (
-        "the first GPU op of the next one"
-        if difference.clock == SPAN
-        else "its end, from the end of the previous step"
+        "the first GPU op of the next one" if difference.clock == SPAN else "its end, from the end of the previous step"
     )
     what = [chosen, f"a {difference.noun} lasts until {until}"]
     if difference.whole:

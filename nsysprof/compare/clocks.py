@@ -106,9 +106,7 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
     """
     effect = noise_of(one.ratio)
     if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
-        reason = (
-            f"the host sets the pace, so that unchanged programs differ by up to {format_share(HOST_NOISE)}"
-        )
+        reason = f"the host sets the pace, so that unchanged programs differ by up to {format_share(HOST_NOISE)}"
         return replace(one, verdict=TOO_FEW_SAMPLES, reason=reason)
     if one.verdict != TOO_FEW_SAMPLES:
         return one
@@ -198,6 +196,4 @@ def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int
     more = len(totals) - top
     note = "added durations of all threads and streams, which may overlap"
     note += f"; {more:,} more that changed less: see gap.json" if more > 0 else ""
-    return show_columns(
-        columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True
-    )
+    return show_columns(columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True)

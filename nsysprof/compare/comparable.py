@@ -43,9 +43,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
     """
     reports = (first, last)
     levels = [choose_level(each.attribution, None, merge) for each in reports]
-    ours = [
-        level.attribution is each.attribution.launched for level, each in zip(levels, reports, strict=True)
-    ]
+    ours = [level.attribution is each.attribution.launched for level, each in zip(levels, reports, strict=True)]
     kernels = [_kernels(each, level) for each, level in zip(reports, levels, strict=True)]
     one, other = levels
     if all(ours) and all(len(level.rows) for level in levels):
@@ -54,12 +52,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         if shared and (alike or not (one.found or other.found)):
             return Agreement(tuple((_code(one, path), _code(other, path)) for path in shared))
         most = min(level.share or 0.0 for level in levels) >= MIN_RENAMED
-        if (
-            not (shared or one.found or other.found)
-            and alike
-            and most
-            and len(one.paths) == len(other.paths) == 1
-        ):
+        if not (shared or one.found or other.found) and alike and most and len(one.paths) == len(other.paths) == 1:
             names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
             note = f"loops with different names are compared, because they run the same kernels: {names}"
             return Agreement(((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
@@ -69,9 +62,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             f"{one_line(level.paths[0], _NAME)!r} ({len(level.rows):,} times)" if len(level.rows) else "none"
             for level in levels
         )
-        notes = (
-            f"whole recordings are compared, because they have no common loop with the same kernels: {loops}",
-        )
+        notes = (f"whole recordings are compared, because they have no common loop with the same kernels: {loops}",)
     whole = [_kernels(each, None) for each in reports]
     shares = _shares(*whole)
     if whole[0] and whole[1] and max(shares) < MIN_SHARED:
@@ -111,10 +102,7 @@ def _conditions(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
     yield "GPU", " and ".join(sorted({str(gpu.name) for gpu in gpus}))
     yield "GPUs in use", str(len({trace.gpu_numbers[device] for device in used}))
     yield "processes", str(len({device.process for device in devices}))
-    yield (
-        "GPU clock",
-        " and ".join(sorted({f"{gpu.clock_hz / 1e6:,.0f} MHz" for gpu in gpus if gpu.clock_hz})),
-    )
+    yield ("GPU clock", " and ".join(sorted({f"{gpu.clock_hz / 1e6:,.0f} MHz" for gpu in gpus if gpu.clock_hz})))
     yield "driver", about.driver_version or ""
     yield "CUDA", about.cuda_version or ""
     yield "operating system", about.os or ""
@@ -151,15 +139,12 @@ def _shares(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) 
     """The part of the time of either side in kernels that both run."""
     both = one.keys() & other.keys()
     base, new = (
-        sum(side[name][1] for name in both) / max(sum(ns for _, ns in side.values()), 1)
-        for side in (one, other)
+        sum(side[name][1] for name in both) / max(sum(ns for _, ns in side.values()), 1) for side in (one, other)
     )
     return base, new
 
 
-def _alike(
-    one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], levels: Sequence[Level]
-) -> bool:
+def _alike(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], levels: Sequence[Level]) -> bool:
     """Whether two loops run the same kernels, as often in each iteration."""
     if min(_shares(one, other)) < MIN_ALIKE:
         return False

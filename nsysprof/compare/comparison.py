@@ -13,14 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.attribution.paths import (
-    DEFAULT_MERGE,
-    SLOWEST,
-    TYPICAL,
-    Instances,
-    instances_text,
-    read_instances,
-)
+from nsysprof.attribution.paths import DEFAULT_MERGE, SLOWEST, TYPICAL, Instances, instances_text, read_instances
 from nsysprof.charts.notebook import Shown
 from nsysprof.compare.attention_model import (
     Expected,
@@ -118,9 +111,7 @@ class Comparison(Shown):
         certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
         calls = pairs[["base_calls", "new_calls"]].min(axis=1)
         time = (pairs["new_median_ns"] - pairs["base_median_ns"]).abs() * calls
-        steps = np.array(
-            [(pair.base.code, pair.new.code) in self.agreement.codes for pair in self.sides], bool
-        )
+        steps = np.array([(pair.base.code, pair.new.code) in self.agreement.codes for pair in self.sides], bool)
         if not steps.any():
             steps = np.array([pair.base.is_whole for pair in self.sides], bool)
         return [str(name) for name in pairs["pair"].iloc[np.lexsort((-time, certainty, ~steps))]]
@@ -145,15 +136,7 @@ class Comparison(Shown):
             gaps, clocks, evidence, traffic, work = (frame[frame["pair"] == name] for frame in every)
             rest = self.models[name], self.measured.get(name, (None, None))
             out[name] = Difference(
-                pairs[name],
-                rows[name],
-                gaps,
-                clocks,
-                evidence,
-                traffic,
-                *rest,
-                work=work,
-                runs=self.runs.get(name),
+                pairs[name], rows[name], gaps, clocks, evidence, traffic, *rest, work=work, runs=self.runs.get(name)
             )
         return out
 
@@ -286,9 +269,7 @@ def compare(
         return answer
     name = answer.largest
     found = over_recordings(next(pair for pair in pairs if pair.name == name), more, rules, merge)
-    rows = answer.pairs.assign(
-        verdict=answer.pairs["verdict"].where(answer.pairs["pair"] != name, found.verdict)
-    )
+    rows = answer.pairs.assign(verdict=answer.pairs["verdict"].where(answer.pairs["pair"] != name, found.verdict))
     return replace(answer, pairs=rows, runs={name: found})
 
 
@@ -374,8 +355,7 @@ def _gaps(pair: Pair, measured: BothMeasured | None) -> pd.DataFrame:
     """The columns of ``gap.csv`` for one pair, with those of the counters where any were read."""
     frame = gap_rows(pair.base.ledger, pair.new.ledger)
     texts = [
-        evidence_texts(side.evidence, side.gaps, side.work, side.edges, whole=side.is_whole)
-        for side in pair.sides
+        evidence_texts(side.evidence, side.gaps, side.work, side.edges, whole=side.is_whole) for side in pair.sides
     ]
     lines = []
     for cause in frame["cause"].tolist():

@@ -166,9 +166,7 @@ def plain_name(kernel: str) -> str:
 # ---- order
 
 
-def _in_order(
-    wanted: NDArray[np.int64], measured: NDArray[np.int64], rows: NDArray[np.intp]
-) -> NDArray[np.intp]:
+def _in_order(wanted: NDArray[np.int64], measured: NDArray[np.int64], rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Match each place of the sequence ``wanted`` with one of ``rows``, -1 for none; ``measured`` are their codes.
 
     Returns a line for each time that ``measured`` repeats ``wanted``.
@@ -187,10 +185,7 @@ def _in_order(
     counts = Counter(measured.tolist())
     equal = [code for code, count in Counter(wanted.tolist()).items() if counts[code] == count]
     here, there = (np.flatnonzero(np.isin(each, equal)) for each in (wanted, measured))
-    here, there = (
-        here[np.argsort(wanted[here], kind="stable")],
-        there[np.argsort(measured[there], kind="stable")],
-    )
+    here, there = (here[np.argsort(wanted[here], kind="stable")], there[np.argsort(measured[there], kind="stable")])
     out[0, here] = rows[there]
     return out
 

@@ -23,14 +23,7 @@ from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.compare.work import moved_sentences, work_sentences
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
-from nsysprof.statistics.contrast import (
-    FASTER,
-    NO_CLEAR_CHANGE,
-    SLOWER,
-    TOO_FEW_SAMPLES,
-    noise_of,
-    word_by_verdict,
-)
+from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of, word_by_verdict
 from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.waits.causes import WAITING_FOR
 from nsysprof.why.why import LAUNCHING_ACTIVITIES
@@ -318,9 +311,7 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
         if share >= MIN_BUSY_SHARE:
             continue
         name = pair[f"{side}_name"] + ("" if texts else at(pair["place"]))
-        of = difference.pair.sides[
-            SIDES.index(side)
-        ]  # between its GPU ops: who waits before them does not launch
+        of = difference.pair.sides[SIDES.index(side)]  # between its GPU ops: who waits before them does not launch
         waits = sum(of.gaps.total_ns(kind) for kind in _LAUNCHING) / max(of.ledger.calls, 1) / whole
         if waits >= MIN_WAITING_SHARE:
             texts.append(f"{name} is launch-bound: busy is {format_share(share)} of {time}")

@@ -101,9 +101,7 @@ def step_edges(index: WorkIndex, work: RangeWork, steps: StepTimes, facts: WaitF
         trace.ranges.thread[np.append(steps.range[before], steps.range[behind])],
     )
     return Edges(
-        pieces,
-        np.append(before, behind)[pieces.gap],
-        -int(np.minimum(head, 0).sum() + np.minimum(tail, 0).sum()),
+        pieces, np.append(before, behind)[pieces.gap], -int(np.minimum(head, 0).sum() + np.minimum(tail, 0).sum())
     )
 
 
@@ -269,11 +267,7 @@ _short = lru_cache(maxsize=10_000)(short_name)
 
 def _gap_texts(gaps: Gaps, calls: int, edges: Edges | None, *, whole: bool) -> Iterator[tuple[str, str]]:
     places = [
-        (
-            "" if whole else " within a call",
-            gaps.kind[~gaps.between_calls],
-            gaps.length_ns[~gaps.between_calls],
-        ),
+        ("" if whole else " within a call", gaps.kind[~gaps.between_calls], gaps.length_ns[~gaps.between_calls]),
         (" between calls", gaps.kind[gaps.between_calls], gaps.length_ns[gaps.between_calls]),
     ]
     if edges:

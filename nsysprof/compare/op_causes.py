@@ -149,9 +149,7 @@ def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple
     ]
 
 
-def _neighbours(
-    anchors: NDArray[np.intp], group: NDArray[np.integer]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _neighbours(anchors: NDArray[np.intp], group: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """For each GPU op the nearest anchor before it and the nearest behind it in its group, -1 where there is none.
 
     An anchor is never its own neighbour.

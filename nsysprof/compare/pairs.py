@@ -30,9 +30,7 @@ from nsysprof.trace.trace import FOUND, START_END
 
 SIDES = ("base", "new")
 MAX_PAIRS = 200
-MIN_COVERED = (
-    0.5  # of the time of GPU ops in ranges of one name: with less, whole recordings are a pair as well
-)
+MIN_COVERED = 0.5  # of the time of GPU ops in ranges of one name: with less, whole recordings are a pair as well
 MIN_ALIKE = 0.5  # of the time of loops of one name in kernels of one name; with less they are likely others
 Matched = list[tuple[Match, Match]]
 Wanted = tuple[Instances | None, Instances | None]
@@ -95,12 +93,7 @@ def check_request(
 
 
 def match_ranges(
-    reports: Sequence[LoadedReport],
-    base: str | None,
-    new: str | None,
-    select: str | None,
-    *,
-    apart: bool = False,
+    reports: Sequence[LoadedReport], base: str | None, new: str | None, select: str | None, *, apart: bool = False
 ) -> tuple[Matched, list[str]]:
     """The pairs of merged paths, and what has no partner; ``apart``: a range may be compared with itself."""
     first, last = reports[0], reports[-1]
@@ -127,17 +120,13 @@ def _find(loaded: LoadedReport, glob: str) -> list[Match]:
     except NsysprofError as error:
         merged = re.sub(r"\d+", "*", glob)
         number = re.search(r"\d+(?=\D*$)", glob)
-        if number is None or not any(
-            text.rpartition("/")[2] == merged.rpartition("/")[2] for text in loaded.texts
-        ):
+        if number is None or not any(text.rpartition("/")[2] == merged.rpartition("/")[2] for text in loaded.texts):
             raise
         hint = f"numbered ranges are one: --range {merged!r} --instance {number[0]}, twice for either side"
         raise NsysprofError(error.message, hint) from None
 
 
-def _match_equal_paths(
-    first: LoadedReport, last: LoadedReport, select: str | None
-) -> tuple[Matched, list[str]]:
+def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | None) -> tuple[Matched, list[str]]:
     """Pair the paths that two reports share; without a glob, only those that own work where any do.
 
     Without a glob the whole traces are a pair too, unless both reports have ranges of NVTX; `WHOLE_TRACE` asks for it.
@@ -174,15 +163,9 @@ def match_reports(
     except NsysprofError as error:
         if main or not (first.texts and last.texts):
             return main or [_WHOLE_PAIR], [], agreement
-        return (
-            [_WHOLE_PAIR],
-            [],
-            replace(agreement, notes=(f"whole recordings are compared: {error.message}",)),
-        )
+        return ([_WHOLE_PAIR], [], replace(agreement, notes=(f"whole recordings are compared: {error.message}",)))
     others = [pair for pair in matched if pair[0].code != WHOLE and not _found(first, pair[0])]
-    most = max(
-        (min(_covered(first, one.code), _covered(last, other.code)) for one, other in others), default=0.0
-    )
+    most = max((min(_covered(first, one.code), _covered(last, other.code)) for one, other in others), default=0.0)
     whole = _WHOLE_PAIR in matched or (not main and (bool(agreement.notes) or most < MIN_COVERED))
     pairs = [*main, *(pair for pair in others if pair not in main), *([_WHOLE_PAIR] if whole else [])]
     return pairs, unmatched, agreement
@@ -239,9 +222,7 @@ def _owns(loaded: LoadedReport, match: Match) -> bool:
     return bool(loaded.attribution.exclusive_sum_ns[loaded.instances([match.code])].any())
 
 
-def _alone(
-    reports: Sequence[LoadedReport], matches: Sequence[Sequence[Match]], pairs: Matched
-) -> Iterator[str]:
+def _alone(reports: Sequence[LoadedReport], matches: Sequence[Sequence[Match]], pairs: Matched) -> Iterator[str]:
     """Name the ranges that only one of two reports has."""
     for at, side in enumerate(reports):
         paired = {pair[at].code for pair in pairs}
@@ -290,25 +271,18 @@ def select_pairs(
         codes = [{each.code for pair in matched for each in pair}]
     whole = [{pair[at] for pair in as_steps} for at in (0, 1)]
     steps = [
-        steps_of_calls(
-            loaded,
-            [select_calls(loaded, code, per, inner=code not in of) for code in sorted(chosen)],
-        )
+        steps_of_calls(loaded, [select_calls(loaded, code, per, inner=code not in of) for code in sorted(chosen)])
         for (loaded, _), chosen, of in zip(requests, codes, whole, strict=False)
     ]
     # both sides of a pair are timed as steps, or neither
-    stepping = [
-        (one, another) for one, another in matched if one.code in steps[0] and another.code in steps[-1]
-    ]
+    stepping = [(one, another) for one, another in matched if one.code in steps[0] and another.code in steps[-1]]
     selections: dict[bool, list[dict[int, Selection]]] = {}
     for timed in (True, False):
         asked = [pair for pair in matched if (pair in stepping) == timed]
         selections[timed] = []
         for at, (loaded, wanted) in enumerate(requests):
             known = steps[at] if timed else {}
-            of_side = {
-                each.code for pair in asked for each in (pair if len(requests) == 1 else pair[at : at + 1])
-            }
+            of_side = {each.code for pair in asked for each in (pair if len(requests) == 1 else pair[at : at + 1])}
             calls = [
                 select_calls(loaded, code, per, wanted, known.get(code), inner=code not in whole[at])
                 for code in sorted(of_side)
@@ -386,9 +360,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
             f"per {pair.base.per} on one side and per {pair.new.per} on the other;"
             " choose what counts as a call with --per"
         )
-    gpus = [
-        [str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides
-    ]
+    gpus = [[str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides]
     if set(gpus[0]) != set(gpus[1]):
         one, other = (" and ".join(sorted(set(names))) for names in gpus)
         yield f"different GPUs, {one} and {other}: the difference is also one of hardware"

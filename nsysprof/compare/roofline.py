@@ -209,9 +209,7 @@ def _point(row: Mapping[str, Any], edge: float, largest: float) -> Bubble:
     if row["intensity"] <= edge:
         return _bubble(row, row["intensity"], rate, largest)
     bubble = _bubble(row, edge, rate, largest)
-    return replace(
-        bubble, text=f"{bubble.text}, {format_bytes(row['dram_bytes'])} of DRAM traffic", beyond=True
-    )
+    return replace(bubble, text=f"{bubble.text}, {format_bytes(row['dram_bytes'])} of DRAM traffic", beyond=True)
 
 
 def _bubble(row: Mapping[str, Any], x: float, y: float, largest: float) -> Bubble:
@@ -258,9 +256,7 @@ def _part(share: float) -> str:
 
 def _memory_bound(roofs: Roofline, points: pd.DataFrame) -> float | None:
     """The part of the time of some kernels with so few FLOPs per byte that memory limits them."""
-    ridges = {
-        ceiling.tensor: ridge for ceiling in roofs.ceilings if (ridge := roofs.ridge(ceiling)) is not None
-    }
+    ridges = {ceiling.tensor: ridge for ceiling in roofs.ceilings if (ridge := roofs.ridge(ceiling)) is not None}
     if len(ridges) < 2:
         return None
     needed = np.where(points["tensor_share"] > 0.5, ridges[True], ridges[False])

@@ -28,15 +28,7 @@ from nsysprof.attribution.paths import (
     warm_up,
 )
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.attribution.range_work import (
-    Pieces,
-    RangeWork,
-    WorkIndex,
-    cut,
-    index_work,
-    range_work,
-    whole_work,
-)
+from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work, whole_work
 from nsysprof.attribution.sources import annotated
 from nsysprof.compare.gap_ledger import Edges, SideLedger, evidence_rows, nearest, side_ledger, step_edges
 from nsysprof.compare.op_causes import Causes, op_causes
@@ -137,11 +129,7 @@ class LoadedReport:
 
 
 def load_report(
-    attribution: Attribution,
-    rules: Rules,
-    merge: Sequence[str] | None,
-    runs: dict[str, RecordedRun],
-    skip: int = 0,
+    attribution: Attribution, rules: Rules, merge: Sequence[str] | None, runs: dict[str, RecordedRun], skip: int = 0
 ) -> LoadedReport:
     """Prepare a report for selecting ranges, without the first ``skip`` instances of what repeats."""
     paths = range_paths(attribution)
@@ -368,9 +356,7 @@ def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dic
 
 
 def select_ranges(
-    loaded: LoadedReport,
-    wanted: Sequence[SelectedCalls],
-    steps: Mapping[int, StepTimes] = MappingProxyType({}),
+    loaded: LoadedReport, wanted: Sequence[SelectedCalls], steps: Mapping[int, StepTimes] = MappingProxyType({})
 ) -> dict[int, Selection]:
     """The `Selection` of each, by its merged path; those without GPU work have an empty ``work``.
 
@@ -381,9 +367,7 @@ def select_ranges(
     return {calls.code: _selection(loaded, index, calls, steps.get(calls.code)) for calls in wanted}
 
 
-def _selection(
-    loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls, steps: StepTimes | None
-) -> Selection:
+def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls, steps: StepTimes | None) -> Selection:
     if selected.code == WHOLE:
         work = whole_work(loaded.trace)
     else:
@@ -443,12 +427,7 @@ def _samples(
     replay = loaded.attribution.replay
     if replay is not None and (replay[work.op] >= 0).any():  # the host's time is that of the capture
         cpu = cpu[:0]
-    samples = {
-        "CPU": cpu,
-        "CUDA events": events,
-        SPAN: span[complete_pieces(pieces)],
-        "busy": span - idle[:-1],
-    }
+    samples = {"CPU": cpu, "CUDA events": events, SPAN: span[complete_pieces(pieces)], "busy": span - idle[:-1]}
     return samples, round((work.span_ns - int(idle.sum())) / max(work.calls, 1))
 
 
@@ -481,8 +460,7 @@ def _named(causes: Causes, loaded: LoadedReport, name: NDArray[np.int32]) -> Cau
     used = np.unique(name[unknown[name] & (causes.of == codes.get("other", -1))])
     code_of = np.full(len(unknown), -1, np.int32)
     code_of[used] = [
-        codes.setdefault(short_name(loaded.trace.op_names[code], _MAX_NAME), len(codes))
-        for code in used.tolist()
+        codes.setdefault(short_name(loaded.trace.op_names[code], _MAX_NAME), len(codes)) for code in used.tolist()
     ]
     return Causes(np.where(code_of[name] >= 0, code_of[name], causes.of), list(codes))
 

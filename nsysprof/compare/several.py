@@ -9,15 +9,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.compare.pairs import Pair
-from nsysprof.compare.selection import (
-    SPAN,
-    STEP,
-    Selection,
-    load_report,
-    select_calls,
-    select_ranges,
-    steps_of_calls,
-)
+from nsysprof.compare.selection import SPAN, STEP, Selection, load_report, select_calls, select_ranges, steps_of_calls
 from nsysprof.core.text import plural, quote_path
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.errors import NsysprofError
@@ -50,9 +42,7 @@ class OverRecordings:
     text: str
 
 
-def over_recordings(
-    pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None
-) -> OverRecordings:
+def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> OverRecordings:
     """Compare a pair with the recording as the unit; raises `NsysprofError` where one lacks the range of its side."""
     base, new = (
         (_median(side), *(_median(_like(each, side, rules, merge)) for each in others))
@@ -79,9 +69,7 @@ def over_recordings(
         f" {format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by up to"
         f" {format_share(float(np.expm1(noise)))}"
     )
-    more_of_both = (
-        "" if clear or len(known) > 1 else "; to know, record both sides again: --also-base, --also-new"
-    )
+    more_of_both = "" if clear or len(known) > 1 else "; to know, record both sides again: --also-base, --also-new"
     return OverRecordings(times, verdict, text + more_of_both)
 
 
@@ -104,11 +92,7 @@ def _median(side: Selection) -> float:
 def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequence[str] | None) -> Selection:
     """The same range of another recording."""
     loaded = load_report(attribution, rules, merge, {})
-    code = (
-        side.code
-        if side.is_whole
-        else next((at for at, text in enumerate(loaded.texts) if text == side.text), None)
-    )
+    code = side.code if side.is_whole else next((at for at, text in enumerate(loaded.texts) if text == side.text), None)
     if code is None:
         raise NsysprofError(
             f"{loaded.path}: has no range {side.text!r}, which is compared",

@@ -42,9 +42,7 @@ _MAX_FINDINGS, _MAX_PAIRS = 6, 5  # of the short answer
 _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 
-def comparison_text(
-    comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False
-) -> str:
+def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False) -> str:
     """The answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if there
     are several; with ``every`` all of every pair, with evidence, traffic, totals and warnings.
 
@@ -120,9 +118,7 @@ def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
     clock = " or ".join(f"by {each}" for each in dict.fromkeys(pair.clock for pair in comparison.sides))
     head = [label, *heads, clock, "by busy", f"{heads[1]} is", "most of the difference"]
     more = len(comparison.differences) - len(rows)
-    note = f"median call {clock}, and {heads[0]}/{heads[1]}" + (
-        f"; {more:,} more pairs: --full" if more else ""
-    )
+    note = f"median call {clock}, and {heads[0]}/{heads[1]}" + (f"; {more:,} more pairs: --full" if more else "")
     return TextTable(head, rows, "lrrrrll", note)
 
 
@@ -151,9 +147,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     shown, rest = gaps.head(top), gaps.iloc[top:]
     longer = max(row["base_mean_ns"], row["new_mean_ns"])
     _, step, decimals, unit, unit_ns = next(each for each in _UNITS if longer >= each[0])
-    base, new = (
-        apportion([*shown[f"{side}_ns"].tolist(), int(rest[f"{side}_ns"].sum())], step) for side in SIDES
-    )
+    base, new = (apportion([*shown[f"{side}_ns"].tolist(), int(rest[f"{side}_ns"].sum())], step) for side in SIDES)
 
     def cells(counts: Sequence[float], base: int, new: int, share: float) -> list[str]:
         one, other = (mean_text(count, 2) for count in counts)
@@ -175,13 +169,9 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = " and ".join(dict.fromkeys((pair.base.per, pair.new.per)))
     note = f"mean {unit} {difference.each} ({calls_text(row)} of {per}), adding up to "
-    note += (
-        "the time of a step, warm-up left out" if difference.clock == STEP else "the span of the whole range"
-    )
+    note += "the time of a step, warm-up left out" if difference.clock == STEP else "the span of the whole range"
     if difference.whole:
-        note = (
-            f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
-        )
+        note = f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
     exact = shown[["base_ns", "new_ns", "delta_ns"]].to_numpy().tolist()
     values = [[None, None, *each, None] for each in exact] + [[None] * 6] * (len(rows) - len(shown))
     notes = "; ".join(filter(None, (note, difference.no_shares)))
@@ -248,9 +238,7 @@ def traffic_tables(difference: Difference) -> Iterator[TextTable]:
             yield _expected(difference)
         return
     last = both[1] or both[0]
-    for side, name, model, measured in zip(
-        SIDES, difference.pair.names, difference.models, both, strict=True
-    ):
+    for side, name, model, measured in zip(SIDES, difference.pair.names, difference.models, both, strict=True):
         causes = gaps.loc[gaps[f"{side}_kernels"] > 0, "cause"].tolist()
         if measured:
             yield _measured(name, causes, model, measured, last=measured is last)
@@ -276,14 +264,10 @@ def _expected(difference: Difference) -> TextTable:
     return TextTable(head, rows, "lrrrr", note)
 
 
-def _measured(
-    name: str, causes: list[str], model: Expected | None, measured: Measured, *, last: bool
-) -> TextTable:
+def _measured(name: str, causes: list[str], model: Expected | None, measured: Measured, *, last: bool) -> TextTable:
     """A side's causes with expected and measured figures, without columns that have none."""
     figures = row_dicts(measured.causes.reindex(causes))
-    rows = [
-        [one_line(cause, _NAME_WIDTH), *_figures(row)] for cause, row in zip(causes, figures, strict=True)
-    ]
+    rows = [[one_line(cause, _NAME_WIDTH), *_figures(row)] for cause, row in zip(causes, figures, strict=True)]
     rows.append(["total", *_figures(measured.total)])
     head = [
         f"measured, {one_line(name, _SIDE_WIDTH)}",

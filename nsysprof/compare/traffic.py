@@ -155,8 +155,7 @@ def _total(causes: pd.DataFrame, kernels: pd.DataFrame, calls: int) -> dict[str,
     """`AMOUNTS` of a call, with its DRAM bytes, those expected, and its FLOPs, over the kernels with figures."""
     some = kernels[kernels["matched"] > 0]
     total: dict[str, Any] = {
-        name: float((some[name] * some["count"]).sum(skipna=False)) / calls if len(some) else np.nan
-        for name in AMOUNTS
+        name: float((some[name] * some["count"]).sum(skipna=False)) / calls if len(some) else np.nan for name in AMOUNTS
     }
     total["dram_bytes"] = total["dram_read_bytes"] + total["dram_write_bytes"]
     total["expected_bytes"] = float(causes["expected_bytes"].sum(min_count=1))

@@ -21,9 +21,7 @@ LESS, SAME, MORE, OTHER, UNKNOWN = "less", "same", "more", "other", "unknown"
 MIN_CHANGE = 0.1  # of launches, threads and bytes: less is the same
 MIN_FASTER = 0.65  # of the time before, for the same launches: less is another amount of work
 MIN_QUICK = 0.2  # of the time of all GPU ops, in kernels of which that is asked
-MIN_LOST = (
-    0.05  # of the time of all GPU ops, in threads that kernels no longer run: less may be done elsewhere
-)
+MIN_LOST = 0.05  # of the time of all GPU ops, in threads that kernels no longer run: less may be done elsewhere
 MIN_LOST_OF_KNOWN = 0.25  # the same of the kernels whose threads tell their work
 MIN_MOVED = 0.1  # of the time that steps save: what runs outside of them instead
 _PERSISTENT = {"gemm", "attention", "communication"}  # families whose grids need not grow with the work
@@ -51,9 +49,7 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     both["family"] = both["base_family"].fillna(both["new_family"])
     both["as_launched"] = both["base_launched"] == both["new_launched"]
     both["verdict"] = [_verdict(row) for row in both.to_dict("records")]
-    both = both.drop(
-        columns=[f"{side}_{name}" for side in ("base", "new") for name in ("family", "launched")]
-    )
+    both = both.drop(columns=[f"{side}_{name}" for side in ("base", "new") for name in ("family", "launched")])
     both = both.reset_index()
     order = np.lexsort((both["name"].to_numpy(str), -both[["base_ns", "new_ns"]].max(axis=1)))
     return both.iloc[order].reset_index(drop=True)
@@ -132,9 +128,7 @@ def work_sentences(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Ite
     lost = (fewer["base_ns"] * (1 - fewer["threads"])).sum()
     known = alike.loc[alike["verdict"] != UNKNOWN, "base_ns"].sum()
     by_family = rows.groupby("family")[["base_launches", "new_launches", "base_ns"]].sum()
-    as_often = (by_family["new_launches"] / by_family["base_launches"]).between(
-        1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE)
-    )
+    as_often = (by_family["new_launches"] / by_family["base_launches"]).between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE))
     one_program = by_family.loc[as_often, "base_ns"].sum() >= base_ns / 2
     if lost > 0 and (lost >= MIN_LOST * base_ns or (one_program and lost >= MIN_LOST_OF_KNOWN * known)):
         some = [
@@ -182,9 +176,7 @@ def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Itera
     moved = []
     for kind in outside[1]:
         grown = outside[1][kind] - outside[0].get(kind, 0)
-        fewer = (
-            inside[0].get(kind, 0) / base.ledger.calls - inside[1].get(kind, 0) / new.ledger.calls
-        ) * calls
+        fewer = (inside[0].get(kind, 0) / base.ledger.calls - inside[1].get(kind, 0) / new.ledger.calls) * calls
         if fewer > MIN_MOVED * saved and grown > fewer / 2:
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:

@@ -238,12 +238,7 @@ class Words:
         return out
 
     def _remember(
-        self,
-        rows: np.ndarray,
-        codes: np.ndarray,
-        lengths: np.ndarray,
-        columns: list[np.ndarray],
-        slots: np.ndarray,
+        self, rows: np.ndarray, codes: np.ndarray, lengths: np.ndarray, columns: list[np.ndarray], slots: np.ndarray
     ) -> None:
         """Let the table propose the codes of these rows from now on."""
         while len(self._raw) > len(self._lengths) < _MAX_KNOWN:
@@ -358,14 +353,11 @@ class ColumnTable:
         import pandas as pd  # noqa: PLC0415  takes a quarter of a second, and many answers need no frame
 
         arrays = {
-            name: np.array([*column.words, None], object)[:-1][column.codes]
-            if isinstance(column, Texts)
-            else column
+            name: np.array([*column.words, None], object)[:-1][column.codes] if isinstance(column, Texts) else column
             for name, column in self.columns.items()
         }
         return pd.DataFrame(
-            {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in arrays.items()},
-            copy=False,
+            {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in arrays.items()}, copy=False
         )
 
 
@@ -383,9 +375,7 @@ def stack_tables(tables: Sequence[ColumnTable]) -> ColumnTable:
     """Stack tables with the same columns, and the same words of their texts, on top of each other."""
     if len(tables) == 1:
         return tables[0]
-    return ColumnTable(
-        {name: _joined([table.columns[name] for table in tables]) for name in tables[0].columns}
-    )
+    return ColumnTable({name: _joined([table.columns[name] for table in tables]) for name in tables[0].columns})
 
 
 def _joined(parts: Sequence[Column]) -> Column:

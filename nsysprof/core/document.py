@@ -107,9 +107,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
         raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
-        raise NsysprofError(
-            f"{path}: no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}", hint
-        )
+        raise NsysprofError(f"{path}: no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}", hint)
     return dict(document)
 
 
@@ -157,9 +155,7 @@ def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> d
         look = named or f"ls -ld {quote(str(path))}"
         raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", look) from None
     except UnicodeDecodeError as error:
-        raise NsysprofError(
-            f"{path}: no {what}: not UTF-8 text: byte {error.start} is {error.reason}", hint
-        ) from None
+        raise NsysprofError(f"{path}: no {what}: not UTF-8 text: byte {error.start} is {error.reason}", hint) from None
     except (ValueError, RecursionError) as error:  # a number of a million digits, and very deep nesting
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise NsysprofError(f"{path}: not TOML: {reason}", hint) from None

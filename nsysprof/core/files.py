@@ -112,9 +112,7 @@ def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
 
 def parse_json(content: bytes, most: int = MAX_BYTES, **how: Any) -> Any:
     """Parse the content of a JSON file, which may have ``most`` bytes, as `read_json` does."""
-    if (
-        content.count(b"[") + content.count(b"{") > most >> 4
-    ):  # each takes 16 bytes as text, and 250 in memory
+    if content.count(b"[") + content.count(b"{") > most >> 4:  # each takes 16 bytes as text, and 250 in memory
         raise TooDeepError("too many brackets for such a file")
     try:
         return with_few_levels(json.loads(content.decode("utf-8"), **how))

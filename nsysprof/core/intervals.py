@@ -299,9 +299,7 @@ def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
     return cover_before(*line, end) - cover_before(*line, start)
 
 
-def covered_by(
-    lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer], start: Ints, end: Ints
-) -> Ints:
+def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer], start: Ints, end: Ints) -> Ints:
     """Return how long each stretch of time is `covered` by the one of ``lines`` that ``line`` names, 0 without it."""
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
@@ -357,9 +355,7 @@ def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
     return out.reshape(groups, columns)
 
 
-def busy_columns(
-    start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
-) -> tuple[Ints, NDArray[np.uint8]]:
+def busy_columns(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> tuple[Ints, NDArray[np.uint8]]:
     """Return for each column the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
     busy: Ints = np.diff(cover_before(*merge(start, end), edges))
     longest = time_per_group(start, end, group, edges).argmax(axis=0)

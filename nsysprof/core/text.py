@@ -46,9 +46,7 @@ def cell_count(text: str) -> int:
     """How many cells of a terminal a text takes: two for a wide character, none for a mark above another."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text
-    )
+    return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 # ---- shortening
@@ -115,9 +113,7 @@ def _shared(names: Sequence[str]) -> tuple[int, int]:
     return count(names), count([name[::-1] for name in names])
 
 
-def shorten_both(
-    one: str, other: str, most: int, shortened: Callable[[str, int], str] = shorten
-) -> tuple[str, str]:
+def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int], str] = shorten) -> tuple[str, str]:
     """Shorten two names so that they stay distinct, if need be by leaving out their common beginning."""
     first, second = shorten_all((one, other), most, shortened)
     if first != second or one == other:

@@ -108,10 +108,7 @@ def without_secrets(rows: Sequence[CounterRow], secrets: Secrets) -> list[Counte
     """Cut every sure secret out of the names of ranges and kernels."""
     names = {name for row in rows for name in (row.path, row.kernel)}
     redactor = secrets.redactor([name.encode("utf-8", "surrogatepass") for name in names], sure=True)
-    cut = {
-        name: redactor(name.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
-        for name in names
-    }
+    cut = {name: redactor(name.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass") for name in names}
     return [replace(row, path=cut[row.path], kernel=cut[row.kernel]) for row in rows]
 
 
@@ -220,12 +217,7 @@ def count_program(
 
 
 def _run_once(
-    request: CountRequest,
-    run: CountingRun,
-    options: Collection[str],
-    folder: Path,
-    outputs: Outputs,
-    echo: Echo,
+    request: CountRequest, run: CountingRun, options: Collection[str], folder: Path, outputs: Outputs, echo: Echo
 ) -> tuple[list[NcuRow], dict[str, Any], dict[str, Any] | None]:
     """Run the program once under ncu: its rows, its facts for the record, and what the workload wrote."""
     out, log = folder / run.name, folder / LOG
@@ -239,9 +231,7 @@ def _run_once(
     kernels, passes = profiled_kernels(messages)
     rows = _rows(request, run, options, report)
     if len(rows) < kernels:
-        raise NsysprofError(
-            f"ncu's report holds {len(rows):,} of {kernels:,} kernels that it profiled", "df -h"
-        )
+        raise NsysprofError(f"ncu's report holds {len(rows):,} of {kernels:,} kernels that it profiled", "df -h")
     facts = {
         "name": run.name,
         "ncu_command": join(ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))),

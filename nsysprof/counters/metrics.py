@@ -43,10 +43,7 @@ _CHOICES: dict[str, dict[str, list[Terms]]] = {
         "dram_write_bytes": [{"dram__bytes_write.sum": 1}, {"dram__bytes_op_write.sum": 1}],
         "l2_bytes": [{"lts__t_bytes.sum": 1}],
         # Without HFMA2.MMA, which compilers load constants with: it would be in every kernel.
-        "tensor_instructions": [
-            {f"{_TENSOR}.sum": 1, f"{_TENSOR}_op_hmma_type_hfma2.sum": -1},
-            {f"{_TENSOR}.sum": 1},
-        ],
+        "tensor_instructions": [{f"{_TENSOR}.sum": 1, f"{_TENSOR}_op_hmma_type_hfma2.sum": -1}, {f"{_TENSOR}.sum": 1}],
         "occupancy_percent": [{"sm__warps_active.avg.pct_of_peak_sustained_active": 1}],
         "dram_percent": [{f"gpu__dram_throughput.{_ELAPSED}": 1}, {f"dram__throughput.{_ELAPSED}": 1}],
         "l2_percent": [{f"lts__t_sectors.{_ELAPSED}": 1}],

@@ -34,19 +34,13 @@ _KNOWN = (
         r"driver resource was unavailable",
         "another tool uses the counters: dcgmi profile --pause (later --resume), or end the other ncu",
     ),
-    (
-        r"Failed to (create|open|prepare).*lock|nsight-compute-lock",
-        "ls -l /tmp/nsight-compute-lock, or TMPDIR=FOLDER",
-    ),
+    (r"Failed to (create|open|prepare).*lock|nsight-compute-lock", "ls -l /tmp/nsight-compute-lock, or TMPDIR=FOLDER"),
     (
         r"(?i)not supported on|unsupported (gpu|device|chip)|LibraryNotLoaded|Failed to initialize the profiler"
         r"|failed to connect to the CUDA driver",
         f"nvidia-smi: is there a GPU, and is ncu new enough for it and its driver? {GET_NCU}",
     ),
-    (
-        r"Failed to find metric|unrecogni[sz]ed option|Invalid option",
-        "ncu --help lists what --ncu-arg may be",
-    ),
+    (r"Failed to find metric|unrecogni[sz]ed option|Invalid option", "ncu --help lists what --ncu-arg may be"),
 )
 
 
@@ -76,11 +70,7 @@ class CountRequest:
 
 
 def ncu_command(
-    request: CountRequest,
-    options: Collection[str],
-    metrics: Sequence[str],
-    out: Path,
-    results: Path | None = None,
+    request: CountRequest, options: Collection[str], metrics: Sequence[str], out: Path, results: Path | None = None
 ) -> list[str]:
     """Compose the ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
 

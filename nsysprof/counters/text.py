@@ -19,9 +19,7 @@ from nsysprof.results.table import Column, show_columns, wrap
 
 _COLUMNS = (
     Column("path", "range, or kernel family of the one above", "range"),
-    Column(
-        "kernels", "kernels of a call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"
-    ),
+    Column("kernels", "kernels of a call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"),
     Column("duration_ns", "their time", "time"),
     Column("dram_bytes", "bytes read from DRAM and written to it", "DRAM"),
     Column("dram_percent", "% of DRAM bandwidth", "of peak"),
@@ -34,9 +32,7 @@ _NO_RANGE = "(no range)"
 _UNKNOWN = "-"
 
 
-def counters_summary(
-    rows: Sequence[CounterRow], record: Mapping[str, Any], families: Mapping[str, str]
-) -> str:
+def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], families: Mapping[str, str]) -> str:
     """Show a count as a table, with how it was made; ``families`` by kernel name. Ends with a newline."""
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]

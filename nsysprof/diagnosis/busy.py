@@ -66,18 +66,14 @@ class Busy:
     def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
         """The same if one GPU op of ``length`` ns stood for several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
-        gains = self.case.shorter(
-            self.place, lambda network: edits.merge_ops(network, trace, op, first, length)
-        )
+        gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
         return _least(int(self._length_of(op).sum() - length[first].sum()), gains)
 
     def _length_of(self, op: Rows) -> Ints:
         ops = self.case.facts.attribution.trace.ops
         return ops.end[op] - ops.start[op]
 
-    def finding(
-        self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None
-    ) -> Finding:
+    def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
         """The finding that steps gain so much at most; ``text`` with the place ``{amount}``, the time ``ns`` of all."""
         amount = each_step(self.place, gain if ns is None else ns)
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)

@@ -74,9 +74,7 @@ def _once(*purposes: int) -> Callable[[Case], Mask]:
     return claims
 
 
-def _kind(
-    name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False
-) -> Kind:
+def _kind(name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False) -> Kind:
     if texts is None:
         return Kind(name, claims, by_text("culprit"), text_of("culprit"), _ONCE, set_up=once)
     return Kind(name, claims, by_text("culprit"), text_of("culprit"), _CALL, _advise(texts), set_up=once)
@@ -159,9 +157,7 @@ COLLECTIVES = _kind("mpi", _each_step(NCCL), None)
 MESSAGES = Kind(
     "mpi",
     lambda case: case.once_for_all(in_mpi),
-    lambda case, rows: np.where(
-        _called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range"))
-    ),
+    lambda case, rows: np.where(_called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range"))),
     lambda case, row: text_of("culprit" if _called(case, row) else "range")(case, row),
     _CALL,
 )

@@ -30,9 +30,7 @@ from nsysprof.waits.spans import MAX_RESIDUAL
 from nsysprof.waits.whole import Cause
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines
 
-MAX_LOST = (
-    0.2  # of the durations of GPU ops: what would they do without a cause, if their launches are not known?
-)
+MAX_LOST = 0.2  # of the durations of GPU ops: what would they do without a cause, if their launches are not known?
 LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
 _TIMES_USUAL = 10  # the same, of what code between two calls usually takes
 # How many times as long steps that are bound by launches take while they are recorded: of programs on an H200, about.
@@ -73,9 +71,7 @@ class Case:
     rows: Rows
     merge_names: Sequence[str] | None
     part_of: tuple[Case, Rows] | None = None
-    _made: dict[Callable[[Case], NDArray[Any]], NDArray[Any]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _made: dict[Callable[[Case], NDArray[Any]], NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def windows(self) -> Windows:
@@ -91,12 +87,7 @@ class Case:
         first, group = distinct(path, windows.gpu)
         rows = [np.flatnonzero(group == number) for number in range(len(first))]
         found = [
-            Place(
-                self.chosen.texts[windows.path[mine[0]]],
-                int(windows.gpu[mine[0]]),
-                mine,
-                windows.length[mine],
-            )
+            Place(self.chosen.texts[windows.path[mine[0]]], int(windows.gpu[mine[0]]), mine, windows.length[mine])
             for mine in rows
         ]
         return sorted(found, key=lambda place: (-place.total_ns, place.path, place.gpu))
@@ -114,9 +105,7 @@ class Case:
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
         names = (*PIECE, "communication_ns", "copies_ns")
-        out = {
-            name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in names
-        }
+        out = {name: np.concatenate([none, *(part[name] for part in parts)]).astype(np.int64) for name in names}
         return {**out, "ns": out["end_ns"] - out["start_ns"]}
 
     @cached_property

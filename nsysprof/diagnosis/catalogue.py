@@ -24,14 +24,7 @@ from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.fusion import fusion_findings
 from nsysprof.diagnosis.geometry import geometry_findings
-from nsysprof.diagnosis.gpu_waits import (
-    LATE_RANK,
-    LATENCY,
-    NOT_RECORDED,
-    PROFILER,
-    STREAMS,
-    exposed_communication,
-)
+from nsysprof.diagnosis.gpu_waits import LATE_RANK, LATENCY, NOT_RECORDED, PROFILER, STREAMS, exposed_communication
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.page_fault import page_findings
@@ -42,18 +35,7 @@ from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
-    *(
-        ALLOCATION,
-        PINNING,
-        SLEEPING,
-        WAITING_FOR_INPUT,
-        LOCKED,
-        COLLECTIVES,
-        MESSAGES,
-        HOST_PAGES,
-        GRAPHS,
-        RECOMPILING,
-    ),
+    *(ALLOCATION, PINNING, SLEEPING, WAITING_FOR_INPUT, LOCKED, COLLECTIVES, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
     *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
 )

@@ -126,9 +126,7 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
     op = _op(case)[group.rows]
-    if (
-        int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
-    ):  # what it costs is the waiting, not the transfer
+    if int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL:  # what it costs is the waiting, not the transfer
         yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)
@@ -170,23 +168,9 @@ def _whole_small(case: Case, group: Group) -> Cause:
 
 
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
-PAGEABLE = Kind(
-    "pageable-copy",
-    _pageable_copies,
-    _together,
-    _mostly,
-    _SYMPTOM,
-    _pin,
-    _whole,
-)
+PAGEABLE = Kind("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole)
 SMALL_COPIES = Kind(
-    "small-copies",
-    lambda case: _is(case, MEMCPY) & _small(case),
-    _codes,
-    _words,
-    _SYMPTOM,
-    _gather,
-    _whole_small,
+    "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather, _whole_small
 )
 EXPOSED = Kind(
     "exposed-copy",

@@ -10,17 +10,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import NAME
-from nsysprof.diagnosis.kinds import (
-    Group,
-    Kind,
-    Mask,
-    Remedy,
-    Rows,
-    by_text,
-    dialect_text,
-    of_host,
-    removal,
-)
+from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, dialect_text, of_host, removal
 from nsysprof.waits.purposes import compiles
 
 _LOADS = ("dataloader", "data_load", "next batch", "fetch")

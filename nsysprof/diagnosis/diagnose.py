@@ -26,9 +26,7 @@ from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import stretch_of
 
-MAX_OPS = (
-    250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
-)
+MAX_OPS = 250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
 _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
 
@@ -222,9 +220,7 @@ def _times(case: Case, place: Place) -> StepTimes:
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     compute = covered(lines.compute, windows.start, windows.end)
     both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
-    every = covered(
-        union(union(lines.compute, lines.communication), lines.copies), windows.start, windows.end
-    )
+    every = covered(union(union(lines.compute, lines.communication), lines.copies), windows.start, windows.end)
     parts = (compute, both - compute, every - both, place.length - every)
     return StepTimes(
         place.path, place.gpu, place.steps, int(np.median(place.length)), *(int(part.sum()) for part in parts)

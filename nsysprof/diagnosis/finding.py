@@ -12,15 +12,11 @@ from nsysprof.core.text import one_line
 
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
-_SIMPLE = (
-    0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
-)
+_SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
-OFTEN_SO = (
-    0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
-)
+OFTEN_SO = 0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
 NAME = 60  # characters of a name in a sentence
 
 
@@ -92,12 +88,7 @@ class Finding:
 
     def listed(self) -> dict[str, Any]:
         """The finding with the keys of the lists ``findings`` of documents."""
-        values: dict[str, Any] = {
-            "path": self.path,
-            "cause": self.kind,
-            "culprit": self.cause,
-            "text": self.text,
-        }
+        values: dict[str, Any] = {"path": self.path, "cause": self.kind, "culprit": self.cause, "text": self.text}
         values |= {"ns": self.lost_ns / self.steps, "share": min(self.lost_ns / max(self.total_ns, 1), 1.0)}
         return values | {
             "claim": self.claim,

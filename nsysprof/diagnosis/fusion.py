@@ -33,15 +33,10 @@ _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
 # What lies between the two products of attention: scale, mask, dropout, casts, copies of its score matrix.
 _BETWEEN = ("elementwise", "mask", "copy", "fill", "rng", "softmax", "reduction", "memcpy", "memset")
 _POINTWISE = ("elementwise", "mask", "copy", "fill")
-_IN_ROWS = (
-    *_POINTWISE,
-    "reduction",
-)  # as in a norm made of its parts: between pointwise kernels of as much memory
+_IN_ROWS = (*_POINTWISE, "reduction")  # as in a norm made of its parts: between pointwise kernels of as much memory
 _NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward")
 _LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
-_UNEQUAL = (
-    8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
-)
+_UNEQUAL = 8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
@@ -110,9 +105,7 @@ def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]
     trace = busy.case.facts.attribution.trace
     length = trace.ops.end[ops] - trace.ops.start[ops]
     fits = _of_family(busy, ops, _IN_ROWS) & ~_of_cause(busy, ops, _NOT_CHAINED) & ~used
-    fits &= ~np.isin(
-        trace.ops.name[ops], np.flatnonzero([("multi_tensor" in name) for name in trace.op_names])
-    )
+    fits &= ~np.isin(trace.ops.name[ops], np.flatnonzero([("multi_tensor" in name) for name in trace.op_names]))
     windows = busy.case.windows.take(busy.place.windows)
     step = np.searchsorted(np.sort(windows.start), trace.ops.start[ops], side="right")
     stream, name = trace.ops.stream[ops], trace.ops.name[ops]

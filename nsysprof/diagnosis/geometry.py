@@ -62,9 +62,7 @@ def _launches(busy: Busy) -> _Launches | None:
     details = busy.case.shapes
     if not gpus or details is None or not len(busy.op):
         return None
-    grid, block = (
-        np.prod(np.stack(unpacked(each[busy.op])), axis=0) for each in (details.grid, details.block)
-    )
+    grid, block = (np.prod(np.stack(unpacked(each[busy.op])), axis=0) for each in (details.grid, details.block))
     registers, shared = details.registers[busy.op], details.shared[busy.op]
     largest = max(gpus, key=lambda gpu: gpu.sm_count or 0)
     same = len({gpu.compute_capability for gpu in gpus}) == 1

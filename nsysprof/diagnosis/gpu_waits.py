@@ -70,9 +70,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     ns = np.bincount(trace.ops.name[talks], trace.ops.end[talks] - trace.ops.start[talks])
     cause = one_line(short_name(trace.op_names[int(ns.argmax())]), NAME)
     text = f"no compute runs beside communication, most of it {cause}: {each_step(place, lost)}"
-    yield counted(
-        place, "communication-exposed", "exposed communication", text, _EARLIER, lost, min(lost, most)
-    )
+    yield counted(place, "communication-exposed", "exposed communication", text, _EARLIER, lost, min(lost, most))
 
 
 LATE_RANK = Kind(
@@ -104,9 +102,7 @@ LATENCY = Kind(
 def _not_recorded(case: Case) -> Mask:
     """Time without a reason in which nothing at all ran, mostly."""
     pieces = case.pieces
-    mask: Mask = (pieces["cause"] == NOBODY) & (
-        2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"]
-    )
+    mask: Mask = (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
     return mask
 
 
@@ -121,9 +117,7 @@ def _in_which_call(case: Case, row: int) -> str:
     return f"the recording does not say why, {text_of('culprit')(case, row)}"
 
 
-NOT_RECORDED = Kind(
-    "unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}", tried=False
-)
+NOT_RECORDED = Kind("unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}", tried=False)
 PROFILER = Kind(
     "profiler-overhead",
     lambda case: _caused(case, OVERHEAD),

@@ -59,9 +59,7 @@ class Remedy:
     least: bool = False
 
 
-def counted(
-    place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns: int, most_ns: int
-) -> Finding:
+def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns: int, most_ns: int) -> Finding:
     """A finding about what GPUs do in all steps of a place: at most ``most_ns`` are gained, by arithmetic."""
     return Finding(
         kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,

@@ -13,17 +13,7 @@ from nsysprof.core.intervals import Ints, expand_ranges
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, OFTEN_SO
-from nsysprof.diagnosis.kinds import (
-    LAUNCHING,
-    Group,
-    Kind,
-    Mask,
-    Remedy,
-    Rows,
-    dialect_text,
-    glob_of,
-    launching,
-)
+from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Mask, Remedy, Rows, dialect_text, glob_of, launching
 from nsysprof.trace.details import CUDA, OS
 from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
@@ -35,9 +25,7 @@ from nsysprof.waits.whole import Cause
 MIN_LAUNCHES = 8  # in a step: of fewer nobody captures a graph
 CAUSE = "kernel launches"
 _OPTIMIZER_CAUSE = "kernel launches of the optimizer"
-_OPTIMIZER = re.compile(
-    r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE
-)
+_OPTIMIZER = re.compile(r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE)
 # What an optimizer launches that goes through parameters one by one, or list by list.
 _UPDATES = re.compile(r"addcdiv|addcmul|lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
 _MIN_UPDATES, _MIN_SHARE = 16, 0.1

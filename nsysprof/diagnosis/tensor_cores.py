@@ -40,8 +40,7 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
         yield from _faster(busy, slow, speedup, "tensor-cores", _CAUSE, text, dialect_text(busy.case, _TF32))
     narrow = busy.matches(
         lambda code: (
-            (kinds.family[code], kinds.math_unit[code]) == ("gemm", "tensor core")
-            and bool(_NARROW.search(names[code]))
+            (kinds.family[code], kinds.math_unit[code]) == ("gemm", "tensor core") and bool(_NARROW.search(names[code]))
         )
     )
     text = f"{_MISALIGNED} load one or two elements at a time: {{amount}}"

@@ -29,9 +29,7 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
         once = [(name, ns) for name, ns in diagnosis.once if ns >= _MIN_ONCE_NS]
         names = join_words([name for name, _ in once])
         set_up = f"set-up takes {format_ns(sum(ns for _, ns in once))} ({names}); " if once else ""
-        return (
-            f"{file}: no step repeats; {set_up}{computes} of the {span} from first to last GPU operation{on}"
-        )
+        return f"{file}: no step repeats; {set_up}{computes} of the {span} from first to last GPU operation{on}"
     level = diagnosis.chosen.level
     several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)
     found = ", found by their pattern" * level.found
@@ -92,9 +90,7 @@ def findings_text(
     if not diagnosis.findings:
         ranges = len(diagnosis.chosen.attribution.trace.ranges)
         other = "analyze" if asked_by == "why" else "why"
-        other = (
-            other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
-        )
+        other = other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
         command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
         return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
     heads = {"forecast": "Changes that gain most, each with the command that forecasts it:"}

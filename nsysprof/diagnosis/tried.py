@@ -34,9 +34,7 @@ _HAS = 0.1  # of the most that a step waited for a cause: a step with so much ha
 _SKEWED = 1.5  # times what the median step loses: the mean alone says too little
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
-_OTHERS = (
-    1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
-)
+_OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
 _RECORDING = "no more than recording itself may add to the launches"
 _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
@@ -50,9 +48,7 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        why = (
-            f"{type(error).__name__}: {error} (line {last.lineno} of {Path(last.filename).name}: {last.line})"
-        )
+        why = f"{type(error).__name__}: {error} (line {last.lineno} of {Path(last.filename).name}: {last.line})"
         warnings.warn(f"findings of the kind {kind} are left out, as it fails: {why}", stacklevel=3)
 
 
@@ -114,11 +110,7 @@ def _unsure(case: Case) -> set[str]:
     """The paths of whose waits the recording leaves too many unexplained."""
     ns, unknown = case.pieces["ns"], NOT_RECORDED.claims(case)
     mine = ((place, case.place_of == number) for number, place in enumerate(case.places))
-    return {
-        place.path
-        for place, rows in mine
-        if int(ns[rows & unknown].sum()) > _UNEXPLAINED * int(ns[rows].sum())
-    }
+    return {place.path for place, rows in mine if int(ns[rows & unknown].sum()) > _UNEXPLAINED * int(ns[rows].sum())}
 
 
 def _enough(case: Case, kind: Kind, group: Group) -> bool:
@@ -153,15 +145,11 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
         total_ns=place.total_ns,
-        culprits=tuple(
-            case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()
-        ),
+        culprits=tuple(case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()),
     )
     best = finding
     if often != ONCE and lost is not None:
-        for remedy in kind.remedies(
-            case, group
-        ):  # the first that gains, each more general than the one before
+        for remedy in kind.remedies(case, group):  # the first that gains, each more general than the one before
             best = _tried(case, kind, finding, group, remedy, lost)
             if best.gain_ns:
                 break
@@ -212,16 +200,7 @@ def _paced(group: Group) -> Finding:
     place = group.place
     text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
     return Finding(
-        "paced",
-        place.path,
-        place.gpu,
-        EVERY,
-        place.steps,
-        text,
-        group.cause,
-        "order",
-        0,
-        total_ns=place.total_ns,
+        "paced", place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", 0, total_ns=place.total_ns
     )
 
 
@@ -233,9 +212,7 @@ def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:
         amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
     elif often == EVERY and lost_ns > _SKEWED * typical * place.steps > 0:
         slowest = format_ns(int(lost.max()))
-        amount = (
-            f"{format_ns(lost_ns / place.steps)} of each step on average ({share}), {slowest} of the slowest"
-        )
+        amount = f"{format_ns(lost_ns / place.steps)} of each step on average ({share}), {slowest} of the slowest"
     elif often == EVERY:
         amount = f"{format_ns(lost_ns / place.steps)} of each step ({share})"
     else:

@@ -108,10 +108,7 @@ def _batches(table: RecordTable, metadata: Mapping[str, bytes]) -> Iterator[Any]
     for first in range(0, max(table.rows, 1), _ROW_GROUP):
         columns = table.columns(slice(first, first + _ROW_GROUP))
         arrays = {name: _array(pa, column) for name, column in columns.items()}
-        fields = [
-            pa.field(name, array.type, metadata={"description": about[name]})
-            for name, array in arrays.items()
-        ]
+        fields = [pa.field(name, array.type, metadata={"description": about[name]}) for name, array in arrays.items()]
         yield pa.record_batch(list(arrays.values()), schema=pa.schema(fields, metadata=metadata))
 
 
@@ -205,9 +202,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
         raise NsysprofError(f"{output}: a folder, not to be replaced", inside)
     parent = output.absolute().parent
     if writable_around(parent, _ELSEWHERE) != parent:
-        raise NsysprofError(
-            f"{output}: there is no folder {output.parent}", f"mkdir -p {quote(str(output.parent))}"
-        )
+        raise NsysprofError(f"{output}: there is no folder {output.parent}", f"mkdir -p {quote(str(output.parent))}")
     if not os.path.lexists(output):
         return
     for file in (report.path, report.file):
@@ -219,9 +214,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
         raise NsysprofError(f"{output}: not written by an export, so it is not replaced", _ELSEWHERE)
     empty = to != "perfetto" and _is_empty(output, inside)
     if not empty and not force:
-        raise NsysprofError(
-            f"{output}: exists already, not overwritten", "--force, or name another place with -o"
-        )
+        raise NsysprofError(f"{output}: exists already, not overwritten", "--force, or name another place with -o")
 
 
 def _is_empty(folder: Path, hint: str) -> bool:
@@ -326,8 +319,6 @@ def _write_document(source: RecordSource, tables: list[RecordTable], path: Path)
         "totals": breakdown.totals,
         "ledger": breakdown.ledger.to_dict("records"),
         "warnings": list(breakdown.warnings),
-        "tables": {
-            table.declared.file: {"rows": table.rows, "columns": table.declared.about} for table in tables
-        },
+        "tables": {table.declared.file: {"rows": table.rows, "columns": table.declared.about} for table in tables},
     }
     write_document(document, path)

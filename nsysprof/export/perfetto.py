@@ -144,11 +144,7 @@ class _Packets:
         if track.parent is not None:
             descriptor.parent_uuid = track.parent + 1
         if track.pid and track.tid:
-            descriptor.thread.pid, descriptor.thread.tid, descriptor.thread.thread_name = (
-                track.pid,
-                track.tid,
-                name,
-            )
+            descriptor.thread.pid, descriptor.thread.tid, descriptor.thread.thread_name = (track.pid, track.tid, name)
         elif track.pid and track.tid is None:
             descriptor.process.pid, descriptor.process.process_name = track.pid, name
         else:
@@ -171,9 +167,7 @@ class _Packets:
             self.texts.send(self._add)
             ends = part < 0
             time = np.where(ends, slices.end[~part], slices.start[part])
-            self._write(
-                time, [kinds.take(ends.astype(np.intp)), *(each.spread(begins, len(part)) for each in named)]
-            )
+            self._write(time, [kinds.take(ends.astype(np.intp)), *(each.spread(begins, len(part)) for each in named)])
 
     def steps(self, track: int, steps: Steps) -> None:
         """Write the values of a counter."""
@@ -211,11 +205,7 @@ def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict
     fields = protos.TrackEvent.DESCRIPTOR.fields_by_name
     flow, last_flow = tag(fields["flow_ids"].number, FIXED), tag(fields["terminating_flow_ids"].number, FIXED)
     ops = _ops(source, texts, flow, last_flow)
-    content: dict[What, Content] = {
-        "call": _calls(source, texts, flow),
-        "range": _ranges(source, texts),
-        "op": ops,
-    }
+    content: dict[What, Content] = {"call": _calls(source, texts, flow), "range": _ranges(source, texts), "op": ops}
     if source.waits is not None:
         arrows = _arrows(source, source.waits, flow, last_flow)
         content["piece"] = _pieces(texts, source.waits, arrows)
@@ -260,8 +250,7 @@ def _ranges(source: RecordSource, texts: TraceTexts) -> Content:
     ranges, path = trace.ranges, breakdown.paths.of
     names = pieces(
         [
-            texts.named(name.text, "nvtx")
-            + texts.noted(domain=name.domain if name.domain != DEFAULT_DOMAIN else "")
+            texts.named(name.text, "nvtx") + texts.noted(domain=name.domain if name.domain != DEFAULT_DOMAIN else "")
             for name in trace.range_names
         ]
     )
@@ -287,9 +276,7 @@ def _ops(source: RecordSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
     names = pieces(_op_names(source, texts))
     shapes, shape = _op_shapes(source, texts)
     paths = pieces([*(texts.noted(path=text) for text in source.breakdown.path_texts), b""])
-    fates = pieces(
-        [texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)]
-    )
+    fates = pieces([texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)])
     path, call = source.of_ops(source.path), source.of_ops(source.call)
     called = np.append(calls.start, 0)[call]
 
@@ -379,18 +366,14 @@ def _op_names(source: RecordSource, texts: TraceTexts) -> list[bytes]:
     kind = np.zeros(len(trace.op_names), np.uint8)
     kind[trace.ops.name] = trace.ops.kind
     short = [
-        short_name(name) if code == KERNEL else name
-        for name, code in zip(trace.op_names, kind.tolist(), strict=True)
+        short_name(name) if code == KERNEL else name for name, code in zip(trace.op_names, kind.tolist(), strict=True)
     ]
     shared = Counter(short)
     titles = [own if shared[own] == 1 else name for own, name in zip(short, trace.op_names, strict=True)]
     return [
         texts.named(title, OP_KINDS[code])
         + texts.noted(
-            kernel=name if name != title else "",
-            family=family,
-            math_unit=unit,
-            cause=cause if cause != family else "",
+            kernel=name if name != title else "", family=family, math_unit=unit, cause=cause if cause != family else ""
         )
         for title, name, code, family, unit, cause in zip(
             titles, trace.op_names, kind.tolist(), kinds.family, kinds.math_unit, kinds.cause, strict=True

@@ -232,9 +232,7 @@ def _add_memory(out: list[Track], source: RecordSource, place: dict[object, int]
         out.append(Track(name, place[gpu], content=Steps("bytes", *steps)))
 
 
-def _add_projection(
-    out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: RecordSource
-) -> None:
+def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: RecordSource) -> None:
     """Add the ranges of a thread on a stream, inside those that they are in on the host."""
     inside, row = ranges.inside, ranges.row
     start = inside.first_op_ns

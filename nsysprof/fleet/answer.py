@@ -21,14 +21,7 @@ from nsysprof.fleet.examine import ReportFailure
 from nsysprof.fleet.findings import fleet_findings
 from nsysprof.fleet.identity import FILE_NAME, ORDER, Identity, Ranked, identify_ranks
 from nsysprof.fleet.rank_part import FAR_LONGER
-from nsysprof.fleet.stragglers import (
-    NOT_PROVEN,
-    Waiting,
-    find_waiting,
-    iteration_rows,
-    outlier_rows,
-    straggler_rows,
-)
+from nsysprof.fleet.stragglers import NOT_PROVEN, Waiting, find_waiting, iteration_rows, outlier_rows, straggler_rows
 from nsysprof.fleet.tables import (
     BLOCKED,
     OWN_PARTS,
@@ -269,18 +262,13 @@ def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]
     together = waiting.each.groupby("rank")[list(WAITS)].sum().reindex(numbers, fill_value=0)
     last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
     times = numbers.map(last["rank"].value_counts()).fillna(0)
-    return {
-        **{name: together[name].to_numpy(np.int64) for name in WAITS},
-        "times_awaited": times.to_numpy(np.int64),
-    }
+    return {**{name: together[name].to_numpy(np.int64) for name in WAITS}, "times_awaited": times.to_numpy(np.int64)}
 
 
 def _blocked(frame: pd.DataFrame, ranks: Sequence[Ranked], waiting: Waiting) -> pd.DataFrame:
     """Split blocking communication into late peer and transfer; NaN for ranks of which nobody knows what blocked."""
     most = waiting.late.groupby(["rank", "peer"])["late_ns"].sum().reset_index()
-    most = most.sort_values(["late_ns", "peer"], ascending=[False, True], kind="stable").drop_duplicates(
-        "rank"
-    )
+    most = most.sort_values(["late_ns", "peer"], ascending=[False, True], kind="stable").drop_duplicates("rank")
     late = np.minimum(frame["late_peer_ns"], frame["blocking_ns"])
     frame = frame.assign(
         late_peer_ns=late,
@@ -300,10 +288,7 @@ def _usual(
         part = each.part
         rows = iteration_rows(part, path)
         rows = rows[~np.isin(np.array(part.labels)[part.label[rows]], left_out)]
-        total = {
-            name: int(part.columns[name][rows].sum())
-            for name in ("cpu", "span", COMMUNICATION, *PARTS, BLOCKING)
-        }
+        total = {name: int(part.columns[name][rows].sum()) for name in ("cpu", "span", COMMUNICATION, *PARTS, BLOCKING)}
         total["own"] = sum(total[name] for name in OWN_PARTS)
         total["idle"] = sum(total[name] for name in IDLE_PARTS)
         row = {f"{name}_ns": total[name] for name in SUMS}
@@ -359,10 +344,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
     begins = [start + by for start, by in zip(starts, shift, strict=True)]
     if max(begins) - min(begins) > _MAX_APART * max(lengths):
-        shift, clock = (
-            [-start for start in starts],
-            "each rank from its own first iteration: they ran at other times",
-        )
+        shift, clock = ([-start for start in starts], "each rank from its own first iteration: they ran at other times")
         begins = [0] * len(ranks)
     origin = min(begins)
     lanes = []

@@ -50,24 +50,16 @@ def plan_heatmap(fleet: Fleet) -> Bars:
         share=wide,
         names=[[one_line(part, 18) for part in parts[-3:]] for parts in inner],
         values=np.where(np.isfinite(values), shades, np.nan),
-        texts=[
-            [_cell_texts(*cell) for cell in zip(*row, strict=True)] for row in zip(values, times, strict=True)
-        ],
+        texts=[[_cell_texts(*cell) for cell in zip(*row, strict=True)] for row in zip(values, times, strict=True)],
         colours=_FAST_AND_SLOW,
-        scale=(
-            f"{1 / DARKEST_RATIO:.2f}x or less",
-            middle_rank(len(fleet.ranks)),
-            f"{DARKEST_RATIO:.1f}x or more",
-        ),
+        scale=(f"{1 / DARKEST_RATIO:.2f}x or less", middle_rank(len(fleet.ranks)), f"{DARKEST_RATIO:.1f}x or more"),
     )
     gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
     own = "own time: all but exposed communication"
     subtitle = one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
     return Bars(
         heading=Heading(_heatmap_title(fleet), subtitle, legend=list(_PART_COLOURS.values())),
-        labels=[
-            f"rank {rank} {mark}".rstrip() for rank, mark in zip(fleet.ranks["rank"], marks, strict=True)
-        ],
+        labels=[f"rank {rank} {mark}".rstrip() for rank, mark in zip(fleet.ranks["rank"], marks, strict=True)],
         rest=None,
         panels=[heat, _shares(fleet, 1 - wide)],
         strong=[row for row, mark in enumerate(marks) if mark == "!"],

@@ -142,9 +142,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
             "fewer workers with more memory each: --workers N",
         )
     except (FutureCancelledError, TimeoutError, OSError) as error:
-        raise NsysprofError(
-            f"the scheduler is gone: {first_line(error)}", "start it, and go on: --resume"
-        ) from None
+        raise NsysprofError(f"the scheduler is gone: {first_line(error)}", "start it, and go on: --resume") from None
     except (ImportError, AttributeError) as error:
         raise NsysprofError(
             f"the workers cannot run nsysprof: {first_line(error)}",
@@ -154,8 +152,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
         return ReportFailure(task.file.name, f"{type(error).__name__}: {first_line(error)}")
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError(
-            "the workers run another nsysprof",
-            f"pip install nsysprof=={__version__} there, or . of the same checkout",
+            "the workers run another nsysprof", f"pip install nsysprof=={__version__} there, or . of the same checkout"
         )
     return answer
 
@@ -199,9 +196,7 @@ def _own_workers(choice: ClusterChoice) -> Iterator[Client]:
     stack = ExitStack()
     try:
         with _interrupts_held(), _deaf_children():
-            scratch = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="nsysprof-", ignore_cleanup_errors=True)
-            )
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="nsysprof-", ignore_cleanup_errors=True))
             closed = {
                 "temporary-directory": scratch,
                 "distributed.scheduler.http.routes": [],

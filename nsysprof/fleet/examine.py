@@ -110,9 +110,7 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
     rules = load_rules(Path(task.rules) if task.rules else None)
     limit = task.memory_limit or default_limit()
     attribution = attribute(report, task.threads, None, limit, task.graphs, task.ranges)
-    if (
-        task.choice.per is None
-    ):  # iterations that are found beside annotated ranges are among those of its level
+    if task.choice.per is None:  # iterations that are found beside annotated ranges are among those of its level
         chosen = choose_level(attribution, None, task.choice.merge).attribution
         attribution = attribution if chosen is attribution.launched else chosen
     trace, reader = attribution.launched.trace, report.reader

@@ -52,9 +52,7 @@ def _document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
         "iteration_path": fleet.iteration_path,
         "findings": list(fleet.findings),
         "warnings": list(fleet.warnings),
-        "failures": [
-            {"report": each.report, "reason": each.reason, "hint": each.hint} for each in fleet.failures
-        ],
+        "failures": [{"report": each.report, "reason": each.reason, "hint": each.hint} for each in fleet.failures],
         "collectives": {
             "matched": waiting.matched,
             "unmatched": waiting.unmatched,

@@ -68,9 +68,7 @@ def fleet_findings(
         )
 
 
-def _where_time_goes(
-    path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, left_out: tuple[str, ...]
-) -> str:
+def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
     what = ", ".join(f"{part} {share}" for part, share in time_shares(ranks).items())
     count = plural(len(ranks), "rank")
     if path == WHOLE or iterations.empty:
@@ -86,9 +84,7 @@ def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
     """Share out the time of ranks in iterations, by what it goes to."""
     total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
     parts = {_PART_WORDS[part]: part for part in (COMPUTE, EXPOSED, COPIES)} | {"idle": "idle"}
-    return {
-        name: format_share(int(ranks[f"{part}_ns"].sum()) / max(total, 1)) for name, part in parts.items()
-    }
+    return {name: format_share(int(ranks[f"{part}_ns"].sum()) / max(total, 1)) for name, part in parts.items()}
 
 
 def without_text(left_out: tuple[str, ...]) -> str:
@@ -102,11 +98,7 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
     share = format_share(float(far["span_max_ns"].sum() / iterations["span_max_ns"].sum()))
     longest = far.sort_values("span_max_ns", ascending=False, kind="stable").iloc[0]
     first = tuple(iterations["iteration"].head(len(far)).tolist()) == left_out
-    hint = (
-        f"; --skip {len(far)} leaves {'it' if len(far) == 1 else 'them'} out of the medians too"
-        if first
-        else ""
-    )
+    hint = f"; --skip {len(far)} leaves {'it' if len(far) == 1 else 'them'} out of the medians too" if first else ""
     what = (
         f"{longest['iteration']} takes {format_ns(int(longest['span_max_ns']))}"
         if len(far) == 1
@@ -116,9 +108,7 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
     return f"{what}, {share} of the time of all iterations, and is in no share or sum{hint}"
 
 
-def _stragglers(
-    path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame
-) -> Iterator[str]:
+def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame) -> Iterator[str]:
     slow = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
     rows: list[Any] = list(slow.head(_MAX_NAMED).itertuples(index=False))
     for row in rows:
@@ -181,9 +171,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
-        return StragglerState(
-            "ranks share no iteration, so none can be called slow", "No iterations to compare"
-        )
+        return StragglerState("ranks share no iteration, so none can be called slow", "No iterations to compare")
     most = known.iloc[0]
     rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + MIN_SLOWNESS)
     few = most["compared"] < LEAST_SAMPLES
@@ -205,21 +193,15 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         often = f", and longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
-            f"rank {rank} may be a straggler: its own time{each} is {ratio} that of the other ranks{often};"
-            f" but {why}",
+            f"rank {rank} may be a straggler: its own time{each} is {ratio} that of the other ranks{often}; but {why}",
             f"Rank {rank} may be a straggler, which is not proven: {ratio} the own time of the other ranks",
             rank,
         )
     if (known["verdict"] == NOT_SLOWER).all():
         return StragglerState(
-            f"no rank is a straggler: each takes less than {limit} the own time of the others",
-            "No rank is a straggler",
+            f"no rank is a straggler: each takes less than {limit} the own time of the others", "No rank is a straggler"
         )
-    why = (
-        f"{count} {'is' if whole else 'are'} too few for that"
-        if few
-        else "iterations differ too much for that"
-    )
+    why = f"{count} {'is' if whole else 'are'} too few for that" if few else "iterations differ too much for that"
     return StragglerState(
         f"no rank is shown to be a straggler, but one of {limit} is not ruled out: the largest ratio to the others is"
         f" {ratio}, and {why}",
@@ -268,11 +250,7 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     awaited = awaited_rank(ranks)
     if awaited is not None:
         most = shares[shares["rank"] == awaited].iloc[0]
-        other = (
-            shares[shares["rank"] != most["rank"]]
-            .sort_values("waits", ascending=False, kind="stable")
-            .iloc[0]
-        )
+        other = shares[shares["rank"] != most["rank"]].sort_values("waits", ascending=False, kind="stable").iloc[0]
         least, longest = format_ns(int(most["collective_ns"])), format_ns(int(other["collective_ns"]))
         yield (
             f"rank {awaited} is the one the others wait for: {format_share(other['waits'])} of the time that rank"
@@ -369,13 +347,9 @@ def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[st
     whole = sum(row.median_ns for row in rows)
     if own < _MIN_SHARE * whole or rows[0].slowest_rank == rows[0].median_rank:
         return
-    parts = sorted(
-        (row for row in rows if row.part != EXPOSED), key=lambda row: row.median_ns - row.slowest_ns
-    )
+    parts = sorted((row for row in rows if row.part != EXPOSED), key=lambda row: row.median_ns - row.slowest_ns)
     parts = [row for row in parts if abs(row.slowest_ns - row.median_ns) >= 0.05 * own]
-    differences = ", ".join(
-        f"{_signed(row.slowest_ns - row.median_ns)} {_PART_WORDS[row.part]}" for row in parts
-    )
+    differences = ", ".join(f"{_signed(row.slowest_ns - row.median_ns)} {_PART_WORDS[row.part]}" for row in parts)
     [exposed] = [row for row in rows if row.part == EXPOSED]
     apart = exposed.slowest_ns - exposed.median_ns
     instead = f"; its exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""

@@ -88,9 +88,7 @@ def identify_ranks(
                 numbers, source = known, name
             else:
                 without = answers[values.index(None)].report
-                warnings.append(
-                    f"{name} names the ranks of {len(known)} of {len(values)} only, not of {without}"
-                )
+                warnings.append(f"{name} names the ranks of {len(known)} of {len(values)} only, not of {without}")
     if numbers is None:
         numbers = [at for at, _ in placed] if single else list(range(len(everyone)))
     _refuse_duplicates(numbers, everyone, source)
@@ -105,15 +103,12 @@ def _in_name(report: str, pattern: re.Pattern[str]) -> int:
     if not text.isdecimal() or len(text) > MAX_RANK_DIGITS:
         what = f"{text}, which is no rank," if text.isdecimal() else "no number"
         raise NsysprofError(
-            f"{report}: --rank-from {pattern.pattern!r} finds {what} in this name",
-            r"--rank-from 'rank_(\d+)'",
+            f"{report}: --rank-from {pattern.pattern!r} finds {what} in this name", r"--rank-from 'rank_(\d+)'"
         )
     return int(text)
 
 
-def _refuse_duplicates(
-    numbers: Sequence[int], everyone: Sequence[tuple[ReportAnswer, RankPart]], source: str
-) -> None:
+def _refuse_duplicates(numbers: Sequence[int], everyone: Sequence[tuple[ReportAnswer, RankPart]], source: str) -> None:
     seen: dict[int, str] = {}
     for number, (answer, _) in zip(numbers, everyone, strict=True):
         if number in seen:

@@ -62,9 +62,7 @@ def names_in(path: Path) -> list[str]:
         text = read_small(path, pipes=True).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise NsysprofError(
-            f"{path}: cannot read the list of reports: {why}", f"ls -l {quote(str(path))}"
-        ) from None
+        raise NsysprofError(f"{path}: cannot read the list of reports: {why}", f"ls -l {quote(str(path))}") from None
     if "\0" in text:
         raise NsysprofError(
             f"{path}: NULs in the list of reports, where there is one on a line",
@@ -83,9 +81,7 @@ def record_path(report: Path) -> Path:
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Make a key that sorts ``rank_2`` before ``rank_10``."""
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
-    ]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
 
 def missing_dask() -> NsysprofError:
@@ -178,9 +174,7 @@ def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
     for known in best.values():
         (_, (_, name)), *others = sorted(known.items())
         chosen.append(name)
-        notes += [
-            f"{other} is left out: {name} has its name, by another recorder" for _, (_, other) in others
-        ]
+        notes += [f"{other} is left out: {name} has its name, by another recorder" for _, (_, other) in others]
     return sorted(chosen, key=natural_key)
 
 
@@ -234,9 +228,7 @@ def _file_system(name: str) -> tuple[Any, str]:
         try:
             system, path = fsspec.core.url_to_fs(name)
         except (ImportError, ValueError) as error:
-            raise NsysprofError(
-                f"{name}: {first_line(error)}", "pip install the package for such URLs"
-            ) from None
+            raise NsysprofError(f"{name}: {first_line(error)}", "pip install the package for such URLs") from None
     return system, path
 
 
@@ -269,8 +261,7 @@ def _fetching(name: str, failed: str) -> Iterator[None]:
         raise
     except Exception as error:  # each file system and each archive has errors of its own
         raise NsysprofError(
-            f"{name}: {failed}: {type(error).__name__}: {first_line(error)}",
-            "check the URL and your credentials",
+            f"{name}: {failed}: {type(error).__name__}: {first_line(error)}", "check the URL and your credentials"
         ) from None
 
 

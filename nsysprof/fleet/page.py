@@ -175,9 +175,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         f" of the {middle_rank(len(fleet.ranks))}, shaded where it is slower or faster."
     ]
     if len(numbers) < len(fleet.ranks):
-        notes.append(
-            f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks: see fleet.csv for the others."
-        )
+        notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks: see fleet.csv for the others.")
     if len(shown) < len(spread):
         notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
     rows = _records(shown)
@@ -227,9 +225,7 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
     if fleet.outliers.empty:
         return None
-    note = (
-        "expected: by what the other ranks take in this iteration, and what is usual of this rank; z: robust."
-    )
+    note = "expected: by what the other ranks take in this iteration, and what is usual of this rank; z: robust."
     return show_columns(_OUTLIER_COLUMNS, fleet.outliers, note=note).html()
 
 
@@ -246,10 +242,7 @@ def _facts(fleet: Fleet) -> Facts:
     how = [
         ("ranks numbered by", visible(fleet.source)),
         ("clocks", visible(fleet.clock)),
-        (
-            "iterations",
-            "the whole report" if fleet.iteration_path == WHOLE else visible(fleet.iteration_path),
-        ),
+        ("iterations", "the whole report" if fleet.iteration_path == WHOLE else visible(fleet.iteration_path)),
     ]
     if waiting.matched or waiting.unmatched:
         how.append(("collectives matched between ranks", format_count(waiting.matched)))

@@ -57,10 +57,7 @@ class Iterations:
 
 
 def range_iterations(
-    attribution: Attribution,
-    rows: NDArray[np.intp],
-    columns: Mapping[str, Ints],
-    choice: Choice,
+    attribution: Attribution, rows: NDArray[np.intp], columns: Mapping[str, Ints], choice: Choice
 ) -> Iterations:
     """Find the `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each."""
     paths = range_paths(attribution)
@@ -172,17 +169,13 @@ def _iteration_path(
     return min(wanted, key=lambda at: (int(merged.depth[at]), -int(held[at])), default=None)
 
 
-def _chosen_paths(
-    merged: Paths, path: NDArray[np.int64], total: Ints, main: int | None
-) -> tuple[list[int], list[str]]:
+def _chosen_paths(merged: Paths, path: NDArray[np.int64], total: Ints, main: int | None) -> tuple[list[int], list[str]]:
     """Choose the paths to keep: that of the iterations, then outermost first and the longest of a depth first; and say
     what is left out.
     """
     present = np.flatnonzero(np.bincount(path, minlength=len(merged)))
     weight = _added(path, total, len(merged))
-    order: list[int] = present[
-        np.lexsort((-weight[present], merged.depth[present], present != main))
-    ].tolist()
+    order: list[int] = present[np.lexsort((-weight[present], merged.depth[present], present != main))].tolist()
     lost = len(order) - MAX_PATHS
     if lost <= 0:
         return order, []
@@ -191,9 +184,7 @@ def _chosen_paths(
     ]
 
 
-def _detailed(
-    size: NDArray[np.integer], order: Sequence[int], main: int | None
-) -> tuple[NDArray[np.bool_], list[str]]:
+def _detailed(size: NDArray[np.integer], order: Sequence[int], main: int | None) -> tuple[NDArray[np.bool_], list[str]]:
     """Choose the paths that keep a row per iteration, as far as `MAX_ROWS` reach, and say which do not.
 
     ``size`` is how many iterations each has.

@@ -71,9 +71,7 @@ def rank_part(
         warnings.append(f"waiting covers the first {len(collectives):,} of {all_collectives:,} collectives")
     blocking_of, pieces = _blocking_collectives(activity, collectives)
     if len(pieces[0]) > MAX_BLOCKING:
-        warnings.append(
-            f"late peers cover the first {MAX_BLOCKING:,} of {len(pieces[0]):,} stretches that block"
-        )
+        warnings.append(f"late peers cover the first {MAX_BLOCKING:,} of {len(pieces[0]):,} stretches that block")
     gpus = _gpus(trace, process)
     paths = (WHOLE, *iterations.paths)
     return RankPart(
@@ -89,9 +87,7 @@ def rank_part(
         first_ns=np.concatenate([[first], iterations.path_first_ns, iterations.first_ns]).astype(np.int64),
         last_ns=np.concatenate([[last], iterations.path_last_ns, iterations.last_ns]).astype(np.int64),
         columns={
-            name: np.concatenate([[whole[name]], iterations.totals[name], iterations.columns[name]]).astype(
-                np.int64
-            )
+            name: np.concatenate([[whole[name]], iterations.totals[name], iterations.columns[name]]).astype(np.int64)
             for name in COLUMNS
         },
         collective_names=tuple(trace.op_names[at] for at in names.tolist()),
@@ -111,9 +107,7 @@ def rank_part(
     )
 
 
-def _measures(
-    attribution: Attribution, rows: NDArray[np.intp], activity: Mapping[int, GpuActivity]
-) -> dict[str, Ints]:
+def _measures(attribution: Attribution, rows: NDArray[np.intp], activity: Mapping[int, GpuActivity]) -> dict[str, Ints]:
     """Measure the `COLUMNS` of each range: its own times, and what its GPUs did between its first op and its last."""
     ranges, inside = attribution.trace.ranges, attribution.inclusive
     first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
@@ -132,9 +126,7 @@ def _measures(
     return columns
 
 
-def _whole(
-    trace: Trace, process: int, activity: Mapping[int, GpuActivity]
-) -> tuple[int, int, dict[str, int]]:
+def _whole(trace: Trace, process: int, activity: Mapping[int, GpuActivity]) -> tuple[int, int, dict[str, int]]:
     """Find first start, last end and `COLUMNS` of all GPU ops of a process."""
     rows = (trace.op_process == process) & (trace.op_gpu >= 0)
     start, end = trace.ops.start[rows], trace.ops.end[rows]
@@ -175,9 +167,7 @@ def _bins(activity: Mapping[int, GpuActivity], start: int, end: int) -> dict[str
     return bins
 
 
-def _collectives(
-    trace: Trace, communication: NDArray[np.bool_], process: int
-) -> tuple[NDArray[np.intp], int]:
+def _collectives(trace: Trace, communication: NDArray[np.bool_], process: int) -> tuple[NDArray[np.intp], int]:
     """Find the ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and count all."""
     rows = collective_ops(trace, communication)
     rows = rows[trace.op_process[rows] == process]

@@ -241,26 +241,18 @@ def _late(ranks: Sequence[Ranked], matched: pd.DataFrame) -> NDArray[np.int64]:
 def _matched(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep the iterations in which a rank has the same collectives as others: in each the largest such group."""
     # the names in their order, as one number: sums of a random one per name and place, which wrap around
-    draws = np.random.default_rng(0).integers(
-        1 << 62, size=(int(rows["name"].max()) + 1, int(rows["place"].max()) + 1)
-    )
+    draws = np.random.default_rng(0).integers(1 << 62, size=(int(rows["name"].max()) + 1, int(rows["place"].max()) + 1))
     rows = rows.assign(draw=draws[rows["name"], rows["place"]])
     shapes = rows.groupby(["rank", "group"], sort=False)["draw"].sum().rename("shape").reset_index()
     shapes["members"] = shapes.groupby(["group", "shape"], sort=False)["rank"].transform("size")
     best = shapes.sort_values(["members", "rank"], ascending=[False, True], kind="stable")
     best = best.drop_duplicates("group")[["group", "shape"]]
     kept = shapes[shapes["members"] > 1].merge(best, on=["group", "shape"], validate="many_to_one")
-    return rows.drop(columns="draw").merge(
-        kept[["rank", "group"]], on=["rank", "group"], validate="many_to_one"
-    )
+    return rows.drop(columns="draw").merge(kept[["rank", "group"]], on=["rank", "group"], validate="many_to_one")
 
 
 def _rows(
-    ranked: Ranked,
-    path: str,
-    labels: dict[str, int],
-    names: dict[str, int],
-    groups: dict[tuple[str, int], int],
+    ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, int], groups: dict[tuple[str, int], int]
 ) -> pd.DataFrame:
     """List the collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes, which are
     added to those given, ``group``, the code of communicator and iteration, ``place`` among those, ``start``, ``end``;

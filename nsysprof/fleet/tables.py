@@ -143,9 +143,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
     for each in ranks:
         for text in each.part.labels:
             labels.setdefault(text, len(labels))
-    rows: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("path", "rank", "label", "order", "own", "span")
-    }
+    rows: dict[str, list[NDArray[Any]]] = {name: [] for name in ("path", "rank", "label", "order", "own", "span")}
     totals = []
     for number, each in enumerate(ranks):
         part = each.part

@@ -79,9 +79,7 @@ def _slowest_report(fleet: Fleet) -> Path:
     ranks = fleet.usual
     awaited = awaited_rank(ranks)
     rank = (
-        ranks["rank"] == awaited
-        if awaited is not None
-        else ranks["ratio"].fillna(0) == ranks["ratio"].fillna(0).max()
+        ranks["rank"] == awaited if awaited is not None else ranks["ratio"].fillna(0) == ranks["ratio"].fillna(0).max()
     )
     return Path(str(ranks.loc[rank, "report"].iloc[0]))
 
@@ -106,9 +104,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     whole = (shown["own_ns"] + shown["exposed_ns"]).clip(lower=1)
     marks = [rank_mark(row) for row in shown.to_dict("records")]
     labels = [f"{rank} {mark}".rstrip() for rank, mark in zip(shown["rank"], marks, strict=True)]
-    shares = {
-        f"{part}_share": shown[f"{part}_ns"] / whole for part in ("compute", "exposed", "copies", "idle")
-    }
+    shares = {f"{part}_share": shown[f"{part}_ns"] / whole for part in ("compute", "exposed", "copies", "idle")}
     rows = shown.assign(
         label=labels,
         **shares,
@@ -118,11 +114,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     notes = [
         f"Shares are of the time of the {what}. comm.: exposed communication, during which no compute runs; own: all"
         " but that; to others: own time over that of the other ranks"
-        + (
-            "."
-            if fleet.iteration_path == WHOLE
-            else ", median over iterations; slowest: in how many of them."
-        )
+        + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: in how many of them.")
     ]
     if ranks["gpu"].str.contains(",").any():
         notes.append("A rank's own time adds up its GPUs.")
@@ -185,7 +177,5 @@ def iteration_paths(fleet: Fleet) -> pd.DataFrame:
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
     if fleet.iteration_path == WHOLE or spread.empty:
         return spread
-    inside = spread["path"].str.startswith(f"{fleet.iteration_path}/") | spread["path"].eq(
-        fleet.iteration_path
-    )
+    inside = spread["path"].str.startswith(f"{fleet.iteration_path}/") | spread["path"].eq(fleet.iteration_path)
     return spread[inside]

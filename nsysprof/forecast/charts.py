@@ -17,9 +17,7 @@ from nsysprof.forecast.path import PARTS
 from nsysprof.forecast.text import change_words, facts_of, forecast_sentence, parts_table
 from nsysprof.results.table import TextTable
 
-_COLOURS = dict(
-    zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True)
-)
+_COLOURS = dict(zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True))
 _TITLE = 110
 _LEAST = 0.004  # of the axis: how wide an interval shows at least
 _LETTER = 0.0026  # of the axis: half the width of a letter
@@ -60,9 +58,7 @@ def plan_forecast(answer: Forecast) -> Plan:
         inside.append((left[row] + (0.01 + _LETTER * len(text)) * axis, row, text, INK))
     panel = BarPanel(f"critical path of a median step [{unit}]", 1, axis, parts, inside)
     legend = [
-        (part.label if part.label != "host" else "CPU time", part.colour)
-        for part in parts
-        if part.label != "interval"
+        (part.label if part.label != "host" else "CPU time", part.colour) for part in parts if part.label != "interval"
     ]
     heading = Heading(title_of(answer), _subtitle(answer), legend, [_note(answer)])
     return Bars(heading, rows, None, [panel], strong=[1], row=0.55)
@@ -81,9 +77,7 @@ def _subtitle(answer: Forecast) -> str:
 
 
 def _note(answer: Forecast) -> str:
-    return (
-        f"{answer.basis[:1].upper()}{answer.basis[1:]}. {answer.published[:1].upper()}{answer.published[1:]}"
-    )
+    return f"{answer.basis[:1].upper()}{answer.basis[1:]}. {answer.published[:1].upper()}{answer.published[1:]}"
 
 
 CHARTS: tuple[Chart[Forecast], ...] = (

@@ -63,8 +63,7 @@ def forecast_document(answer: Forecast) -> dict[str, Any]:
         "notes": list(answer.notes),
         "warnings": list(answer.warnings),
         "other_paths": [
-            {"path": path, "gpu": gpu, "base_ns": base, "forecast_ns": new}
-            for path, gpu, base, new in answer.others
+            {"path": path, "gpu": gpu, "base_ns": base, "forecast_ns": new} for path, gpu, base, new in answer.others
         ],
         "report_sha256": answer.report_hash,
         "question_sha256": answer.question_hash,

@@ -169,16 +169,9 @@ def forecast(
     attribution = attribute(attribution).launched
     kinds = classify(rules or load_rules(None), attribution.trace.op_names)
     picked = choose_windows(attribution, kinds.communication, select, merge_names)
-    attribution, windows, paths, chosen = (
-        picked.attribution,
-        picked.windows,
-        picked.texts,
-        picked.level,
-    )
+    attribution, windows, paths, chosen = (picked.attribution, picked.windows, picked.texts, picked.level)
     if not len(windows):
-        some = (
-            "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
-        )
+        some = "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
     case = case_of(attribution, select, kinds, merge_names, chosen=picked)
     program = case.program
@@ -186,9 +179,7 @@ def forecast(
     program.know(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
     if limit is not None and needed > limit:
-        program.notes.append(
-            f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading"
-        )
+        program.notes.append(f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading")
     if doubt := program.doubt:
         raise AbstainError(*doubt)
     return _answered(case, steps, paths, kinds, chosen, question, record, as_profiled)
@@ -254,9 +245,7 @@ def _answered(
     network, spans, windows, length = program.network, program.spans, program.windows, program.lengths
     group = np.repeat(np.arange(len(spans.heads)), np.diff(np.append(spans.heads, len(windows))))
     weights = length
-    several = (
-        len(np.unique(windows.gpu)) > 1
-    )  # what is removed may be of one of them, and a late one waits for nobody
+    several = len(np.unique(windows.gpu)) > 1  # what is removed may be of one of them, and a late one waits for nobody
     if any(step.kind == "no-late-peer" or (step.kind == "remove" and several) for step in steps):
         weights = length - program.lengths_with(*(step.apply for step in steps))
         weights = length if not weights.any() else weights

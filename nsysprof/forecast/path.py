@@ -34,9 +34,7 @@ class PathParts:
         return f"{_WORDS[at]} on its critical path goes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
 
 
-def path_parts(
-    facts: Facts, network: Network, times: Times, start: int, ops: NDArray[np.intp], stop: int
-) -> PathParts:
+def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: NDArray[np.intp], stop: int) -> PathParts:
     """The parts of the step that begins at ``start`` and ends with the last of ``ops``, or at the moment ``stop``."""
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)

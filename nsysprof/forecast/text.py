@@ -25,9 +25,7 @@ _HEADS = ["critical path of a median step", "now", "then", "change"]
 
 def forecast_sentence(answer: Forecast) -> str:
     """`backward as a CUDA graph: step 16.5 → 8.1 ms (7.7–8.6), because …; forecasts of this kind …`."""
-    base, new, low, high = (
-        float(ns) for ns in (answer.base_ns, answer.forecast_ns, answer.low_ns, answer.high_ns)
-    )
+    base, new, low, high = (float(ns) for ns in (answer.base_ns, answer.forecast_ns, answer.low_ns, answer.high_ns))
     divisor, unit = scale_ns(max(base, new))
     least_ns = min(base, new) / divisor  # which is to have two digits that count
     digits = 0 if least_ns >= 100 else 1 if least_ns >= 10 else 2 if least_ns >= 0.1 else 3

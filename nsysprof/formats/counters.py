@@ -166,9 +166,7 @@ def read_counters(path: Path) -> CounterFile:
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read the counters: {error.strerror}", _AGAIN) from None
     except UnicodeDecodeError as error:
-        raise NsysprofError(
-            f"{path}: not UTF-8 (byte {error.start:,}), so no counters", _look(path)
-        ) from None
+        raise NsysprofError(f"{path}: not UTF-8 (byte {error.start:,}), so no counters", _look(path)) from None
     record = _read_record(path.with_suffix(".json"), hashlib.sha256(content).hexdigest(), path)
     columns, ranges, kernels = _columns(path, text)
     if not ranges:
@@ -231,15 +229,12 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         for cells in reader:
             if len(cells) != len(head):
                 raise NsysprofError(
-                    f"{path}, line {reader.line_num:,}: {len(cells)} cells for {len(head)} columns",
-                    _look(path),
+                    f"{path}, line {reader.line_num:,}: {len(cells)} cells for {len(head)} columns", _look(path)
                 )
             row = zip(head, map(undo_spreadsheet_safe, cells), strict=True)
             yield reader.line_num, {name: cell for name, cell in row if cell}
     except csv.Error as error:
-        raise NsysprofError(
-            f"{path}, line {reader.line_num:,}: no CSV any more: {error}", _look(path)
-        ) from None
+        raise NsysprofError(f"{path}, line {reader.line_num:,}: no CSV any more: {error}", _look(path)) from None
 
 
 def _look(path: Path) -> str:

@@ -20,11 +20,7 @@ from nsysprof.errors import NsysprofError
 POINTS_SCHEMA = "nsysprof-bench-points/1"
 _START_OVER = "--force starts over"
 # The lists of a point by the beginning of their names: latencies, and what goes with each of them.
-_LISTS = {
-    "": ("throttled", "gpu", "order", "place_in_round"),
-    "aa_": ("aa_throttled",),
-    "graph_": ("graph_throttled",),
-}
+_LISTS = {"": ("throttled", "gpu", "order", "place_in_round"), "aa_": ("aa_throttled",), "graph_": ("graph_throttled",)}
 MAX_DIFFERENCES = 5
 
 
@@ -82,9 +78,7 @@ class SweepFile:
                 lists = [each.get(name) for _, each in known]
                 point[name] = list(chain.from_iterable(lists)) if lists and None not in lists else None  # type: ignore[arg-type]
             point[f"{prefix}run"] = [run for run, each in known for _ in each[latency]]
-        gone = {
-            str(run): each["reason"] or each["status"] for run, each in parts if each["status"] != "measured"
-        }
+        gone = {str(run): each["reason"] or each["status"] for run, each in parts if each["status"] != "measured"}
         return {**point, "run_reasons": gone}
 
 

@@ -80,9 +80,7 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
     workload, _ = _read(path)
     runs = workload.get("runs")
     rows = [row for row in runs if isinstance(row, dict)] if isinstance(runs, list) else []
-    return {
-        str(row["range"]): _run(row) for row in rows if "range" in row and row.get("status") == "measured"
-    }
+    return {str(row["range"]): _run(row) for row in rows if "range" in row and row.get("status") == "measured"}
 
 
 def read_environment(path: Path) -> dict[str, Any]:
@@ -119,9 +117,7 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
         if not isinstance(row, dict):
             continue
         name, medians = row.get("range"), (row.get("plain_median_ns"), row.get("profiled_median_ns"))
-        if isinstance(name, str) and (
-            steps == name or steps.startswith(f"{name}/") or steps.endswith(f"/{name}")
-        ):
+        if isinstance(name, str) and (steps == name or steps.startswith(f"{name}/") or steps.endswith(f"/{name}")):
             plain, profiled = (ns if isinstance(ns, (int, float)) and ns > 0 else None for ns in medians)
             if plain and profiled:
                 return float(plain), float(profiled), name
@@ -136,9 +132,7 @@ def rank_in_record(path: Path) -> int | None:
 
 def record_so_far(path: Path | None = None) -> dict[str, Any]:
     """Read what the unfinished record of a capture holds of a `RunRecord`; other parts are None."""
-    return msgspec.structs.asdict(
-        parse_leniently(read_if_document(path, RUN_SCHEMA) if path else {}, RunRecord)
-    )
+    return msgspec.structs.asdict(parse_leniently(read_if_document(path, RUN_SCHEMA) if path else {}, RunRecord))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -157,9 +151,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _run(row: dict[str, Any]) -> RecordedRun:
     latency = row.get("latency_ns") if row.get("latency_clock") == EVENTS else None
-    numbers = (
-        [ns for ns in latency if type(ns) is int and 0 < ns <= _MAX_NS] if isinstance(latency, list) else []
-    )
+    numbers = [ns for ns in latency if type(ns) is int and 0 < ns <= _MAX_NS] if isinstance(latency, list) else []
     return parse_leniently({**row, "latency_ns": numbers}, RecordedRun)
 
 
@@ -191,9 +183,7 @@ def _json(value: Any, depth: int) -> str:
     if depth + len(flat) <= _WIDTH or numbers or not isinstance(value, (dict, list)):
         return flat
     if isinstance(value, dict):
-        parts = [
-            f"{json.dumps(key, ensure_ascii=False)}: {_json(one, depth + 1)}" for key, one in value.items()
-        ]
+        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_json(one, depth + 1)}" for key, one in value.items()]
     else:
         parts = [_json(one, depth + 1) for one in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
@@ -247,9 +237,7 @@ def _without_values(words: Sequence[str]) -> Iterator[str]:
     for place, word in enumerate(words):
         option = _SETS.match(word)
         earlier = words[max(0, place - 2) : place]  # `--nsys-arg -e --nsys-arg A=b`
-        if any(
-            (option_alone := _SETS.fullmatch(one)) and not option_alone[0].endswith("=") for one in earlier
-        ):
+        if any((option_alone := _SETS.fullmatch(one)) and not option_alone[0].endswith("=") for one in earlier):
             yield _SET.sub(r"\1\2=...", word)
         elif option:
             yield option[0] + _SET.sub(r"\1\2=...", word[option.end() :])

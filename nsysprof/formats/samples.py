@@ -359,9 +359,7 @@ def _written(text: str) -> str:
     return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
 
 
-def _point(
-    raw: dict[str, Any], where: str, about: Described, undescribed: bool, backward: bool
-) -> BenchPoint:
+def _point(raw: dict[str, Any], where: str, about: Described, undescribed: bool, backward: bool) -> BenchPoint:
     case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
     at = msgspec.structs.asdict(parse_as(raw, case, where, _MEASURE_AGAIN).configuration)  # type: ignore[attr-defined]
     where = f"{where} ({raw['backend']} at {at['id']})"
@@ -416,8 +414,7 @@ def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
         name=_written(name) if name else None,
         compute_capability=str(capability) if capability else None,
         sm_count=int(sms) if sms else None,
-        bytes_per_s=number("bandwidth_bytes_per_s")
-        or (memory_bandwidth(clock, int(bus)) if clock and bus else None),
+        bytes_per_s=number("bandwidth_bytes_per_s") or (memory_bandwidth(clock, int(bus)) if clock and bus else None),
         measured_bytes_per_s=peaks.bandwidth_bytes_per_s,
         measured_flops={name: value for name, value in (peaks.flops or {}).items() if value is not None},
         max_sm_clock_mhz=number("max_sm_clock_mhz"),

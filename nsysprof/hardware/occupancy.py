@@ -45,9 +45,7 @@ class Occupancy:
             return np.where(self.blocks > 0, grid / (self.blocks * sms), np.nan)
 
 
-def occupancy(
-    capability: tuple[int, int] | None, threads: Ints, registers: Ints, shared: Ints
-) -> Occupancy | None:
+def occupancy(capability: tuple[int, int] | None, threads: Ints, registers: Ints, shared: Ints) -> Occupancy | None:
     """The theoretical occupancy of launches; None for a GPU whose limits are not known.
 
     ``threads`` of a block, ``registers`` of a thread and bytes of ``shared`` memory of a block, static and dynamic;

@@ -73,8 +73,7 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
     row = _PER_CLOCK.get(compute_capability)
     if row is None:
         raise NsysprofError(
-            f"no peak is known for compute capability {compute_capability}",
-            "known are: " + ", ".join(_PER_CLOCK),
+            f"no peak is known for compute capability {compute_capability}", "known are: " + ", ".join(_PER_CLOCK)
         )
     if dtype not in row:
         raise NsysprofError(
@@ -125,9 +124,7 @@ _TO_GPUS = {
 }
 
 
-def link_bytes_per_s(
-    name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False
-) -> float:
+def link_bytes_per_s(name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False) -> float:
     """Return what a GPU's link to the host, or that to other GPUs, carries in one direction; NaN where not known.
 
     That is the most that the board can do: a slot of fewer lanes or an older generation does less.

@@ -129,9 +129,7 @@ def observe_backends(
 
     evidence = work.assign(row=row[run])[deciding]
     by_name = evidence.groupby(["row", "name"], as_index=False)[["count", "sum_ns"]].sum()
-    by_name = by_name.sort_values(
-        ["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True
-    )
+    by_name = by_name.sort_values(["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True)
     kernels = by_name.assign(kernel=[trace.op_names[code] for code in by_name["name"].tolist()])
     inside = np.zeros(len(groups), np.int64)
     np.add.at(inside, row[run], np.where(kind == KERNEL, work["count"], 0))

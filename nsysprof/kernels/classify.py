@@ -95,16 +95,11 @@ _WORDS = re.compile(r"[a-z]{2,}").findall
 def _inside(word: str, starts: dict[str, list[str]]) -> list[str]:
     """The needed words that stand anywhere in this word; `starts` lists them by their first two letters."""
     return [
-        need
-        for at in range(len(word) - 1)
-        for need in starts.get(word[at : at + 2], ())
-        if word.startswith(need, at)
+        need for at in range(len(word) - 1) for need in starts.get(word[at : at + 2], ()) if word.startswith(need, at)
     ]
 
 
-def _first_match(
-    rules: Rules, candidates: Iterable[int], name: str
-) -> tuple[Rule | None, re.Match[str] | None]:
+def _first_match(rules: Rules, candidates: Iterable[int], name: str) -> tuple[Rule | None, re.Match[str] | None]:
     text = {"name": name}
     for number in sorted(candidates):
         pattern, index = rules.checks[number]
@@ -115,8 +110,7 @@ def _first_match(
                 text["words"] = own_words(function)
         match = _compiled(pattern).search(text[rule.where])
         if match is not None and (
-            isinstance(rule.only, msgspec.UnsetType)
-            or is_plausible(text["function"], text["words"], rule.only.split())
+            isinstance(rule.only, msgspec.UnsetType) or is_plausible(text["function"], text["words"], rule.only.split())
         ):
             return rule, match
     return None, None

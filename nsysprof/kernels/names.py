@@ -51,10 +51,7 @@ _ORIGINS = [
         (r"(?P<function>[\w$]+?)_?\$ck_L(?P<line>\d+)_\d+\w*", "Cray"),
         (r"(?P<function>\w+?)[.$]_omp_fn[.$](?P<part>\d+)", "GCC"),
         (r"julia_(?:gpu_)?(?P<function>\w+?)_+\d+(?:\(.*)?", "Julia"),
-        (
-            r"(?:gpu_)?(?P<function>\w+)\((?=.*(?:CompilerMetadata<|CuDeviceArray<|CuKernelContext)).*",
-            "Julia",
-        ),
+        (r"(?:gpu_)?(?P<function>\w+)\((?=.*(?:CompilerMetadata<|CuDeviceArray<|CuKernelContext)).*", "Julia"),
         (r"(?P<function>cudapy::(?:[\w<>]+::)*\w+)(?:\$\d+|\[abi:[^\]]*\])*(?:\(.*)?", "Numba"),
         (r"(?P<function>\w+?)_(?=0)(?:\d+(?:de|[cde])){2,}\d*", "Triton"),
         (r"(?P<function>[a-z\d_]+?)_?(?:[A-Z]\w*)?6A6A\w*", "Mojo"),  # codes of its types, and a hash
@@ -152,9 +149,7 @@ def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
 
     `vectorAdd` is an addition; of `explicit_euler_step` no word alone says what it does.
     """
-    return _LIBRARY.match(function) is not None or all(
-        word in only or word in _NEUTRAL for word in words.split()
-    )
+    return _LIBRARY.match(function) is not None or all(word in only or word in _NEUTRAL for word in words.split())
 
 
 def _mangled_path(name: str) -> tuple[list[str], int]:
@@ -192,9 +187,7 @@ def short_name(name: str, width: int = 60) -> str:
     if source is not None:
         function, line, language = source
         function = function.rsplit("::", 1)[-1]
-        return _cut(
-            f"{function.removesuffix('_kernel') or function}{f':{line}' if line else ''} ({language})", width
-        )
+        return _cut(f"{function.removesuffix('_kernel') or function}{f':{line}' if line else ''} ({language})", width)
     path = function_name(name).split("::")
     function = path[-1]
     words, numbers = _details(name)
@@ -225,11 +218,7 @@ def _cut(text: str, width: int) -> str:
 def _details(name: str) -> tuple[list[str], list[str]]:
     """Words and numbers of the template arguments, in order, each word once."""
     mangled = name.startswith("_Z")
-    tokens = (
-        _mangled_tokens(name)
-        if mangled
-        else [t for t in _demangled_tokens(name) if t.isdigit() or len(t) > 1]
-    )
+    tokens = _mangled_tokens(name) if mangled else [t for t in _demangled_tokens(name) if t.isdigit() or len(t) > 1]
     words: list[str] = []
     numbers: list[str] = []
     for token in tokens:

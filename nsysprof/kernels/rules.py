@@ -111,9 +111,7 @@ def _needed_word(pattern: str) -> str:
         at += 1
     runs.append(run)
     words = [word.lower() for word in runs if len(word) > 1]
-    return max(
-        (word for word in words if word not in _COMMON), key=len, default=max(words, key=len, default="")
-    )
+    return max((word for word in words if word not in _COMMON), key=len, default=max(words, key=len, default=""))
 
 
 def _class_end(pattern: str, at: int) -> int:

@@ -20,10 +20,7 @@ from nsysprof.charts.palette import COLOURS, text_on
 
 _PARTS = Path(__file__).parent / "parts"
 # Of pages with a timeline, and of those without.
-_SCRIPTS = {
-    True: ("uPlot.iife.min.js", "tables.js", "timeline_data.js", "timeline.js"),
-    False: ("tables.js",),
-}
+_SCRIPTS = {True: ("uPlot.iife.min.js", "tables.js", "timeline_data.js", "timeline.js"), False: ("tables.js",)}
 _STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
 
 

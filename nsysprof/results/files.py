@@ -82,10 +82,7 @@ def _with_nulls(part: Any) -> Any:
 
 def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
     """Return the rows as JSON can hold them: each cell by `plain`, None for numbers that are not finite."""
-    return [
-        {str(name): plain(value, None, digits) for name, value in row.items()}
-        for row in frame.to_dict("records")
-    ]
+    return [{str(name): plain(value, None, digits) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
@@ -104,9 +101,7 @@ def writing(folder: Path, hint: str = OTHER_FOLDER) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NsysprofError(
-            f"cannot write {error.filename or f'into {folder}'}: {error.strerror}", hint
-        ) from None
+        raise NsysprofError(f"cannot write {error.filename or f'into {folder}'}: {error.strerror}", hint) from None
 
 
 def _parts(tables: Tables) -> Iterator[ColumnTable]:

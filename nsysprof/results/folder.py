@@ -94,10 +94,7 @@ class ResultFolder:
         try:
             with writing(self.place, self.otherwise):
                 self.place.mkdir(parents=True, exist_ok=True)
-                with (
-                    tempfile.TemporaryDirectory(prefix=PART, dir=self.place) as name,
-                    self._in_terms_of_place(name),
-                ):
+                with tempfile.TemporaryDirectory(prefix=PART, dir=self.place) as name, self._in_terms_of_place(name):
                     made = Path(name)
                     yield made
                     for path in made.glob("*.csv") if self.spreadsheet_safe else ():
@@ -188,9 +185,7 @@ class ResultFolder:
             raise
 
 
-def report_folder(
-    place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any
-) -> ResultFolder:
+def report_folder(place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any) -> ResultFolder:
     """Return the folder of results about one report; ``schema`` is that of the document that names the report.
 
     ``earlier`` is the name of a run in messages, ``more`` are other fields of `ResultFolder`.
@@ -350,7 +345,5 @@ def _is_about(path: Path, schema: str, report: Report) -> bool:
         same_file = file_name.resolve() == report.path.resolve()
     except (OSError, ValueError):
         return False
-    copied = (
-        file_name.name == report.path.name and report.path.is_file() and size == report.path.stat().st_size
-    )
+    copied = file_name.name == report.path.name and report.path.is_file() and size == report.path.stat().st_size
     return same_file or copied

@@ -65,10 +65,7 @@ def answer_lines(
         if shown[at]:
             out += ["", *_table_lines(each, shown[at], markdown, width)]
     if notes and full:
-        out += [
-            "",
-            *(line for note in notes for line in wrap(visible(note), "note: ", "      ", width).split("\n")),
-        ]
+        out += ["", *(line for note in notes for line in wrap(visible(note), "note: ", "      ", width).split("\n"))]
     elif notes:
         left.append(plural(len(notes), "note"))
     if left:

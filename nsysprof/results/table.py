@@ -98,9 +98,7 @@ class Table:
         for column in self.columns:
             named.setdefault(column.about, []).append(f"`{column.name}`")
         rows = [[", ".join(names), about] for about, names in named.items()]
-        return markdown_table(
-            ["column", "holds"], rows, "ll", escape=lambda cell: cell.replace("|", "\\|"), even=False
-        )
+        return markdown_table(["column", "holds"], rows, "ll", escape=lambda cell: cell.replace("|", "\\|"), even=False)
 
 
 def table(file: str, row: str, columns: Mapping[str, str | Column], made_in: str = "") -> Table:
@@ -134,9 +132,7 @@ def show_columns(
     records = _records(rows)
     values = [[record.get(column.name) for column in columns] for record in records]
     align = ""
-    for column, cells in zip(
-        columns, zip(*values, strict=True) if values else ((),) * len(columns), strict=True
-    ):
+    for column, cells in zip(columns, zip(*values, strict=True) if values else ((),) * len(columns), strict=True):
         align += column.align or ("l" if any(isinstance(cell, str) for cell in cells) else "r")
     return TextTable(
         [column.name if column.head is None else column.head for column in columns],
@@ -262,10 +258,7 @@ class TextTable:
         return {
             "head": [{"text": text, "right": right} for text, right in zip(self.head, sides, strict=True)],
             "rows": [
-                [
-                    {"text": text, "right": right, "value": value}
-                    for text, right, value in zip(*row, strict=True)
-                ]
+                [{"text": text, "right": right, "value": value} for text, right, value in zip(*row, strict=True)]
                 for row in zip(self.rows, [sides] * len(self.rows), values, strict=True)
             ],
             "note": self.note,
@@ -341,9 +334,7 @@ def warning_lines(warnings: Sequence[str], file: str, markdown: bool = False) ->
         lines = [f"- warning: {escape_markdown(text)}" for text in shown]
     else:
         lines = [line for text in shown for line in wrap(text, "  warning  ", " " * 11).split("\n")]
-    return (
-        [*lines, f"{'-' * markdown or ' '} {plural(more, 'more warning')}: see {file}"] if more > 0 else lines
-    )
+    return [*lines, f"{'-' * markdown or ' '} {plural(more, 'more warning')}: see {file}"] if more > 0 else lines
 
 
 def text_table(
@@ -378,10 +369,7 @@ def markdown_table(
     if even:
         widths = _widths(head, rows, _AFTER_HEAD)
         head, *rows = (_aligned(row, widths, align) for row in (head, *rows))
-        rulers = [
-            f":{'-' * (w + 1)}" if a == "l" else f"{'-' * (w + 1)}:"
-            for w, a in zip(widths, align, strict=True)
-        ]
+        rulers = [f":{'-' * (w + 1)}" if a == "l" else f"{'-' * (w + 1)}:" for w, a in zip(widths, align, strict=True)]
         ruler = f"|{'|'.join(rulers)}|"
     else:
         ruler = f"| {' | '.join({'l': '---', 'r': '---:'}[each] for each in align)} |"
@@ -442,7 +430,4 @@ def _widths(head: Sequence[str], rows: Sequence[Sequence[str]], after_head: int)
 
 def _aligned(row: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
     blanks = [" " * (width - cell_count(cell)) for cell, width in zip(row, widths, strict=True)]
-    return [
-        cell + blank if side == "l" else blank + cell
-        for cell, blank, side in zip(row, blanks, align, strict=True)
-    ]
+    return [cell + blank if side == "l" else blank + cell for cell, blank, side in zip(row, blanks, align, strict=True)]

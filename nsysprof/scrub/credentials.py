@@ -13,9 +13,7 @@ _KEY = (
 )
 _IS, _QUOTE = rb"\\?[\"']?\s*[=:](?!:)\s*", rb"\\?[\"']"
 _COMMON_ENDS = rb"com|net|org|edu|gov"
-_LOCAL_ENDS = (
-    rb"internal|local|lan|corp|cloud|intranet"  # words of programs, too: a host has a number or a dash
-)
+_LOCAL_ENDS = rb"internal|local|lan|corp|cloud|intranet"  # words of programs, too: a host has a number or a dash
 # What stands in every text that matches, in lower case; and the form. What its first group matches stays.
 _FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
     (
@@ -33,8 +31,7 @@ _FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
     ((b"bearer",), rb"((?i:bearer)[\s:=]+)[\w.~+/=-]{8,}"),
     (
         (b"token",),
-        rb"((?i:token)%b)(?=[\w+/=.-]{0,99}\d)(?=[\d+/=.-]{0,99}[A-Za-z_])[\w+/=.-]{16,}"
-        % (_IS + _QUOTE + b"?"),
+        rb"((?i:token)%b)(?=[\w+/=.-]{0,99}\d)(?=[\d+/=.-]{0,99}[A-Za-z_])[\w+/=.-]{16,}" % (_IS + _QUOTE + b"?"),
     ),
     (
         (b"pass", b"secret", b"key", b"token", b"credential"),
@@ -46,10 +43,7 @@ _FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
         (b"@",),
         rb"()(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+(?!(?:py|cu|cuh|so|h|hpp|c|cpp)\b)[A-Za-z]{2,24}(?![\w-])",
     ),
-    (
-        (b"gpu-", b"mig-"),
-        rb"()(?<![A-Za-z0-9])(?:MIG-GPU|GPU|MIG)-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{2,12})+(?:/\d+)*",
-    ),
+    ((b"gpu-", b"mig-"), rb"()(?<![A-Za-z0-9])(?:MIG-GPU|GPU|MIG)-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{2,12})+(?:/\d+)*"),
     ((b"hostname",), rb"((?i:hostname)%b)[\w.-]{2,}" % (_IS + _QUOTE + b"?")),
     (
         tuple(b"." + end for end in _COMMON_ENDS.split(b"|")),
@@ -57,8 +51,7 @@ _FORMS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
     ),
     (
         tuple(b"." + end for end in _LOCAL_ENDS.split(b"|")),
-        rb"()(?<![\w.-])(?=[\w.]{0,99}[\d-])(?i:(?:[a-z0-9][a-z0-9-]{0,62}\.)+(?:%b))(?![\w-]|\.\w)"
-        % _LOCAL_ENDS,
+        rb"()(?<![\w.-])(?=[\w.]{0,99}[\d-])(?i:(?:[a-z0-9][a-z0-9-]{0,62}\.)+(?:%b))(?![\w-]|\.\w)" % _LOCAL_ENDS,
     ),
 )
 _CREDENTIALS = tuple((hints, re.compile(form)) for hints, form in _FORMS)

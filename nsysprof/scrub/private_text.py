@@ -72,9 +72,7 @@ _ADDRESSES = (  # IPv4, and IPv6 of networks that are in use, which "std::a::b" 
 _AROUND = rb"(?<![\w.:-])(?<!\w/)(?:%b)(?![\w-]|\.\w)"
 _ID, _ADDRESS = (re.compile(_AROUND % forms) for forms in (_IDS, _IDS + b"|" + _ADDRESSES))
 _LOCAL_ADDRESS = re.compile(rb"127(\.\d+){3}|0\.0\.0\.0")
-_NSIGHT = re.compile(
-    rb"(?i)nsight[-_ ]?(?:systems|compute)[-\w ]*[-/\\ ]v?\d[\d.]*(?:[\\/](?:host|target)[-\w]*)*"
-)
+_NSIGHT = re.compile(rb"(?i)nsight[-_ ]?(?:systems|compute)[-\w ]*[-/\\ ]v?\d[\d.]*(?:[\\/](?:host|target)[-\w]*)*")
 
 
 def installation(path: bytes) -> bytes | None:

@@ -78,9 +78,7 @@ class ReportCopy:
         """Drop all other columns of a table; names, values and the order of the rows stay."""
         about = self.tables[table]
         _made_anew(self.connection, table, columns)
-        texts, numbers = (
-            tuple(one for one in some if one in columns) for some in (about.texts, about.numbers)
-        )
+        texts, numbers = (tuple(one for one in some if one in columns) for some in (about.texts, about.numbers))
         self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
 
     def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
@@ -95,22 +93,16 @@ class ReportCopy:
 
     def keep_named(self, table: str, names: set[bytes]) -> None:
         """Delete the rows whose ``name`` is none of these."""
-        self.connection.create_function(
-            "stays", 1, lambda name: name is not None and self.read(name) in names
-        )
+        self.connection.create_function("stays", 1, lambda name: name is not None and self.read(name) in names)
         self.delete(table, "NOT stays(CAST(name AS BLOB))")
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
         """Return the distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
         wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)])
-        rows = self.rows(
-            f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'"
-        )
+        rows = self.rows(f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'")
         return rows if self.encoding == "utf-8" else [self._key(row, kind) for row in rows]
 
-    def rewrite(
-        self, table: str, column: str, new: Mapping[Key, bytes], *beside: str, kind: str = "text"
-    ) -> None:
+    def rewrite(self, table: str, column: str, new: Mapping[Key, bytes], *beside: str, kind: str = "text") -> None:
         """Replace values of a column, as `texts` returned them, by new ones."""
         if not new:
             return
@@ -122,10 +114,7 @@ class ReportCopy:
             value = new.get(row if self.encoding == "utf-8" else self._key(row, kind))
             return value if value is None or as_bytes else value.decode("utf-8", "replace")
 
-        name, arguments = (
-            quoted(column),
-            ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)]),
-        )
+        name, arguments = (quoted(column), ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)]))
         self.connection.create_function("changed", 1 + len(beside), changed)
         value = f"changed({arguments})" if kind == "blob" else f"CAST(changed({arguments}) AS TEXT)"
         self.connection.execute(
@@ -140,9 +129,7 @@ class ReportCopy:
 
     def declare(self, clean: Callable[[bytes], bytes]) -> int:
         """Declare tables and indexes without what is cut; drop what cannot do without it. How many were touched."""
-        listed = self.rows(
-            "SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL"
-        )
+        listed = self.rows("SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         touched = [row for row in listed if any(clean(text) != text for text in map(self.read, row[1:]))]
         self.connection.execute("PRAGMA writable_schema = ON")
         for kind, name, sql in touched:
@@ -177,11 +164,7 @@ class ReportCopy:
 
     def read(self, raw: bytes) -> bytes:
         """Text as the file has it, in UTF-8."""
-        return (
-            raw
-            if self.encoding == "utf-8"
-            else raw.decode(self.encoding, "replace").encode("utf-8", "replace")
-        )
+        return raw if self.encoding == "utf-8" else raw.decode(self.encoding, "replace").encode("utf-8", "replace")
 
 
 @contextmanager
@@ -273,9 +256,7 @@ def _made_anew(connection: sqlite3.Connection, table: str, columns: Sequence[str
 
 
 def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
-    rows = connection.execute(
-        "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden = 0", (name,)
-    ).fetchall()
+    rows = connection.execute("SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden = 0", (name,)).fetchall()
     columns = {_decoded(column): _decoded(kind).upper() for column, kind in rows}
     texts = [column for column, kind in columns.items() if not kind or re.search("CHAR|CLOB|TEXT|BLOB", kind)]
     numbers = [column for column in columns if column not in texts]
@@ -308,11 +289,7 @@ def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
         declared = set(_DECLARED.findall(about.sql))
         last = {column: _last_word(column) for column in about.numbers if table != "StringIds"}
         refers = [column for column, word in last.items() if column in declared or word in _REFERS]
-        ids = (
-            copy.rows(f"SELECT DISTINCT {', '.join(map(quoted, refers))} FROM {quoted(table)}")
-            if refers
-            else []
-        )
+        ids = copy.rows(f"SELECT DISTINCT {', '.join(map(quoted, refers))} FROM {quoted(table)}") if refers else []
         for column, values in zip(refers, zip(*ids, strict=True), strict=False):
             work = (_PROFILED.match(table) or last[column] == "symbol") and last[column] not in _NO_NAME
             (names if work else others).update(id for id in set(values) if isinstance(id, int))

@@ -31,14 +31,7 @@ from nsysprof.core.files import give_final_name
 from nsysprof.errors import NsysprofError
 from nsysprof.scrub.allow_list import EMPTIED, LOCAL, known_column, known_property, known_table
 from nsysprof.scrub.credentials import without_credentials
-from nsysprof.scrub.private_text import (
-    Kind,
-    assignments,
-    installation,
-    is_absolute,
-    kind_of_property,
-    private_values,
-)
+from nsysprof.scrub.private_text import Kind, assignments, installation, is_absolute, kind_of_property, private_values
 from nsysprof.scrub.report_copy import THREAD, Key, copied_report, profiled_processes, quoted
 from nsysprof.scrub.secrets import Secret, secrets_of
 from nsysprof.scrub.work import ScrubWork
@@ -84,9 +77,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     scrubbed yet. Raises `NsysprofError` where the report cannot be read, the copy not be written, or there is nothing
     of a name to keep.
     """
-    taken = NsysprofError(
-        f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
-    )
+    taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):
         raise taken
     try:
@@ -137,9 +128,7 @@ def _scrub(work: ScrubWork, source: Path) -> None:
     """Learn the secrets from where they are known to stand, delete that, then look for them in all that is left."""
     copy = work.copy
     if not copy.has("StringIds", "id", "value"):
-        raise NsysprofError(
-            f"{source}: not a report: it has no table StringIds", "nsysprof reads exports of nsys"
-        )
+        raise NsysprofError(f"{source}: not a report: it has no table StringIds", "nsysprof reads exports of nsys")
     properties = [table for table in _PROPERTIES if copy.has(table, "name", "value")]
     work.removed.update(dict.fromkeys(_CALLED.values(), 0))  # the order in which they are listed
     work.removed["added triggers, search tables and statistics"] = copy.dropped
@@ -162,9 +151,7 @@ def _scrub(work: ScrubWork, source: Path) -> None:
             if (table, column) not in done:
                 work.clean_column(table, column)
     redactor = work.secrets.redactor(copy.declarations(), sure=True)
-    work.removed["declarations with secrets"] = copy.declare(
-        lambda sql: without_credentials(redactor(sql))[0]
-    )
+    work.removed["declarations with secrets"] = copy.declare(lambda sql: without_credentials(redactor(sql))[0])
     variables = _CALLED[Kind.ENVIRONMENT]
     work.removed[variables] = max(work.removed[variables], len(work.variables))
 

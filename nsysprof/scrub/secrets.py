@@ -31,9 +31,7 @@ _VARIABLES = {
     **dict.fromkeys((b"HOME", b"USERPROFILE"), Kind.HOME),
     **dict.fromkeys((b"PWD", b"OLDPWD", b"INIT_CWD"), Kind.FOLDER),
 }
-_CREDENTIAL = re.compile(
-    rb"(?i)(^|_)(\w*(token|secret|passw|credential|apikey|cookie)\w*|key|pass|auth|pwd)(_|$)"
-)
+_CREDENTIAL = re.compile(rb"(?i)(^|_)(\w*(token|secret|passw|credential|apikey|cookie)\w*|key|pass|auth|pwd)(_|$)")
 _PLAIN_ROOTS = {b"tmp", b"var", b"opt", b"home", b"users", b"mnt", b"media", b"srv", b"run", b"data"}
 # Hosts and users that are also words: cut only where quotes or an @ show that they are names.
 _COMMON = re.compile(
@@ -225,10 +223,7 @@ def _expression(secret: Secret) -> bytes:
         body = slash.join(re.escape(part) for part in re.split(rb"[\\/]+", text))
         before = b"" if secret.sure and not drive else rb"(?<![\w.~\x80-\xff-])"
         return before + (b"(?i:%s)" % body if drive else body) + rb"(?![\w\x80-\xff-]|\.\w)"
-    spelled = {
-        json.dumps(text.decode("utf-8", "surrogateescape"), ensure_ascii=ascii)[1:-1]
-        for ascii in (True, False)
-    }
+    spelled = {json.dumps(text.decode("utf-8", "surrogateescape"), ensure_ascii=ascii)[1:-1] for ascii in (True, False)}
     forms = {text, *(form.encode("utf-8", "surrogateescape") for form in spelled)}
     body = b"|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
     if secret.kind in (Kind.HOST, Kind.USER) and (len(text) < DISTINCT_FROM or _COMMON.fullmatch(text)):

@@ -9,13 +9,7 @@ from typing import Literal
 
 from nsysprof.scrub.allow_list import is_name, matches
 from nsysprof.scrub.credentials import without_credentials
-from nsysprof.scrub.private_text import (
-    REMOVED,
-    assignments,
-    without_addresses,
-    without_paths,
-    without_private_keys,
-)
+from nsysprof.scrub.private_text import REMOVED, assignments, without_addresses, without_paths, without_private_keys
 from nsysprof.scrub.report_copy import Key, ReportCopy, string_references
 from nsysprof.scrub.secrets import Secrets, environment_secrets
 

@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nsysprof.statistics.dependence import Dependence, shortfall
-from nsysprof.statistics.distributions import (
-    Floats,
-    normal_below,
-    normal_quantile,
-    split_p,
-    t_outside,
-    t_quantile,
-)
+from nsysprof.statistics.distributions import Floats, normal_below, normal_quantile, split_p, t_outside, t_quantile
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -75,9 +68,7 @@ def median_interval(
     middle, centre = float(np.median(values)), float(np.median(spread))
     equal = max(float(np.mean(np.abs(values - middle) < step / 2)), 0.5)
     edge = step * (1 - 0.5 / equal)
-    return replace(
-        found, low=min(found.low, middle, centre - edge), high=max(found.high, middle, centre + edge)
-    )
+    return replace(found, low=min(found.low, middle, centre - edge), high=max(found.high, middle, centre + edge))
 
 
 def median_ratio(

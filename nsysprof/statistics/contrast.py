@@ -224,9 +224,7 @@ def contrasts_over_runs(
     for place, pair in enumerate(pairs):
         if place not in found:
             whole = [np.concatenate([*side.values()]) for side in pair]
-            found[place] = contrast(
-                whole[0], whole[1], names=names[place], rounding=math.hypot(*roundings[place])
-            )
+            found[place] = contrast(whole[0], whole[1], names=names[place], rounding=math.hypot(*roundings[place]))
     return [_withheld(one) for one in judge([found[place] for place in range(len(pairs))], rules)]
 
 
@@ -263,9 +261,7 @@ def _over_runs(pair: _Pair, ratio: OverRuns) -> Contrast:
         shift=shift,
         shift_interval=shift_interval,
         delta=delta,
-        delta_interval=replace(
-            delta_interval, low=max(delta_interval.low, -1.0), high=min(delta_interval.high, 1.0)
-        ),
+        delta_interval=replace(delta_interval, low=max(delta_interval.low, -1.0), high=min(delta_interval.high, 1.0)),
         delta_word=delta_word(delta),
         test=RUNS_TEST,
         p=ratio.p,
@@ -383,10 +379,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     p = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
     drifts = f"the samples of one side drift by {format_share(one.drift)}, which is more than the difference"
     for holds, why in (
-        (
-            effect < rules.least_effect,
-            f"below the smallest meaningful effect of {format_share(rules.least_effect)}",
-        ),
+        (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
         (apart < _MIN_STEPS * rules.clock_step, "the medians differ by about one step of the clock"),
         (one.ratio_interval.holds(1), "the interval of the ratio includes 1"),
         (one.adjusted_p >= rules.alpha, p),

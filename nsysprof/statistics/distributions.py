@@ -91,9 +91,7 @@ def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], cou
     return Groups.of(group).quartiles(values, count)
 
 
-def quartile_of_sorted(
-    ordered: NDArray[np.int64], size: NDArray[np.int64], number: int = 2
-) -> NDArray[np.int64]:
+def quartile_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64], number: int = 2) -> NDArray[np.int64]:
     """Compute one of the fields of `Quartiles`, by its number, of groups that follow one another, each sorted."""
     first = np.cumsum(size) - size
     some = size > 0
@@ -149,9 +147,7 @@ def _beta_share(a: float, b: float, x: float, rest: float) -> float:
     """I_x(a, b) by its continued fraction (Abramowitz and Stegun 26.5.8), evaluated as Lentz does; rest is 1 - x."""
     if x == 0:
         return 0.0
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
-    )
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
     tiny = 1e-300
     up, down = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or tiny)
     value = down

@@ -109,12 +109,7 @@ def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
     expected = np.exp(np.append(np.full(first, level[0]), level)) * known
     by = [float(np.exp(flat[at] - flat[at - 1])) for at in changes]
     return Judgement(
-        of,
-        expected,
-        tuple(zip((first + at for at in changes), by, strict=True)),
-        growth,
-        period,
-        math.exp(limit),
+        of, expected, tuple(zip((first + at for at in changes), by, strict=True)), growth, period, math.exp(limit)
     )
 
 
@@ -266,9 +261,7 @@ def _largest_change(x: Floats) -> int:
     sums = np.cumsum(ranks)[_LEAST_SEGMENT - 1 : count - _LEAST_SEGMENT]
     at = int(np.abs(sums).argmax())
     cut = at + _LEAST_SEGMENT
-    away = np.abs(x - np.median(x[:cut])) - np.abs(
-        x - np.median(x[cut:])
-    )  # ranks turn a little early or late
+    away = np.abs(x - np.median(x[:cut])) - np.abs(x - np.median(x[cut:]))  # ranks turn a little early or late
     low = _LEAST_SEGMENT - 1
     cut = low + 1 + int(np.cumsum(away)[low : count - _LEAST_SEGMENT].argmin())
     first, second = x[:cut], x[cut:]

@@ -61,9 +61,7 @@ class OverRuns:
     def interval(self, level: float = LEVEL) -> ConfidenceInterval:
         """The interval of what the logarithm is of."""
         half = self.half(level)
-        return ConfidenceInterval(
-            float(np.exp(self.mean - half)), float(np.exp(self.mean + half)), level, RUNS
-        )
+        return ConfidenceInterval(float(np.exp(self.mean - half)), float(np.exp(self.mean + half)), level, RUNS)
 
     @property
     def p(self) -> float:
@@ -131,9 +129,7 @@ def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None
     own = np.maximum([float(np.var(each, ddof=1)) for each in logs], floor)
     variances, freedoms = moderated_variances(own, counts - 1.0)
     return [
-        OverRuns(
-            float(np.mean(each)), float(np.sqrt(variance / len(each))), float(freedom), len(each), rounding
-        )
+        OverRuns(float(np.mean(each)), float(np.sqrt(variance / len(each))), float(freedom), len(each), rounding)
         for each, variance, freedom, rounding in zip(logs, variances, freedoms, roundings, strict=True)
     ]
 
@@ -158,9 +154,7 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
     prior = 2 * _inverse_trigamma(excess)
     usual = float(np.exp(logs.mean() + _digamma(prior / 2) - math.log(prior / 2)))
     drawn: Floats = (prior * usual + freedoms * variances) / (prior + freedoms)
-    median_of_chi = (
-        1 - 2 / (9 * float(np.median(freedoms)))
-    ) ** 3  # Wilson and Hilferty, over the degrees of freedom
+    median_of_chi = (1 - 2 / (9 * float(np.median(freedoms)))) ** 3  # Wilson and Hilferty, over the degrees of freedom
     drawn = np.maximum(drawn, _LEAST_SHARE * np.median(variances) / median_of_chi)
     return drawn, np.minimum(prior + freedoms, all_freedom)
 

@@ -112,8 +112,7 @@ def check_sample(values: ArrayLike, name: str) -> Floats:
     bad = np.flatnonzero(~(np.isfinite(sample) & (sample >= 0)))
     if len(bad):
         raise NsysprofError(
-            f"{name}: {len(bad):,} of {len(sample):,} samples are no times, first {sample[bad[0]]:g} "
-            f"at index {bad[0]}",
+            f"{name}: {len(bad):,} of {len(sample):,} samples are no times, first {sample[bad[0]]:g} at index {bad[0]}",
             "a sample must be finite and not negative: remove missing measurements first",
         )
     return sample

@@ -49,9 +49,7 @@ def plan_steps(answer: Steps) -> Plan:
     return Series(Heading(title_of(answer), _subtitle(answer, drawn[0]), [*legend.items()], notes), panels)
 
 
-CHARTS: tuple[Chart[Steps], ...] = (
-    Chart("steps.png", "The times of steps, and how they are distributed", plan_steps),
-)
+CHARTS: tuple[Chart[Steps], ...] = (Chart("steps.png", "The times of steps, and how they are distributed", plan_steps),)
 
 
 def title_of(answer: Steps) -> str:
@@ -71,9 +69,7 @@ def title_of(answer: Steps) -> str:
 def _subtitle(answer: Steps, chain: Chain) -> str:
     report, judged = answer.attribution.trace.report, chain.judgement
     rule = (
-        f"{judged.doubt} to judge"
-        if judged.doubt
-        else f"slow = more than {judged.limit:.2f} times the expected time"
+        f"{judged.doubt} to judge" if judged.doubt else f"slow = more than {judged.limit:.2f} times the expected time"
     )
     median = format_ns(float(np.median(chain.span)))
     return f"{len(chain.span):,} steps of {shorten(chain.path, 50)}, median {median}, {rule} · {report.path.name}"
@@ -132,9 +128,7 @@ def _thinned(span: NDArray[np.int64], colour: NDArray[np.uint8]) -> NDArray[np.i
     if len(span) <= 4 * _COLUMNS:
         return np.arange(len(span))
     edges = np.linspace(0, len(span), _COLUMNS + 1).astype(np.int64)
-    parts = [
-        (first, span[first:last]) for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    ]
+    parts = [(first, span[first:last]) for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
     extremes = [first + at for first, part in parts for at in (int(part.argmin()), int(part.argmax()))]
     return np.unique(np.append(np.flatnonzero(colour)[:_COLUMNS], extremes))
 

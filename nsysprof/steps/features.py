@@ -55,15 +55,9 @@ def fit_features(names: Sequence[str], code: NDArray[np.integer], span: NDArray[
     that never falls and grows with nearly every step is an index of steps, no feature.
     """
     texts = [names[each] for each in np.unique(code).tolist()]
-    if (
-        len(span) < _LEAST_STEPS
-        or len(texts) < _LEAST_VALUES
-        or len({without_numbers(each) for each in texts}) > 1
-    ):
+    if len(span) < _LEAST_STEPS or len(texts) < _LEAST_VALUES or len({without_numbers(each) for each in texts}) > 1:
         return None
-    found = {
-        each: [int(digits) for digits in _NUMBER.findall(names[each])] for each in np.unique(code).tolist()
-    }
+    found = {each: [int(digits) for digits in _NUMBER.findall(names[each])] for each in np.unique(code).tolist()}
     if any(len(str(value)) > _MOST_DIGITS for values in found.values() for value in values):
         return None
     values = np.array([found[each] for each in code.tolist()], np.float64)
@@ -117,7 +111,5 @@ def _robust_line(values: Floats, span: NDArray[np.int64]) -> tuple[float, Floats
     normal = np.linalg.pinv((columns / scale * root[:, None]).T @ (columns / scale * root[:, None]))
     worth = max(dependence(left).effective, columns.shape[1] + 1.0)
     variance = (weight * left**2).sum() / weight.sum() * len(y) / worth
-    half = t_quantile(_LEVEL, worth - columns.shape[1]) * np.sqrt(
-        np.maximum(np.diag(normal) * variance, 1e-30)
-    )
+    half = t_quantile(_LEVEL, worth - columns.shape[1]) * np.sqrt(np.maximum(np.diag(normal) * variance, 1e-30))
     return float(part[0] / scale[0]), part[1:] / scale[1:], half[1:] / scale[1:], fitted

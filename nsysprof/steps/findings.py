@@ -73,9 +73,7 @@ def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
             amount += f"{' each' * (len(rows) > 1)}, {part} +{format_ns(of_it)}"
         ratio = float((rows["span_ns"] / rows["typical_ns"]).median())
         count, total = len(rows), len(chain.of(code))
-        text = (
-            f"{_who(code, count, total, chain)}: {amount} {what}; {ratio:.2f} times as long as a typical step"
-        )
+        text = f"{_who(code, count, total, chain)}: {amount} {what}; {ratio:.2f} times as long as a typical step"
         if count > 1 or code != SLOW:
             text += f" (steps {_numbers(rows['step'].tolist())})"
         yield Finding(

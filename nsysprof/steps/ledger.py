@@ -133,9 +133,7 @@ def _shared_out(step: NDArray[np.intp], total: Ints, count: int) -> Ints:
     out, rest = np.divmod(total, count)
     order = np.lexsort((-rest, step))
     begin = np.searchsorted(step[order], step[order])
-    more = (
-        np.arange(len(order)) - begin < (sums(step, rest, int(step.max(initial=0)) + 1) // count)[step[order]]
-    )
+    more = np.arange(len(order)) - begin < (sums(step, rest, int(step.max(initial=0)) + 1) // count)[step[order]]
     out[order] += more
     return out
 

@@ -94,9 +94,7 @@ class Steps(Shown):
         if self.level is None or not len(self.attribution.trace.ops):
             return None
         chosen = windows_of(self.level, self.facts.communication)
-        case = case_of(
-            chosen.attribution, None, self.facts.kinds, self.merge_names, chosen=chosen, facts=self.facts
-        )
+        case = case_of(chosen.attribution, None, self.facts.kinds, self.merge_names, chosen=chosen, facts=self.facts)
         return diagnose(case)
 
     @property
@@ -167,9 +165,7 @@ def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray
     starred: dict[str, list[int]] = {}
     for code in np.unique(path).tolist():
         last = split_path(texts[code])[-1]
-        starred.setdefault(texts[code][: len(texts[code]) - len(last)] + without_numbers(last), []).append(
-            code
-        )
+        starred.setdefault(texts[code][: len(texts[code]) - len(last)] + without_numbers(last), []).append(code)
     recode, out = np.arange(len(texts)), list(texts)
     for text, codes in starred.items():
         if len(codes) > 1:
@@ -189,9 +185,7 @@ def host_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray
     return Windows(rows[some], path[some], nothing, start[some], start[some], end[some], end[some], nothing)
 
 
-def _answer(
-    facts: Facts, windows: Windows, texts: Sequence[str], level: Level | None, left_out: int
-) -> Steps:
+def _answer(facts: Facts, windows: Windows, texts: Sequence[str], level: Level | None, left_out: int) -> Steps:
     trace = facts.attribution.trace
     code = trace.ranges.name[windows.range]
     names = [name.text for name in trace.range_names]
@@ -218,13 +212,7 @@ def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
 
 
 def _explained(
-    facts: Facts,
-    windows: Windows,
-    judged: Judgement,
-    fit: Fit | None,
-    path: str,
-    pid: int,
-    rows: NDArray[np.intp],
+    facts: Facts, windows: Windows, judged: Judgement, fit: Fit | None, path: str, pid: int, rows: NDArray[np.intp]
 ) -> Chain:
     """Account for the steps that are not typical; slow ones whose kernels are all slower are the clock's."""
     span = windows.end - windows.start

@@ -37,11 +37,7 @@ STEPS = table(
         "expected_ns": "expected time of a typical step here: level, pattern, numbers in its name",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
         "typical_ns": "for an atypical step: mean of the typical steps used for comparison",
-        "excess_ns": Column(
-            "excess_ns",
-            "excess over typical_ns; the rows of its ledger add up to it",
-            head="excess",
-        ),
+        "excess_ns": Column("excess_ns", "excess over typical_ns; the rows of its ledger add up to it", head="excess"),
         **_NAMED,
         "culprit_ns": "part of the excess due to it",
     },

@@ -127,9 +127,7 @@ def ledger_table(answer: Steps, top: int) -> TextTable | None:
         cells.append(_ledger_cells(f"{len(rest):,} more", rest[names].sum(), len(slow)))
     cells.append(_ledger_cells("step", added[names].sum(), len(slow)))
     of = "step" if len(slow) == 1 else f"of {len(slow):,} steps, mean"
-    return TextTable(
-        [f"slow minus typical ({of})", "slow", "typical", "difference"], cells, "lrrr", last_apart=True
-    )
+    return TextTable([f"slow minus typical ({of})", "slow", "typical", "difference"], cells, "lrrr", last_apart=True)
 
 
 def _ledger_cells(name: str, row: Any, count: int) -> list[str]:

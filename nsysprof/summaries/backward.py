@@ -21,9 +21,7 @@ BACKWARD = table(
     "backward.csv",
     "a row per merged path with operators that backward runs for, inner ranges included",
     {
-        "merged_path": Column(
-            "", "merged path of the forward range", "range", lambda text: one_line(text, 56)
-        ),
+        "merged_path": Column("", "merged path of the forward range", "range", lambda text: one_line(text, 56)),
         "instances": Column("", "instances of the range"),
         "forward_ops": "GPU ops launched inside, without backward work",
         "forward_sum_ns": Column("", "sum of their durations", "forward"),
@@ -32,9 +30,7 @@ BACKWARD = table(
         "backward_ratio": Column("", "backward_sum_ns ÷ forward_sum_ns; empty without forward time", "ratio"),
         "forward_cpu_ns": Column("", "CPU time of its instances", "CPU"),
         "backward_cpu_ns": Column("", "CPU time of these backward operators", "CPU back"),
-        "backward_cpu_ratio": Column(
-            "", "backward_cpu_ns ÷ forward_cpu_ns; empty without forward time", "CPU ratio"
-        ),
+        "backward_cpu_ratio": Column("", "backward_cpu_ns ÷ forward_cpu_ns; empty without forward time", "CPU ratio"),
     },
     made_in="summaries/backward.py",
 )
@@ -65,13 +61,10 @@ def backward(attribution: Attribution, asked: Asked) -> Answer | None:
     columns["backward_ratio"] = _ratio(columns["backward_sum_ns"], columns["forward_sum_ns"])
     columns["backward_cpu_ratio"] = _ratio(columns["backward_cpu_ns"], columns["forward_cpu_ns"])
     whole = ColumnTable(
-        {"merged_path": Texts(np.arange(count), asked.merged)}
-        | {name: columns[name] for name in BACKWARD.names[1:]}
+        {"merged_path": Texts(np.arange(count), asked.merged)} | {name: columns[name] for name in BACKWARD.names[1:]}
     )
     chosen = np.flatnonzero(columns["backward_cpu_ns"])
-    by_cost = chosen[
-        np.lexsort((chosen, -columns["backward_cpu_ns"][chosen], -columns["backward_sum_ns"][chosen]))
-    ]
+    by_cost = chosen[np.lexsort((chosen, -columns["backward_cpu_ns"][chosen], -columns["backward_sum_ns"][chosen]))]
     rows = whole.take(by_cost)
     return _answer(rows, len(ops) > 0, int(length[answers >= 0].sum()), found)
 
@@ -104,9 +97,7 @@ def _ratio(one: Ints, other: Ints) -> NDArray[np.float64]:
 
 def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> Answer:
     """The finding, and the columns of the GPU, or where nothing ran there of the CPU."""
-    left = (
-        f"; of {found.unknown:,} backward operators, the forward operator is unknown" if found.unknown else ""
-    )
+    left = f"; of {found.unknown:,} backward operators, the forward operator is unknown" if found.unknown else ""
     if on_gpu:
         what = f"{format_ns(sum_ns)} of GPU ops"
         names = ("merged_path", "instances", "forward_sum_ns", "backward_sum_ns", "backward_ratio")
@@ -118,7 +109,5 @@ def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> An
     return Answer({BACKWARD.file: rows}, finding, shown, rows, _NOTE)
 
 
-_NOTE = (
-    "backward: operators that autograd runs for the operators inside the range; ratio: backward ÷ forward."
-)
+_NOTE = "backward: operators that autograd runs for the operators inside the range; ratio: backward ÷ forward."
 SUMMARY = Summary("backward", "Forward and backward", (BACKWARD,), backward)

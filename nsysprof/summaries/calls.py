@@ -62,9 +62,7 @@ CALLS = table(
             "calls that return only when the GPU is done: synchronizations, blocking copies, "
             "cudaFree, asynchronous copies that return after their copy"
         ),
-        "waited_ns": Column(
-            "", "time in which a GPU of their process still ran during these calls", "waited"
-        ),
+        "waited_ns": Column("", "time in which a GPU of their process still ran during these calls", "waited"),
     },
     made_in="summaries/calls.py",
 )
@@ -149,9 +147,7 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
     tids = np.unique(np.concatenate([part.threads for part in parts]))
     narrow = np.min_scalar_type(len(tids))  # numpy sorts 16 bits by radix
     thread = [np.searchsorted(tids, part.threads).astype(narrow)[part.thread] for part in parts]
-    once: dict[
-        tuple[int, str], int
-    ] = {}  # of kinds and texts; those that failed and those that did not are one
+    once: dict[tuple[int, str], int] = {}  # of kinds and texts; those that failed and those that did not are one
     name, fails, waits = [], [], []
     for part in parts:
         pairs = zip(part.names.kind.tolist(), part.names.texts, strict=True)
@@ -216,9 +212,7 @@ def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
 # ---- added up
 
 
-def _added_up(
-    found: _Calls, key: NDArray[np.integer], per_name: int, recording: int
-) -> tuple[Ints, dict[str, Values]]:
+def _added_up(found: _Calls, key: NDArray[np.integer], per_name: int, recording: int) -> tuple[Ints, dict[str, Values]]:
     """The distinct keys of calls, sorted, of which each name has ``per_name``; and the columns of `CALLS` of each but
     those that say where the calls stand.
     """

@@ -19,8 +19,7 @@ from nsysprof.trace.details import Collectives
 
 COLLECTIVES = table(
     "collectives.csv",
-    "a row per range, collective, communicator and message size, if the trace names them "
-    "(PyTorch 2.2 or newer)",
+    "a row per range, collective, communicator and message size, if the trace names them (PyTorch 2.2 or newer)",
     {
         "merged_path": Column("", "merged path of the innermost owning range", "in range"),
         "collective": "PyTorch's name of the collective",
@@ -42,10 +41,7 @@ COLLECTIVES = table(
 _OF_ALL = ("collective", "communicator", "message_bytes", "count", "sum_ns", "median_ns", "bus_bytes_per_s")
 _SHOWN = tuple(column for column in COLLECTIVES.columns if column.name in _OF_ALL)
 # What a link carries, for each byte of the message and of n ranks (nccl-tests, doc/PERFORMANCE.md).
-_TWICE, _ONCE = (
-    re.compile(r"all_?reduce", re.I),
-    re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I),
-)
+_TWICE, _ONCE = (re.compile(r"all_?reduce", re.I), re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I))
 _NOTE = (
     "busbw, best: the fastest one, by bytes over the slowest link as NCCL's tests count; a rank that comes first"
     " waits in its collective, so that slower ones say less."

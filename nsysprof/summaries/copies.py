@@ -44,9 +44,7 @@ COPIES = table(
         "sum_ns": Column("", "sum of their durations", "sum"),
         "bytes_per_s": Column("", "size_bytes per second of sum_ns; empty if that is 0", "rate"),
         "median_bytes_per_s": "median bandwidth of single copies",
-        "link_share": Column(
-            "", "share of link bandwidth (PCIe or NVLink), by the name of the GPU", "of link"
-        ),
+        "link_share": Column("", "share of link bandwidth (PCIe or NVLink), by the name of the GPU", "of link"),
         "overlapped_ns": "part of their time in which kernels ran on the same GPU",
         "small_count": f"copies of less than {format_bytes(SMALL)}",
         "small_bytes": "bytes of the small copies",
@@ -180,9 +178,7 @@ def _by_direction(rows: ColumnTable) -> ColumnTable:
             np.where(waits, rows["size_bytes"], 0),
         )
     )
-    at_peak = np.bincount(
-        group, np.where(rows["sum_ns"] > 0, rows["link_share"] * rows["sum_ns"], 0), len(first)
-    )
+    at_peak = np.bincount(group, np.where(rows["sum_ns"] > 0, rows["link_share"] * rows["sum_ns"], 0), len(first))
     path = rows.texts("merged_path")
     shown = ColumnTable(
         {

@@ -24,9 +24,7 @@ GAPS = table(
         "gpu": _GPU,
         "start_ns": Column("", "end of the last GPU op before it", "from"),
         "length_ns": Column("", "length of the gap", "length"),
-        "next": Column(
-            "", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)
-        ),
+        "next": Column("", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)),
     },
     made_in="summaries/gaps.py",
 )

@@ -44,22 +44,14 @@ MEMORY = table(
         "allocated_bytes": Column("", "bytes allocated or released inside", "allocated"),
         "releases": "releases inside",
         "freed_bytes": Column("", "bytes allocated or released inside", "freed"),
-        "live_at_end_bytes": Column(
-            "", "bytes live on that GPU at the end of its last instance", "live at end"
-        ),
+        "live_at_end_bytes": Column("", "bytes live on that GPU at the end of its last instance", "live at end"),
         "peak_bytes": Column("", "peak of live bytes while an instance was open", "peak"),
         "owned_at_peak_bytes": Column(
-            "",
-            "bytes of the range itself that were live at the overall peak; 0 for pools",
-            "owned",
+            "", "bytes of the range itself that were live at the overall peak; 0 for pools", "owned"
         ),
         "kept_bytes": "bytes of the range itself that were still live at the end of its last instance",
         "kept_in": "instances that allocated kept_bytes",
-        "growth_bytes": Column(
-            "",
-            "steady growth of live bytes from one instance to the next, if any",
-            "grows by",
-        ),
+        "growth_bytes": Column("", "steady growth of live bytes from one instance to the next, if any", "grows by"),
     },
     made_in="summaries/memory.py",
 )
@@ -222,11 +214,7 @@ def _finding(rows: ColumnTable) -> str:
     every = list(rows.records())
     on_gpu = [row for row in every if row["kind"] in ON_GPU] or every
     most = max((row for row in on_gpu if not row["merged_path"]), key=lambda row: row["peak_bytes"])
-    alike = [
-        row
-        for row in on_gpu
-        if row["merged_path"] and (row["gpu"], row["kind"]) == (most["gpu"], most["kind"])
-    ]
+    alike = [row for row in on_gpu if row["merged_path"] and (row["gpu"], row["kind"]) == (most["gpu"], most["kind"])]
     text = f"Memory: at most {format_bytes(most['peak_bytes'])} of {most['kind']} memory on {most['gpu']}"
     owner = max(alike, key=lambda row: row["owned_at_peak_bytes"], default=most)
     if owner["merged_path"] and owner["owned_at_peak_bytes"]:

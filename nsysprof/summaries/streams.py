@@ -28,9 +28,7 @@ STREAMS = table(
         "sum_ns": Column("", "sum of durations", "sum"),
         "busy_ns": Column("", "time in which the stream is busy", "busy"),
         "span_share": Column("", "busy_ns ÷ span of the report", "of span"),
-        "overlap_ns": Column(
-            "", "part of busy_ns in which other streams of the GPU are busy, too", "overlap"
-        ),
+        "overlap_ns": Column("", "part of busy_ns in which other streams of the GPU are busy, too", "overlap"),
     },
     made_in="summaries/streams.py",
 )
@@ -84,9 +82,7 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
     share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
     several = busy > 0 and np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
-    finding = (
-        f"Streams: {len(rows):,} with GPU work; two or more run at once for {share} of the time GPUs are busy"
-    )
+    finding = f"Streams: {len(rows):,} with GPU work; two or more run at once for {share} of the time GPUs are busy"
     one = len(set(rows["pid"].tolist())) == 1
     shown = tuple(column for column in STREAMS.columns if column.name != "pid" or not one)
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)

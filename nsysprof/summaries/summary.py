@@ -56,9 +56,7 @@ class Answer:
     def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """The first ``most`` rows of each table, by the name of the file without its ending."""
         return {
-            name.removesuffix(".csv"): [
-                {key: known(value) for key, value in row.items()} for row in some.records()
-            ]
+            name.removesuffix(".csv"): [{key: known(value) for key, value in row.items()} for row in some.records()]
             for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
         }
 

@@ -58,16 +58,10 @@ KERNELS = table(
         "kernel": Column("", "full name of the kernel", cell=lambda name: short_name(name, 40)),
         "count": "number of GPU ops",
         "sum_ns": Column("", "sum of their durations", "sum"),
-        "covered_ns": Column(
-            "", "part of their time in which pages of the GPU migrated", "beside migrations"
-        ),
-        "fault_covered_ns": Column(
-            "", "covered_ns without migrations that the program requested", "not requested"
-        ),
+        "covered_ns": Column("", "part of their time in which pages of the GPU migrated", "beside migrations"),
+        "fault_covered_ns": Column("", "covered_ns without migrations that the program requested", "not requested"),
         "page_faults": "GPU page faults that began during them; empty if not recorded",
-        "faulted_ns": Column(
-            "", "part of their time with GPU page faults; empty if not recorded", "faulting"
-        ),
+        "faulted_ns": Column("", "part of their time with GPU page faults; empty if not recorded", "faulting"),
     },
     made_in="summaries/unified.py",
 )
@@ -131,25 +125,19 @@ def _events(trace: Trace, moves: NDArray[np.intp], cause: NDArray[np.uint8]) -> 
     none = np.zeros_like(faults.count)
     each = ColumnTable(
         {
-            "event": Texts(
-                np.append(ops.name[moves], len(trace.op_names) + of_gpu), [*trace.op_names, *_FAULTS]
-            ),
+            "event": Texts(np.append(ops.name[moves], len(trace.op_names) + of_gpu), [*trace.op_names, *_FAULTS]),
             "cause": Texts(np.append(known, len(_CAUSES) + faults.cause), [*_CAUSES, *faults.causes]),
             "count": np.ones(len(moves) + len(none), np.int64),
             "page_faults": np.append(np.zeros(len(moves), np.int64), faults.count),
             "size_bytes": np.append(np.maximum(size, 0), none),
-            "sum_ns": np.append(
-                ops.end[moves] - ops.start[moves], np.where(of_gpu, faults.end - faults.start, 0)
-            ),
+            "sum_ns": np.append(ops.end[moves] - ops.start[moves], np.where(of_gpu, faults.end - faults.start, 0)),
         }
     )
     rows = each.summed(["event", "cause"], list(each.columns)[2:])
     listed = list(rows.records())
     faulty = np.array([row["event"] in _FAULTS for row in listed], bool)
     most = np.where(faulty, rows["page_faults"], rows["sum_ns"]).tolist()
-    order = sorted(
-        range(len(rows)), key=lambda at: (faulty[at], -most[at], listed[at]["event"], listed[at]["cause"])
-    )
+    order = sorted(range(len(rows)), key=lambda at: (faulty[at], -most[at], listed[at]["event"], listed[at]["cause"]))
     numbers = {
         "page_faults": np.where(faulty, rows["page_faults"], np.nan),
         "size_bytes": (size := np.where(faulty, np.nan, rows["size_bytes"])),

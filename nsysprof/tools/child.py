@@ -49,9 +49,7 @@ class Ended:
     lost: bool = False
 
 
-def run_child(
-    command: Sequence[str], log: Path, echo: Echo, environment: Mapping[str, str] | None = None
-) -> Ended:
+def run_child(command: Sequence[str], log: Path, echo: Echo, environment: Mapping[str, str] | None = None) -> Ended:
     """Run a command to its end; what it prints goes to ``echo`` and is appended to the file ``log``.
 
     Its environment is ``environment``, or else ours.
@@ -86,13 +84,9 @@ def _started(command: Sequence[str], environment: Mapping[str, str] | None) -> s
         # a second one makes nsys drop the report.
         how["start_new_session"] = True
     try:
-        return subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0, **how
-        )
+        return subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0, **how)
     except OSError as error:
-        raise NsysprofError(
-            f"{command[0]}: cannot be run: {error.strerror}", f"ls -l {quote(command[0])}"
-        ) from None
+        raise NsysprofError(f"{command[0]}: cannot be run: {error.strerror}", f"ls -l {quote(command[0])}") from None
 
 
 def _waited(child: subprocess.Popen[bytes]) -> int:
@@ -156,10 +150,7 @@ class _Output:
 
     def _copy(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        targets: list[Callable[[bytes], object]] = [
-            self._log.write,
-            lambda piece: self._echo(decoder.decode(piece)),
-        ]
+        targets: list[Callable[[bytes], object]] = [self._log.write, lambda piece: self._echo(decoder.decode(piece))]
         assert self._child.stdout is not None
         with self._child.stdout as source:
             while (piece := source.read(_PIECE)) and not self._over:

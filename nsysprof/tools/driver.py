@@ -101,9 +101,7 @@ def _is_admin() -> bool:
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
     """Return the newest CUDA that an nsys can trace, by the CUPTI libraries in its folder; () where there is none."""
     folder = Path(os.path.realpath(nsys.path)).parent
-    libraries = [
-        re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")
-    ]
+    libraries = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
     libraries += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
     # A CUPTI of the toolkit has the year in its name.
     return max(((int(one[1]), int(one[2])) for one in libraries if one and int(one[1]) < _YEAR), default=())
@@ -158,9 +156,7 @@ PLACE_VARIABLES = {
 }
 
 
-def fingerprint(
-    nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def fingerprint(nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None) -> dict[str, Any]:
     """Collect GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload reports of its own software.
 
     A plain mapping for JSON, without anything that changes from run to run; ``workload`` is the ``environment`` of

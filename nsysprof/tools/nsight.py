@@ -142,14 +142,7 @@ GET_NCU = (
     f" https://developer.nvidia.com/nsight-compute; name one with --ncu PATH or {NCU_ENVIRONMENT}=PATH"
 )
 # What a count cannot do without: an ncu that lacks one of these is too old.
-_NEEDED = (
-    "--nvtx-include",
-    "--cache-control",
-    "--clock-control",
-    "--query-metrics",
-    "--print-units",
-    "--page",
-)
+_NEEDED = ("--nvtx-include", "--cache-control", "--clock-control", "--query-metrics", "--print-units", "--page")
 _METRIC = re.compile(r"[a-z][a-z0-9]*__\w+")
 
 

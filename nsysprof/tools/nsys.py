@@ -161,8 +161,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
     missing = missing_libraries(importer) or re.findall(r"loading shared libraries: ([^:\s]+):", output)
     if missing:
         raise NsysprofError(
-            f"nsys's importer cannot start: {', '.join(missing)} is missing ({importer})",
-            _installation(missing),
+            f"nsys's importer cannot start: {', '.join(missing)} is missing ({importer})", _installation(missing)
         )
     raise NsysprofError(
         f"{importer} cannot read the stream: {_reason(output) or f'exit code {done.returncode}'}",
@@ -193,9 +192,9 @@ def _reason(output: str) -> str:
     """Return why an import failed: the text within nsys's error report, else its last line."""
     texts = re.findall(r'ErrorText"?\s*\n\s*Value: "([^"]+)"', output)
     closing = re.search(r"File is corrupted", output)
-    return "; ".join(
-        [*texts[:1], *(["the file is truncated or damaged"] if closing else [])]
-    ) or nsight.last_line(output)
+    return "; ".join([*texts[:1], *(["the file is truncated or damaged"] if closing else [])]) or nsight.last_line(
+        output
+    )
 
 
 def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> None:
@@ -204,9 +203,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     The file appears under its name when it is whole; nothing is left behind otherwise. Raises `NsysprofError`
     when nsys refuses (both versions named where the report is newer than nsys) or fails (its last line).
     """
-    taken = NsysprofError(
-        f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file"
-    )
+    taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):
         raise taken
     try:
@@ -219,8 +216,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
         raise taken from None
     except OSError as error:
         raise NsysprofError(
-            f"{out}: cannot write there: {error.strerror}",
-            f"mkdir -p {quote(str(out.parent))}, or name another folder",
+            f"{out}: cannot write there: {error.strerror}", f"mkdir -p {quote(str(out.parent))}, or name another folder"
         ) from None
 
 
@@ -234,9 +230,7 @@ def _build(report: Path) -> str:
 def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofError:
     newer = NEWER.search(output)
     if newer:
-        made_by = (
-            f"build {newer['build']}" if newer["build"] else (newer["a"] or newer["b"]).replace("@", ".")
-        )
+        made_by = f"build {newer['build']}" if newer["build"] else (newer["a"] or newer["b"]).replace("@", ".")
         return newer_than(report, made_by, nsys)
     if "ProtobufParseException" in output:
         return NsysprofError(
@@ -315,15 +309,12 @@ def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, 
             break
     else:
         raise NsysprofError(
-            f"nsys {nsys.version_text} has no report named {base}: not supported",
-            "use a newer nsys: --nsys PATH",
+            f"nsys {nsys.version_text} has no report named {base}: not supported", "use a newer nsys: --nsys PATH"
         )
     failed = FAILED.search(done.stderr)  # with exit code 0
     if done.returncode != 0 or failed:
         what = failed[1] if failed else nsight.last_line(done.stderr) or nsight.last_line(done.stdout)
-        raise NsysprofError(
-            f"nsys stats --report {name} failed on {sqlite}: {what or f'exit code {done.returncode}'}"
-        )
+        raise NsysprofError(f"nsys stats --report {name} failed on {sqlite}: {what or f'exit code {done.returncode}'}")
     table = done.stdout.replace("\0", "\ufffd").splitlines(keepends=True)
     starts = [at for at, line in enumerate(table) if line.startswith("Processing [")]
     del table[: starts[0] + 1 if starts else 0]

@@ -21,9 +21,7 @@ def autograd_of_names(trace: Trace) -> AutogradOps:
     """The operators that `emit_nvtx` made ranges of, by the names of these."""
     found = [_NUMBERED.match(name.text) for name in trace.range_names]
     number = np.array([int(match[2]) if match else -1 for match in found], np.int64)
-    back = np.array(
-        [match is not None and _BACKWARD.fullmatch(match[1]) is not None for match in found], bool
-    )
+    back = np.array([match is not None and _BACKWARD.fullmatch(match[1]) is not None for match in found], bool)
     ranges, opener = trace.ranges, trace.range_openers
     rows = np.flatnonzero((ranges.kind == PUSH_POP) & (np.append(number, -1)[ranges.name] >= 0))
     name = ranges.name[rows]

@@ -36,9 +36,7 @@ def activity_kind(api: str) -> int:
     return LAUNCHING if launches_work(api) else CUDA
 
 
-def outermost_calls(
-    thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]
-) -> NDArray[np.bool_]:
+def outermost_calls(thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which rows are in no other one of their table on their thread, and as calls of the system in no CUDA call.
 
     Rows are sorted by thread, start, and from the longest to the shortest.

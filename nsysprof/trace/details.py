@@ -115,9 +115,7 @@ class CallList:
             return slice(0, 0)
         return slice(*np.searchsorted(self.thread, [code, code + 1]).tolist())
 
-    def find(
-        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
+    def find(self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
         """The row of the call of each globalTid, start and end; -1 where there is none."""
         out = np.full(len(start), -1, np.int32)
         for tid in self.threads.tolist():

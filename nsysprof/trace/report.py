@@ -29,10 +29,7 @@ def open_report(
     for whatever is no readable report; opening reads a few small tables only.
     """
     named = Path(path)
-    options = {
-        "export_to": Path(export_to) if export_to else None,
-        "nsys": Path(nsys) if nsys else None,
-    }
+    options = {"export_to": Path(export_to) if export_to else None, "nsys": Path(nsys) if nsys else None}
     readers = _readers()
     chosen = next((reader for reader in readers[:-1] if reader.claims(named)), readers[-1])
     return chosen.open(named, **options)
@@ -70,9 +67,7 @@ _ABOUT = (
     *("nsys_version", "recorder_version", "export_version", "schema_version", "start_utc", "duration_ns"),
     *("driver_version", "cuda_version"),
 )
-_ABOUT_GPU = (
-    *("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "compute_capability"),
-)
+_ABOUT_GPU = (*("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "compute_capability"),)
 
 
 def describe_report(report: Report) -> dict[str, Any]:

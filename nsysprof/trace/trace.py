@@ -506,14 +506,7 @@ def op_slices(trace: Trace) -> Iterator[slice]:
 def recorded_as(trace: Trace, kind: NDArray[np.uint8]) -> str:
     """What recorded ranges of these kinds, in words: ``NVTX``, or ``NVTX, MPI``; found iterations are ``found``."""
     by = trace.report.reader.annotations
-    words = {
-        PUSH_POP: by,
-        START_END: by,
-        MPI: "MPI",
-        OPENACC: "OpenACC",
-        OPERATOR: "operator",
-        MODULE: "module",
-    }
+    words = {PUSH_POP: by, START_END: by, MPI: "MPI", OPENACC: "OpenACC", OPERATOR: "operator", MODULE: "module"}
     words[FOUND] = "found"
     present = np.bincount(kind, minlength=len(RANGE_KINDS))
     return ", ".join(dict.fromkeys(word for code, word in words.items() if present[code])) or by

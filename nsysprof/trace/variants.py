@@ -31,10 +31,7 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
         "unclosed": np.zeros(len(more.start), bool),
         "moved": np.zeros(len(more.start), bool),
     }
-    column = {
-        name: np.concatenate([values, added[name].astype(values.dtype)])
-        for name, values in vars(ranges).items()
-    }
+    column = {name: np.concatenate([values, added[name].astype(values.dtype)]) for name, values in vars(ranges).items()}
     names = list(codes)
     rank = ranks([(name.text, name.domain) for name in names])
     window = column["kind"] == START_END

@@ -187,9 +187,7 @@ def _rows(
     """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
     names = ("group", *WAIT_KEYS, "meanwhile")
     none = np.empty(0, np.int64)
-    whole = {
-        name: np.concatenate([none, *(part[name] for part in parts)]) for name in (*names, "waits", "ns")
-    }
+    whole = {name: np.concatenate([none, *(part[name] for part in parts)]) for name in (*names, "waits", "ns")}
     whole = _sums({name: whole[name] for name in names}, whole["waits"], whole["ns"])
     words: dict[str, Sequence[str]] = {**facts.words, "meanwhile": MEANWHILE}
     columns = _places(windows, group, whole["group"])

@@ -79,9 +79,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64
     waited &= (time.end - trace.ops.end[last] <= SLACK_NS) & (
         trace.op_process[last] == trace.thread_process[time.thread]
     )
-    waited &= (
-        2 * (trace.ops.end[last] - np.maximum(trace.ops.start[last], time.start)) >= time.end - time.start
-    )
+    waited &= 2 * (trace.ops.end[last] - np.maximum(trace.ops.start[last], time.start)) >= time.end - time.start
     return np.where(waited, last, out)
 
 
@@ -107,10 +105,7 @@ def calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp])
     calls, launches = activity.calls, trace.launches
     out = np.full(len(launch), -1, np.intp)
     for code in np.unique(launches.thread[launch]).tolist():
-        mine, rows = (
-            calls.of_thread(int(trace.threads[code])),
-            np.flatnonzero(launches.thread[launch] == code),
-        )
+        mine, rows = (calls.of_thread(int(trace.threads[code])), np.flatnonzero(launches.thread[launch] == code))
         found = mine.start + np.flatnonzero(activity.kind[mine] <= CUDA)
         at = np.searchsorted(calls.start[found], launches.start[launch[rows]], side="right") - 1
         hit = at >= 0

@@ -20,10 +20,7 @@ from nsysprof.waits.walk import Reasons, reasons, walk
 # The kinds of pieces: first what the host did while its launch was awaited, in the codes of `ACTIVITIES`.
 LATENCY, COMMUNICATION, COPY, OTHERS, UNKNOWN = range(len(ACTIVITIES), len(ACTIVITIES) + 5)
 WAITING_FOR = (
-    *(
-        "idle: profiler" if code == PROFILER else f"idle: host: {name}"
-        for code, name in enumerate(ACTIVITIES)
-    ),
+    *("idle: profiler" if code == PROFILER else f"idle: host: {name}" for code, name in enumerate(ACTIVITIES)),
     *("idle: latency", "idle: communication", "idle: copy", "idle: others' GPU ops", "idle: unknown"),
 )
 # What the causes of waiting were called before, for one version of `gap.csv`.
@@ -48,9 +45,7 @@ class WaitFacts:
 def wait_facts(trace: Trace, communication: NDArray[np.bool_]) -> WaitFacts:
     """Read the `WaitFacts` of a trace."""
     reader = trace.report.reader
-    return WaitFacts(
-        reasons(trace, reader.dependencies(trace)), reader.host_activity(trace.arena), communication
-    )
+    return WaitFacts(reasons(trace, reader.dependencies(trace)), reader.host_activity(trace.arena), communication)
 
 
 @dataclass(frozen=True)

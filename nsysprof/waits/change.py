@@ -45,9 +45,7 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
     made: list[Step] = []
     for glob in changes.drop_sync:
         calls, rows = _syncs(program, glob)
-        made.append(
-            Step("drop-sync", f"without waiting in {glob}", rows, partial(_drop, program, calls, rows, glob))
-        )
+        made.append(Step("drop-sync", f"without waiting in {glob}", rows, partial(_drop, program, calls, rows, glob)))
     for glob in changes.graph:
         rows = program.ranges_of(glob)
         made.append(Step("graph", f"{glob} as a CUDA graph", rows, partial(_graph, program, rows, glob)))
@@ -150,9 +148,7 @@ def _swap(program: Program, text: str) -> Step:
         return Step("swap", words, np.empty(0, np.intp), partial(_set, program, times))
     name, _, row = source.rpartition(":")
     if not name:
-        raise NsysprofError(
-            f"--swap {text!r} does not say which row of the table", "--swap 'RANGE=results.csv:flash'"
-        )
+        raise NsysprofError(f"--swap {text!r} does not say which row of the table", "--swap 'RANGE=results.csv:flash'")
     rows = program.ranges_of(glob)
     ns = time_of_row(Path(name), row)
 
@@ -181,16 +177,12 @@ def _fuse(program: Program, rows: Rows, glob: str, network: Network) -> None:
     keep = (trace.ops.kind[ops] == KERNEL) & ~program.facts.communication[trace.ops.name[ops]]
     ops, place = ops[keep], place[keep]
     if not len(ops):
-        raise NsysprofError(
-            f"{glob} launches no kernels to fuse", "nsysprof analyze shows what ranges launch"
-        )
+        raise NsysprofError(f"{glob} launches no kernels to fuse", "nsysprof analyze shows what ranges launch")
     order = np.lexsort((trace.ops.start[ops], trace.ops.stream[ops], place))
     ops, place = ops[order], place[order]
     first = np.append(True, (np.diff(place) != 0) | (np.diff(trace.ops.stream[ops].astype(np.int64)) != 0))
     whole = np.add.reduceat(network.length[ops], np.flatnonzero(first))
-    edits.merge_ops(
-        network, trace, ops, first, np.repeat(whole, np.diff(np.append(np.flatnonzero(first), len(ops))))
-    )
+    edits.merge_ops(network, trace, ops, first, np.repeat(whole, np.diff(np.append(np.flatnonzero(first), len(ops)))))
 
 
 # ---- launches, calls, delays
@@ -202,8 +194,7 @@ def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
     launch, place = index.launches_of(rows)
     if not len(launch):
         raise NsysprofError(
-            f"{glob} launches nothing that a CUDA graph could hold",
-            "nsysprof analyze shows what ranges launch",
+            f"{glob} launches nothing that a CUDA graph could hold", "nsysprof analyze shows what ranges launch"
         )
     used = np.unique(place)
     at = program.place(rows)
@@ -260,9 +251,7 @@ def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network
         np.add.at(depth, program.stop[at], -1)
         chosen = waits[np.cumsum(depth)[waits] > 0]
     if not len(chosen):
-        raise NsysprofError(
-            f"nothing in {glob} waits for the GPU", "nsysprof why says which calls do, as exposed_by"
-        )
+        raise NsysprofError(f"nothing in {glob} waits for the GPU", "nsysprof why says which calls do, as exposed_by")
     edits.stop_waiting(network, chosen)
 
 

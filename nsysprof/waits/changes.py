@@ -40,9 +40,7 @@ class Changes:
     """
 
     graph: Sequence[str] = _repeatable("GLOB", "Launch all work of matching ranges as one CUDA graph")
-    fuse: Sequence[str] = _repeatable(
-        "GLOB", "Fuse the kernels of matching ranges into one of the same total length"
-    )
+    fuse: Sequence[str] = _repeatable("GLOB", "Fuse the kernels of matching ranges into one of the same total length")
     scale: Sequence[str] = _repeatable("KERNEL=FACTOR", "Multiply the time of matching kernels: '*gemm*=0.5'")
     set: Sequence[str] = _repeatable("KERNEL=TIME", "Set the time of matching kernels: 'softmax=40us'")
     swap: Sequence[str] = _repeatable(
@@ -68,9 +66,7 @@ class Changes:
         """The changes that were asked for, by the names of their options; `NsysprofError` for none."""
         found = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
         found = {
-            name: list(value) if isinstance(value, (list, tuple)) else value
-            for name, value in found.items()
-            if value
+            name: list(value) if isinstance(value, (list, tuple)) else value for name, value in found.items() if value
         }
         if not found:
             raise NsysprofError("no change to forecast", "nsysprof forecast --help lists them")
@@ -98,9 +94,7 @@ def read_time(text: str, option: str, example: str) -> tuple[str, int]:
     name, value = split_value(text, option, example)
     match = _TIME.fullmatch(value)
     if match is None:
-        raise NsysprofError(
-            f"--{option} {text!r}: {value!r} is no time", f"--{option} '{example}' (ns, us, ms or s)"
-        )
+        raise NsysprofError(f"--{option} {text!r}: {value!r} is no time", f"--{option} '{example}' (ns, us, ms or s)")
     ns = float(match[1]) * _UNITS[match[2]]
     if ns > MAX_NS:
         raise NsysprofError(f"--{option} {text!r}: that is more than an hour", f"--{option} '{example}'")
@@ -115,7 +109,5 @@ def read_factor(text: str) -> tuple[str, float]:
     except ValueError:
         factor = -1
     if not 0 <= factor < 1_000:
-        raise NsysprofError(
-            f"--scale {text!r}: {value!r} is no factor from 0 to 1000", "--scale 'KERNEL=0.5'"
-        )
+        raise NsysprofError(f"--scale {text!r}: {value!r} is no factor from 0 to 1000", "--scale 'KERNEL=0.5'")
     return name, factor

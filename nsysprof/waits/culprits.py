@@ -32,13 +32,7 @@ from nsysprof.waits.facts import (
     QUEUED,
     Facts,
 )
-from nsysprof.waits.host import (
-    ACTIVITIES,
-    exposed_by,
-    host_time,
-    ranges_around,
-    threads_to_blame,
-)
+from nsysprof.waits.host import ACTIVITIES, exposed_by, host_time, ranges_around, threads_to_blame
 from nsysprof.waits.peers import split_late
 from nsysprof.waits.windows import Windows
 
@@ -58,9 +52,7 @@ _PAUSE = -2  # in place of the name of a range: in the pause before a step
 _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to one digit
 
 
-def account(
-    facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows
-) -> dict[str, NDArray[Any]]:
+def account(facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows) -> dict[str, NDArray[Any]]:
     """The columns `PIECE` of the pieces of gaps, those of host time cut by what the host did."""
     trace = facts.attribution.trace
     pieces, peer = split_late(pieces, facts.peers)
@@ -137,18 +129,14 @@ def _host_parts(
         return f"{what}{place}{f' on thread {facts.threads[helper]}' if helper >= 0 else ''}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, of_range, since)
-    begun = (
-        pick(calls.start, exposing, 0)[time.piece] < time.end
-    )  # a call exposes nothing that was over before
+    begun = pick(calls.start, exposing, 0)[time.piece] < time.end  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],
         "start_ns": time.start,
         "end_ns": time.end,
         "cause": np.where(time.activity == PROFILER, OVERHEAD, LATE_HOST),
         "activity": facts.texts.each(lambda number: ACTIVITIES[number], time.activity),
-        "culprit": facts.texts.each(
-            describe, name, examples(trace, facts.ops_of_calls, copied), where, helps
-        ),
+        "culprit": facts.texts.each(describe, name, examples(trace, facts.ops_of_calls, copied), where, helps),
         "range": facts.texts.each(partial(_range_text, facts), where),
         "exposed_by": np.where(begun, _exposing(facts, exposing, owner)[time.piece], 0),
         "claim": np.full(len(time.piece), BY_ORDER),
@@ -198,9 +186,7 @@ def _missing(
         text = short_name(trace.op_names[name])
         return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
 
-    named = np.where(
-        (kind == walk.UNKNOWN) & (len(trace.launches) > 0), trace.ops.name[op], 0
-    )  # others are one text
+    named = np.where((kind == walk.UNKNOWN) & (len(trace.launches) > 0), trace.ops.name[op], 0)  # others are one text
     launched = (kind == walk.UNKNOWN) & (trace.ops.launch[op] >= 0)
     return facts.texts.each(describe, named, launched, kind, about)
 
@@ -229,9 +215,7 @@ def _op_texts(
     peer = np.full(len(op), -1, np.int32) if peer is None else peer
     gpu, process = (np.where(peer >= 0, each[peer], -1) for each in (trace.op_gpu, trace.op_process))
 
-    def describe(
-        name: int, size: int, memory: int, group: int, row: int, activity: int, gpu: int, process: int
-    ) -> str:
+    def describe(name: int, size: int, memory: int, group: int, row: int, activity: int, gpu: int, process: int) -> str:
         text = short_name(trace.op_names[name]) + MEMORY[memory]
         if activity:
             rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
@@ -254,12 +238,8 @@ def _rank(facts: Facts, gpu: int, process: int) -> str:
 
 def _copy_text(facts: Facts, op: int) -> str:
     size = int(bucket(facts.copy_sizes[op : op + 1])[0])
-    name = (
-        facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]] + MEMORY[facts.copy_memory[op]]
-    )
-    return (
-        f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
-    )
+    name = facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]] + MEMORY[facts.copy_memory[op]]
+    return f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
 
 
 def _range_text(facts: Facts, name: int) -> str:

@@ -99,10 +99,7 @@ class Facts:
 
 
 def read_facts(
-    attribution: Attribution,
-    kinds: Kinds,
-    merge_names: Sequence[str] | None,
-    op_owner: NDArray[np.int32] | None = None,
+    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: NDArray[np.int32] | None = None
 ) -> Facts:
     """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
 

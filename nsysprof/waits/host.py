@@ -39,11 +39,7 @@ class HostTime:
 
 
 def threads_to_blame(
-    attribution: Attribution,
-    launch: NDArray[np.integer],
-    start: Ints,
-    end: Ints,
-    thread: NDArray[np.integer],
+    attribution: Attribution, launch: NDArray[np.integer], start: Ints, end: Ints, thread: NDArray[np.integer]
 ) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
     """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
 
@@ -71,9 +67,7 @@ def threads_to_blame(
     for code in np.flatnonzero(np.bincount(host)).tolist():
         rows = np.flatnonzero(~helped & (own == code) & (launch >= 0))
         lo, hi = np.searchsorted(host, [code, code + 1]).tolist()
-        place = (
-            lo + np.searchsorted(launches.end[follow[lo:hi]], launches.start[launch[rows]], side="right") - 1
-        )
+        place = lo + np.searchsorted(launches.end[follow[lo:hi]], launches.start[launch[rows]], side="right") - 1
         hit = place >= lo
         rows, last = rows[hit], follow[place[hit]]
         done = np.clip(launches.end[last], start[rows], end[rows])
@@ -142,9 +136,7 @@ def host_time(
     return HostTime(*(column[order] for column in columns))
 
 
-def ranges_around(
-    attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints
-) -> NDArray[np.int64]:
+def ranges_around(attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints) -> NDArray[np.int64]:
     """The innermost push/pop range open on each thread (a code of `Trace.threads`) all the while; -1 for none."""
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
@@ -165,15 +157,11 @@ def _push_pop(attribution: Attribution, thread: int, start: Ints, end: Ints) -> 
     return open_then
 
 
-def _innermost(
-    columns: Ranges | CallList, rows: NDArray[np.intp], begin: Ints, stop: Ints
-) -> NDArray[np.int32]:
+def _innermost(columns: Ranges | CallList, rows: NDArray[np.intp], begin: Ints, stop: Ints) -> NDArray[np.int32]:
     """The row of the innermost of some ranges, or calls, that is open from each ``begin`` to its ``stop``; -1: none."""
     if len(rows) == 0:
         return np.full(len(begin), -1, np.int32)
-    return pick(rows, nest(columns.start[rows], columns.end[rows]).innermost(begin, stop), -1).astype(
-        np.int32
-    )
+    return pick(rows, nest(columns.start[rows], columns.end[rows]).innermost(begin, stop), -1).astype(np.int32)
 
 
 def exposed_by(

@@ -58,9 +58,7 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
         here = np.flatnonzero(windows.gpu == gpu)
         left = MAX_ALL
         for each in np.split(here, np.flatnonzero(np.diff(windows.path[here])) + 1):  # sorted by path
-            chosen = each[
-                np.unique(np.linspace(0, len(each) - 1, min(len(each), MAX_WINDOWS)).astype(np.intp))
-            ]
+            chosen = each[np.unique(np.linspace(0, len(each) - 1, min(len(each), MAX_WINDOWS)).astype(np.intp))]
             first = np.searchsorted(start, windows.start[chosen])
             last = np.minimum(np.searchsorted(start, windows.end[chosen]), first + MAX_OPS)
             chosen, first, last = (column[first < last] for column in (chosen, first, last))
@@ -102,11 +100,7 @@ def mean_latency(length: Ints, otherwise: int) -> int:
 
 
 def _starts(
-    trace: Trace,
-    why: Reasons,
-    constants: tuple[int, int, int],
-    rows: NDArray[np.intp],
-    place: NDArray[np.int32],
+    trace: Trace, why: Reasons, constants: tuple[int, int, int], rows: NDArray[np.intp], place: NDArray[np.int32]
 ) -> Ints:
     """When each of some ops starts by its edges; ``place`` is where each op is among ``rows``, -1 for all others.
 

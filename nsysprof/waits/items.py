@@ -37,9 +37,7 @@ class Items:
     marks: Ints
 
 
-def items_of(
-    trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Ints, peers: Peers | None
-) -> Items:
+def items_of(trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Ints, peers: Peers | None) -> Items:
     """The `Items` of a trace; ``launched`` is when the host was through with the launch of each op."""
     ops = trace.ops
     stream, time, event = event_calls(dependencies)
@@ -49,9 +47,7 @@ def items_of(
     order = np.lexsort((is_wait, time, stream, place))
     of_mark = np.empty(len(order), np.int64)
     of_mark[order] = place[order] + np.arange(len(order))
-    of_lane = np.arange(len(lanes.order)) + np.searchsorted(
-        place[order], np.arange(len(lanes.order)), side="right"
-    )
+    of_lane = np.arange(len(lanes.order)) + np.searchsorted(place[order], np.arange(len(lanes.order)), side="right")
     count = len(of_lane) + len(of_mark)
     op, lane = np.full(count, -1, np.int32), np.empty(count, np.int64)
     op[of_lane], lane[of_lane], lane[of_mark] = lanes.order, lanes.stream, stream
@@ -85,9 +81,7 @@ def items_of(
 def _recorded(event: Codes, time: Ints, is_wait: NDArray[np.bool_], item: Ints) -> Ints:
     """For each wait the item of the last record of its event before it; -1 for none, and for records."""
     order = np.lexsort((is_wait, time, event))
-    newest = (
-        np.maximum.accumulate(np.where(is_wait[order], -1, np.arange(len(order)))) if len(order) else order
-    )
+    newest = np.maximum.accumulate(np.where(is_wait[order], -1, np.arange(len(order)))) if len(order) else order
     found = np.full(len(order), -1, np.int64)
     hit = is_wait[order] & (newest >= 0)
     hit[hit] = event[order[newest[hit]]] == event[order[hit]]
@@ -96,15 +90,7 @@ def _recorded(event: Codes, time: Ints, is_wait: NDArray[np.bool_], item: Ints) 
 
 
 def _time_marks(
-    marks: Ints,
-    op: Codes,
-    lane: Ints,
-    before: Codes,
-    record: Codes,
-    end: Ints,
-    through: Ints,
-    times: Ints,
-    key: Ints,
+    marks: Ints, op: Codes, lane: Ints, before: Codes, record: Codes, end: Ints, through: Ints, times: Ints, key: Ints
 ) -> None:
     """Fill in when each record and wait was through, in the order of the calls."""
     floor: dict[int, int] = {}
@@ -160,9 +146,7 @@ class Parts:
         return np.concatenate([never, items.time, *times]), np.concatenate([never, items.key, *keys])
 
 
-def edges_of(
-    to: NDArray[np.integer], op: NDArray[np.integer] | int = -1, lag: NDArray[np.integer] | int = 0
-) -> Edges:
+def edges_of(to: NDArray[np.integer], op: NDArray[np.integer] | int = -1, lag: NDArray[np.integer] | int = 0) -> Edges:
     """Edges to nodes ``to``, a ``lag`` behind them, or behind the ``op`` that they start."""
     count = len(to)
     lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()

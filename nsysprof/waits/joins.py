@@ -38,14 +38,7 @@ class Joins:
 
 
 def sync_joins(
-    trace: Trace,
-    activity: HostActivity,
-    host: Host,
-    lanes: Lanes,
-    items: Items,
-    done: Codes,
-    lags: Lags,
-    parts: Parts,
+    trace: Trace, activity: HostActivity, host: Host, lanes: Lanes, items: Items, done: Codes, lags: Lags, parts: Parts
 ) -> Joins:
     """Calls that return when the GPU is done: with a stream, with what an event stands for, or with all."""
     calls, ops = activity.calls, trace.ops
@@ -55,8 +48,7 @@ def sync_joins(
     names = calls.names
     words = ("Stream", "Event")  # of calls that launch nothing these destroy one, behind all
     scope = np.array(
-        [next((at for at, word in enumerate(words) if word in name and "Sync" in name), 2) for name in names],
-        np.int8,
+        [next((at for at, word in enumerate(words) if word in name and "Sync" in name), 2) for name in names], np.int8
     )
     scope = scope[calls.name[host.sync_call]] if len(names) else np.empty(0, np.int8)
     count = len(start)
@@ -84,17 +76,10 @@ def sync_joins(
         to[rows[pick]], op[rows[pick]], time[rows[pick]] = done[last[pick]], last[pick], ops.end[last[pick]]
         every, last = rows[~one], last[~one]
         alone = to[every] == NEVER
-        to[every[alone]], op[every[alone]], time[every[alone]] = (
-            done[last[alone]],
-            last[alone],
-            ops.end[last[alone]],
-        )
+        to[every[alone]], op[every[alone]], time[every[alone]] = (done[last[alone]], last[alone], ops.end[last[alone]])
         key[every[alone]] = items.key[items.of_op[last[alone]]]
         every, last = every[~alone], last[~alone]
-        until, order = (
-            np.maximum(time[every], ops.end[last]),
-            np.maximum(key[every], items.key[items.of_op[last]]),
-        )
+        until, order = (np.maximum(time[every], ops.end[last]), np.maximum(key[every], items.key[items.of_op[last]]))
         both = edges_of(to[every], op[every]), edges_of(done[last], last)
         to[every], op[every] = parts.add(*both, until, order), -1
         time[every], key[every] = until, order
@@ -145,9 +130,7 @@ def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
     memory = np.zeros(len(ops), bool)
     memory[trace.copy_ops] = (trace.copies.source == pageable) | (trace.copies.destination == pageable)
     begin, end = launches.start[launch], launches.end[launch]
-    behind = (
-        end - ops.end[copies]
-    )  # whatever memory it is, a long call that ends right behind its copy waited for that
+    behind = end - ops.end[copies]  # whatever memory it is, a long call that ends right behind its copy waited for that
     waits = (behind >= 0) & (behind <= IMPLIED_NS) & (end - begin > IMPLIED_NS + _BLOCKED * lags.launch)
     waits |= host.launch_waits[launch] | memory[copies]
     together = np.minimum(ops.end[copies], end) - np.maximum(ops.start[copies], begin)
@@ -187,9 +170,7 @@ def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags
         late &= begun[np.maximum(place - waiting, 0)] > start
         head = place - np.where(late, waiting, depth if full else QUEUE)
         seen = late | (place % _EVERY == 0)
-        some = np.flatnonzero(
-            seen & (head >= 0) & (begun[np.maximum(head, 0)] <= end)
-        )  # else the queue is longer
+        some = np.flatnonzero(seen & (head >= 0) & (begun[np.maximum(head, 0)] <= end))  # else the queue is longer
         heads.append(rows[low + head[some]])
         called.append(launch[low + some])
         blocked.append(late[some])
@@ -207,9 +188,7 @@ def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     follow = np.flatnonzero(attribution.outcome == FOLLOWED)
-    kernels = np.zeros(
-        len(trace.threads), bool
-    )  # a thread that only copies, as one that pins memory, works beside
+    kernels = np.zeros(len(trace.threads), bool)  # a thread that only copies, as one that pins memory, works beside
     kernels[launches.thread[trace.ops.launch[(trace.ops.launch >= 0) & (trace.ops.kind != MEMCPY)]]] = True
     follow = follow[kernels[launches.thread[follow]]]
     if not len(follow):
@@ -247,9 +226,7 @@ def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
         mine = mine[np.argsort(begins[mine], kind="stable")]
         low, high = first_of[used[mine[0]]], first_of[used[mine[0]] + 1]
         at = low + np.searchsorted(host.time[low:high], begins[mine[1:]]) - 1
-        yield _handed(
-            host, first_of[used[mine[1:]]][at >= low].astype(np.int32), at[at >= low].astype(np.int32)
-        )
+        yield _handed(host, first_of[used[mine[1:]]][at >= low].astype(np.int32), at[at >= low].astype(np.int32))
 
 
 def _handed(host: Host, at: Codes, after: Codes) -> Joins:
@@ -263,10 +240,7 @@ def distinct_joins(joins: Iterable[Joins], host: Host) -> Joins:
     """All joins, one for each moment: the first one that was found; a thread's first moment only waits for a thread."""
     every = list(joins)
     whole = Joins(
-        **{
-            field.name: np.concatenate([getattr(each, field.name) for each in every])
-            for field in fields(Joins)
-        }
+        **{field.name: np.concatenate([getattr(each, field.name) for each in every]) for field in fields(Joins)}
     )
     _, first = np.unique(whole.at, return_index=True)
     begins = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]

@@ -100,9 +100,7 @@ def _implied_waits(trace: Trace, activity: HostActivity) -> NDArray[np.bool_]:
         rows = others[process == trace.processes[code]]
         at = np.searchsorted(begun, calls.start[rows]) - 1
         waited, rest = done[at] - calls.start[rows], calls.end[rows] - done[at]
-        found[rows] = (
-            (at >= 0) & (waited > IMPLIED_NS) & (rest >= 0) & (rest <= np.minimum(waited, IMPLIED_NS))
-        )
+        found[rows] = (at >= 0) & (waited > IMPLIED_NS) & (rest >= 0) & (rest <= np.minimum(waited, IMPLIED_NS))
     return found
 
 

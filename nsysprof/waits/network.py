@@ -12,15 +12,7 @@ from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.items import Items, Parts, edges_of, items_of, no_edges
-from nsysprof.waits.joins import (
-    Joins,
-    copy_joins,
-    distinct_joins,
-    first_joins,
-    handover_joins,
-    queue_joins,
-    sync_joins,
-)
+from nsysprof.waits.joins import Joins, copy_joins, distinct_joins, first_joins, handover_joins, queue_joins, sync_joins
 from nsysprof.waits.moments import Codes, Host, Moments, host_of, launched_behind
 from nsysprof.waits.peers import Peers
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Edges, Lags, Network
@@ -86,15 +78,7 @@ def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tupl
     return done, length
 
 
-def _assembled(
-    host: Host,
-    items: Items,
-    joins: Joins,
-    parts: Parts,
-    done: Codes,
-    length: Ints,
-    lags: Lags,
-) -> Network:
+def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Codes, length: Ints, lags: Lags) -> Network:
     """Number the nodes in the order of their keys, resolve moments, and see what passes beside the edges."""
     first_of = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]
     alone = first_of.copy()
@@ -105,18 +89,8 @@ def _assembled(
     node = np.full(len(host.time), -1, np.int32)
     node[moments] = np.arange(count, count + len(moments))
     anchor = np.maximum.accumulate(np.where(node >= 0, np.arange(len(node)), 0)) if len(node) else node
-    first = [
-        edges_of(np.full(2, NEVER)),
-        parts.edges[0],
-        *(each[0] for each in parts.more),
-        no_edges(len(begins)),
-    ]
-    second = [
-        edges_of(np.full(2, NEVER)),
-        parts.edges[1],
-        *(each[1] for each in parts.more),
-        no_edges(len(begins)),
-    ]
+    first = [edges_of(np.full(2, NEVER)), parts.edges[0], *(each[0] for each in parts.more), no_edges(len(begins))]
+    second = [edges_of(np.full(2, NEVER)), parts.edges[1], *(each[1] for each in parts.more), no_edges(len(begins))]
     own = replace(edges_of(np.full(len(joins.at), ZERO), lag=joins.own), moment=joins.at - np.int32(1))
     own.drop(np.flatnonzero(first_of[joins.at]))
     awaited = replace(edges_of(joins.to, joins.op, joins.lag), moment=joins.moment)
@@ -125,12 +99,7 @@ def _assembled(
         some = np.flatnonzero(each.moment >= 0)
         each.to[some] = node[anchor[each.moment[some]]]
     time = [np.array([0, LONG_AGO]), items.time, *(each[2] for each in parts.more), host.time[moments]]
-    key = [
-        np.array([LONG_AGO, LONG_AGO]),
-        items.key,
-        *(each[3] for each in parts.more),
-        2 * host.time[moments],
-    ]
+    key = [np.array([LONG_AGO, LONG_AGO]), items.key, *(each[3] for each in parts.more), 2 * host.time[moments]]
     kind = (
         [_HOST] * 2,
         [_ITEM] * len(items.op),
@@ -169,10 +138,7 @@ def _assembled(
 
 def _joined(parts: list[Edges]) -> Edges:
     return Edges(
-        **{
-            field.name: np.concatenate([getattr(each, field.name) for each in parts])
-            for field in fields(Edges)
-        }
+        **{field.name: np.concatenate([getattr(each, field.name) for each in parts]) for field in fields(Edges)}
     )
 
 

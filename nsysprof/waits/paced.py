@@ -14,33 +14,7 @@ _LEAST_SPREAD = 1e-3  # of the step: work that varies less shows nothing
 _SLOPES = (-1.3, -0.7)  # by how much the wait changes for each ns of work
 # Rates of clocks and cameras per second, how near the steps are to one, how far most steps are from the median, and by
 # how much of their variance neighbours make up for each other: half of it where each step ends at a beat.
-_RATES = (
-    1,
-    2,
-    5,
-    10,
-    12,
-    15,
-    20,
-    24,
-    25,
-    30,
-    40,
-    48,
-    50,
-    60,
-    72,
-    75,
-    90,
-    100,
-    120,
-    144,
-    200,
-    240,
-    250,
-    500,
-    1000,
-)
+_RATES = (1, 2, 5, 10, 12, 15, 20, 24, 25, 30, 40, 48, 50, 60, 72, 75, 90, 100, 120, 144, 200, 240, 250, 500, 1000)
 _ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.2
 _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
 

@@ -42,9 +42,7 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
     None where the recording holds no migrations and no page faults of that GPU and its processes. Near-linear.
     """
     ops, faults, size = trace.ops, trace.page_faults, trace.copy_sizes()
-    of_stream = np.array(trace.gpu_numbers, np.int64)[
-        trace.stream_device
-    ]  # migrations are of no GPU in `op_gpu`
+    of_stream = np.array(trace.gpu_numbers, np.int64)[trace.stream_device]  # migrations are of no GPU in `op_gpu`
     moves = np.flatnonzero((ops.kind == MIGRATION) & (of_stream[ops.stream] == gpu))
     mine = [(process, device) for (process, device), number in trace.gpu_of.items() if number == gpu]
     cpu = (faults.device < 0) & np.isin(faults.process, [process for process, _ in mine])

@@ -17,9 +17,7 @@ from nsysprof.trace.trace import KERNEL, Trace
 from nsysprof.waits.walk import RUNS, Pieces
 
 # All ranks take part in these and leave them together.
-_COLLECTIVE = re.compile(
-    r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar"
-)
+_COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar")
 
 
 def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -28,8 +26,7 @@ def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np
     """
     found = trace.report.reader.collectives(trace)
     named, known = (
-        np.array([bool(_COLLECTIVE.search(name)) for name in names], bool)
-        for names in (trace.op_names, found.kinds)
+        np.array([bool(_COLLECTIVE.search(name)) for name in names], bool) for names in (trace.op_names, found.kinds)
     )
     collective = (communication & named)[trace.ops.name]
     collective[found.op] = known[found.kind]
@@ -70,9 +67,7 @@ def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
     rows = rows[(trace.op_gpu[rows] >= 0) & (ops.end[rows] > ops.start[rows])]
     rows = rows[np.lexsort((ops.end[rows], ops.name[rows]))]
     rows = trace.settled(rows, ops.name[rows], ops.end[rows])
-    rank = (
-        trace.op_process[rows].astype(np.int64) * (1 + int(trace.op_gpu.max(initial=0))) + trace.op_gpu[rows]
-    )
+    rank = trace.op_process[rows].astype(np.int64) * (1 + int(trace.op_gpu.max(initial=0))) + trace.op_gpu[rows]
     if len(np.unique(rank)) < 2:
         return None
     columns = (ops.name[rows], rank, ops.end[rows], ops.end[rows] - ops.start[rows])

@@ -106,9 +106,7 @@ def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
     return out
 
 
-def happens_once(
-    activity: HostActivity, purpose: NDArray[np.uint8], start: Ints, end: Ints
-) -> NDArray[np.bool_]:
+def happens_once(activity: HostActivity, purpose: NDArray[np.uint8], start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Which calls set something up; ``purpose`` is that of each, and of none, as `purposes` gives it.
 
     What is done in half of the steps from each ``start`` to each ``end`` (ns, in order of time), by calls of one name,
@@ -174,9 +172,7 @@ def _mark_captures(activity: HostActivity, purpose: NDArray[np.uint8]) -> None:
         for mark in ("StreamBeginCapture", "StreamEndCapture")
     )
     place = np.searchsorted(ends, begins)
-    for first, last in zip(
-        begins[place < len(ends)].tolist(), ends[place[place < len(ends)]].tolist(), strict=True
-    ):
+    for first, last in zip(begins[place < len(ends)].tolist(), ends[place[place < len(ends)]].tolist(), strict=True):
         rows = slice(first, last + 1)
         if calls.thread[first] == calls.thread[last]:
             purpose[rows][activity.kind[rows] <= CUDA] = GRAPH_CAPTURE

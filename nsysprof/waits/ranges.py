@@ -21,13 +21,7 @@ from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import pid_of
-from nsysprof.waits.windows import (
-    Windows,
-    compute_ops,
-    steady,
-    step_windows,
-    whole_windows,
-)
+from nsysprof.waits.windows import Windows, compute_ops, steady, step_windows, whole_windows
 
 _FOREIGN = 0.1  # of the time of ranges: where the GPU computes for others for longer, they are parts of steps
 
@@ -50,10 +44,7 @@ class Chosen:
 
 
 def choose_windows(
-    attribution: Attribution,
-    communication: NDArray[np.bool_],
-    select: str | None,
-    merge_names: Sequence[str] | None,
+    attribution: Attribution, communication: NDArray[np.bool_], select: str | None, merge_names: Sequence[str] | None
 ) -> Chosen:
     """The steps of a program, or the ranges that a glob matches, as all commands time them; see `choose_level`.
 
@@ -101,10 +92,7 @@ class StepTimes:
 
 
 def step_times(
-    attribution: Attribution,
-    rows: NDArray[np.intp],
-    path: NDArray[np.int32],
-    communication: NDArray[np.bool_],
+    attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
 ) -> StepTimes:
     """The `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
@@ -115,9 +103,7 @@ def step_times(
     windows, of_line = step_windows(attribution, rows, path, communication)
     windows = windows.take(np.lexsort((windows.start, windows.range, windows.path)))
     at = np.flatnonzero(np.diff(windows.range, prepend=-1))
-    start, begin = (
-        np.minimum.reduceat(each, at) if len(at) else each for each in (windows.start, windows.begin)
-    )
+    start, begin = (np.minimum.reduceat(each, at) if len(at) else each for each in (windows.start, windows.begin))
     end = np.maximum.reduceat(windows.end, at) if len(at) else windows.end
     times = StepTimes(windows.range[at], windows.path[at], start, begin, end, np.ones(len(at), bool))
     times = times.take(np.lexsort((times.begin, times.path)))
@@ -153,9 +139,7 @@ def _for_others(attribution: Attribution, windows: Windows, communication: NDArr
         window[np.searchsorted(each, windows.range[mine])] = mine
         some = (trace.op_gpu[op] == gpu) & (window[place] >= 0)
         row, at = op[some], window[place[some]]
-        inside = np.minimum(trace.ops.end[row], windows.end[at]) - np.maximum(
-            trace.ops.start[row], windows.start[at]
-        )
+        inside = np.minimum(trace.ops.end[row], windows.end[at]) - np.maximum(trace.ops.start[row], windows.start[at])
         np.add.at(out, at, -np.maximum(inside, 0))
         every = np.flatnonzero(computes & (trace.op_gpu == gpu))
         line = merge(trace.ops.start[every], trace.ops.end[every])
@@ -194,11 +178,7 @@ def pick_windows(
 
 
 def count_calls(
-    attribution: Attribution,
-    windows: Windows,
-    paths: Sequence[str],
-    per: str,
-    merge_names: Sequence[str] | None,
+    attribution: Attribution, windows: Windows, paths: Sequence[str], per: str, merge_names: Sequence[str] | None
 ) -> Ints:
     """How many ranges, int64, whose name matches the glob ``per`` are in the range of each window.
 

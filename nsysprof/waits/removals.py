@@ -71,8 +71,7 @@ def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]
     if not found:
         near = ", ".join(map(repr, near_names([name for name in names if name], glob)))
         raise NsysprofError(
-            f"no {what} of {file} matches {glob!r}"
-            + (f"; near it: {near}" if near else f"; it has no {what} at all"),
+            f"no {what} of {file} matches {glob!r}" + (f"; near it: {near}" if near else f"; it has no {what} at all"),
             "a * stands for any text: '*gemm*'",
         )
     return found
@@ -89,9 +88,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
     used = np.unique(trace.ops.name[program.spans.ops[trace.ops.kind[program.spans.ops] == KERNEL]]).tolist()
     talks = program.facts.communication
     kernels = {code: short_name(trace.op_names[code]) for code in used if not talks[code]}
-    names = sorted(
-        {*(words[code] for code in culprits), *(CAUSES[code] for code in causes), *kernels.values()} - {""}
-    )
+    names = sorted({*(words[code] for code in culprits), *(CAUSES[code] for code in causes), *kernels.values()} - {""})
     chosen = {names[at] for at in matching(names, glob, "cause", program.file)}
     pieces = np.isin(waits["culprit"], [code for code in culprits if words[code] in chosen])
     pieces |= np.isin(waits["cause"], [code for code in causes if CAUSES[code] in chosen])
@@ -118,9 +115,7 @@ def code_of(program: Program, glob: str) -> Cause:
     launches, ranges = trace.launches, trace.ranges
     follow = np.flatnonzero(attribution.outcome == FOLLOWED)
     earlier = np.append(0, launches.end)[:-1]
-    earlier[np.append(True, launches.thread[1:] != launches.thread[:-1])[: len(launches)]] = np.iinfo(
-        np.int64
-    ).min
+    earlier[np.append(True, launches.thread[1:] != launches.thread[:-1])[: len(launches)]] = np.iinfo(np.int64).min
     owner = attribution.owner[follow]
     if glob == OUTSIDE:
         rows, where = np.empty(0, np.intp), np.array([-1])
@@ -136,9 +131,7 @@ def code_of(program: Program, glob: str) -> Cause:
     parts.append((launches.thread[helped], begun, launches.start[helped]))
     thread, start, end = (np.concatenate([np.asarray(part[at]) for part in parts]) for at in range(3))
     some = np.flatnonzero(start < end)
-    time = host_time(
-        attribution, program.facts.activity, some, start[some], end[some], thread[some].astype(np.int32)
-    )
+    time = host_time(attribution, program.facts.activity, some, start[some], end[some], thread[some].astype(np.int32))
     helper = time.piece >= len(parts[0][0])
     code = (time.call < 0) & np.where(helper, time.range < 0, np.isin(time.range, where))
     return Cause(thread=time.thread[code].astype(np.int64), start=time.start[code], end=time.end[code])
@@ -167,9 +160,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
     syncs, behind = program.wholes.behind_launch
     chosen = network.sync_moment[1][np.isin(network.sync_call, syncs[np.isin(behind, launch)])]
     both = copies & pageable & (directions[0] | directions[1])[ops.name]
-    if (pinned and not both.any()) or not (
-        pinned or len(chosen) or ((node >= 0) & network.waits[node]).any()
-    ):
+    if (pinned and not both.any()) or not (pinned or len(chosen) or ((node >= 0) & network.waits[node]).any()):
         what = "uses pageable memory" if pinned else "to the GPU blocks the host"
         raise NsysprofError(f"no copy {what} in {program.file}", "nsysprof why lists the waits of the GPU")
     edits.stop_waiting(network, chosen)

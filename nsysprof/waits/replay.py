@@ -83,8 +83,7 @@ class Network:
     def copy(self) -> Network:
         """A network whose lengths, gaps and edges may be changed without changing this one."""
         edges = tuple(
-            Edges(**{field.name: getattr(each, field.name).copy() for field in fields(Edges)})
-            for each in self.edges
+            Edges(**{field.name: getattr(each, field.name).copy() for field in fields(Edges)}) for each in self.edges
         )
         return replace(
             self,

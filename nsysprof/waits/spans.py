@@ -66,9 +66,7 @@ class Spans:
         if (self.windows.range < 0).all():
             return np.minimum.reduceat(begun, self.first), done
         computed = np.maximum.reduceat(np.where(self.computes, ended, -NO_TIME), self.first)
-        follows = np.append(
-            np.minimum.reduceat(np.where(self.computes, begun, NO_TIME), self.first)[1:], NO_TIME
-        )
+        follows = np.append(np.minimum.reduceat(np.where(self.computes, begun, NO_TIME), self.first)[1:], NO_TIME)
         follows[self.heads[1:] - 1] = NO_TIME
         follows = np.minimum(follows, pick(times.start, self.until, NO_TIME))
         done = np.maximum(computed, np.minimum(done, follows))
@@ -92,11 +90,7 @@ class Spans:
 
 
 def spans_of(
-    attribution: Attribution,
-    windows: Windows,
-    rows: Rows,
-    network: Network,
-    communication: NDArray[np.bool_],
+    attribution: Attribution, windows: Windows, rows: Rows, network: Network, communication: NDArray[np.bool_]
 ) -> Spans:
     """The `Spans` of windows in a network that was made with the `moments_of` ``rows``, sorted."""
     trace = attribution.trace
@@ -128,9 +122,7 @@ def spans_of(
     return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]), computes, until)
 
 
-def doubt_of(
-    trace: Trace, network: Network, lacks: Sequence[str], spans: Spans
-) -> tuple[str, str | None] | None:
+def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
     """Why the trace does not say what the GPU ops of windows waited for, and a hint; None where it does."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):

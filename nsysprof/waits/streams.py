@@ -50,9 +50,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lag
         behind_event=mean_latency(lag[soon & (row < 0)], op),
         behind_launch=mean_latency(lag[known & ~behind & (lag >= 0)], 0),
         returning=mean_latency(after[blocked], 0),
-        launch=min(int(np.median(lengths)), 1 << 62)
-        if len(lengths)
-        else 0,  # as a float it may be beyond int64
+        launch=min(int(np.median(lengths)), 1 << 62) if len(lengths) else 0,  # as a float it may be beyond int64
         in_graph=op,
     )
 
@@ -148,9 +146,7 @@ def _in_turn(trace: Trace) -> tuple[Rows, Rows]:
     return rows[1:][same], rows[:-1][same]
 
 
-def _wait_too(
-    trace: Trace, items: Items, op: Rows, behind: Rows, lag: Ints, done: Codes, parts: Parts
-) -> None:
+def _wait_too(trace: Trace, items: Items, op: Rows, behind: Rows, lag: Ints, done: Codes, parts: Parts) -> None:
     """Let each op wait for one ``behind`` which it starts by a ``lag``, besides what comes before it in its stream."""
     if not len(op):
         return

@@ -27,13 +27,9 @@ def _table(path: Path) -> pd.DataFrame:
         with open_regular(path, MAX_TABLE_BYTES) as file:
             table = pd.read_csv(file)
     except OSError as error:
-        raise NsysprofError(
-            f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv"
-        ) from None
+        raise NsysprofError(f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv") from None
     except (ValueError, UnicodeDecodeError):
-        raise NsysprofError(
-            f"{path}: no table with a head and rows", "name a kernels.csv or results.csv"
-        ) from None
+        raise NsysprofError(f"{path}: no table with a head and rows", "name a kernels.csv or results.csv") from None
     for name in {"median_ns", "graph_median_ns"} & set(table):  # what is no time counts as missing
         ns = pd.to_numeric(table[name], errors="coerce")
         table[name] = ns.where(ns.between(0, MAX_NS))
@@ -64,8 +60,7 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
             )
     if not found:
         raise NsysprofError(
-            f"no kernel of {trace.report.path} is in {path}",
-            "--swap 'RANGE=TABLE:ROW' swaps what a range runs",
+            f"no kernel of {trace.report.path} is in {path}", "--swap 'RANGE=TABLE:ROW' swaps what a range runs"
         )
     return {at: round(known["median"][name]) for at, name in found.items()}
 
@@ -77,9 +72,7 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
     with open_report(path) as other:
         gpus = [{gpu.name for gpu in report.about.cuda_gpus} for report in (trace.report, other)]
         if all(gpus) and gpus[0] != gpus[1]:
-            raise AbstainError(
-                f"{path} was recorded on {join_first(sorted(gpus[1]), 2)}: another GPU is not modelled"
-            )
+            raise AbstainError(f"{path} was recorded on {join_first(sorted(gpus[1]), 2)}: another GPU is not modelled")
         recorded = read_tables(other)
     kernels = recorded.ops.kind == KERNEL
     frame = pd.DataFrame(

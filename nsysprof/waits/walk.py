@@ -83,10 +83,7 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     ends = np.append(ops.end, _NEVER)
     in_stream = arena.take(ends, op)
     place = lanes.before(*event_calls(dependencies)[:2])
-    for other, kind in (
-        (barriers(dependencies, lanes), BARRIER),
-        (_awaited(dependencies, lanes, place), EVENT),
-    ):
+    for other, kind in ((barriers(dependencies, lanes), BARRIER), (_awaited(dependencies, lanes, place), EVENT)):
         rows = np.flatnonzero(other >= 0)
         rows = rows[(op[rows] < 0) | (ops.end[other[rows]] > ops.end[op[rows]])]
         op[rows], edge[rows] = other[rows], kind
@@ -113,14 +110,10 @@ def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_
     return most
 
 
-def _behind(
-    ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def _behind(ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
     graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
-    kind: NDArray[np.int64] = np.where(
-        late, np.where(graph, _GRAPH_LAUNCH, _LAUNCH), np.where(marked, _EVENT, _OP)
-    )
+    kind: NDArray[np.int64] = np.where(late, np.where(graph, _GRAPH_LAUNCH, _LAUNCH), np.where(marked, _EVENT, _OP))
     return kind
 
 

@@ -58,9 +58,7 @@ class Wholes:
         self.trace = facts.attribution.launched.trace
         calls = facts.activity.calls
         tid = pick(calls.threads, calls.thread, 0)
-        self.thread = np.minimum(
-            np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0)
-        )
+        self.thread = np.minimum(np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0))
         self.thread[self.trace.threads[self.thread] != tid] = -1  # that thread launches nothing
 
     @cached_property
@@ -89,15 +87,7 @@ class Wholes:
         calls = self.of_launch[launch[moved]]
         return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
 
-    def of_waits(
-        self,
-        cause: Rows,
-        op: Rows,
-        thread: Rows,
-        start: Ints,
-        end: Ints,
-        late: NDArray[np.bool_],
-    ) -> Cause:
+    def of_waits(self, cause: Rows, op: Rows, thread: Rows, start: Ints, end: Ints, late: NDArray[np.bool_]) -> Cause:
         """What the GPU waited for in pieces: columns of `Why.waits`, ``cause`` as codes, ``late`` of late peers."""
         host = np.flatnonzero(thread >= 0)
         time = host_time(

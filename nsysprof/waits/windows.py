@@ -52,10 +52,7 @@ class Windows:
 
 
 def gpu_windows(
-    attribution: Attribution,
-    rows: NDArray[np.intp],
-    path: NDArray[np.int32],
-    communication: NDArray[np.bool_],
+    attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
 ) -> Windows:
     """The `Windows` of the range instances ``rows``, each with its ``path``, without the pauses before them.
 
@@ -87,9 +84,7 @@ def gpu_windows(
     computed[whose] = end[computes]  # in order of their ends
     op, place, gpu, done = op[last], place[last], gpu[last], end[last]
     order = np.lexsort((trace.ranges.start[rows[place]], path[place], gpu))
-    op, place, gpu, done, first_op, computed = (
-        each[order] for each in (op, place, gpu, done, first_op, computed)
-    )
+    op, place, gpu, done, first_op, computed = (each[order] for each in (op, place, gpu, done, first_op, computed))
     of = path[place]
     others = np.flatnonzero((of[1:] != of[:-1]) | (gpu[1:] != gpu[:-1])) + 1
     follows = np.append(first_op[1:], -1)
@@ -136,10 +131,7 @@ def compute_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.bo
 
 
 def step_windows(
-    attribution: Attribution,
-    rows: NDArray[np.intp],
-    path: NDArray[np.int32],
-    communication: NDArray[np.bool_],
+    attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
 ) -> tuple[Windows, NDArray[np.int32]]:
     """The steps of a program, as all commands time them: the GPU windows of range instances with the pauses before.
 
@@ -206,9 +198,7 @@ def whole_windows(trace: Trace) -> Windows:
     ops, gpu = trace.ops, trace.op_gpu
     numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
     rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
-    in_order = [
-        trace.settled(mine, ops.end[mine]) for mine in (each[np.argsort(ops.end[each])] for each in rows)
-    ]
+    in_order = [trace.settled(mine, ops.end[mine]) for mine in (each[np.argsort(ops.end[each])] for each in rows)]
     last = np.array([mine[-1] for mine in in_order], np.int32)
     start = np.array([ops.start[mine].min() for mine in rows], np.int64)
     some = np.flatnonzero(start < ops.end[last])
@@ -269,18 +259,14 @@ class GpuLines:
     copies: tuple[Ints, Ints]
 
 
-def gpu_lines(
-    trace: Trace, communication: NDArray[np.bool_], gpu: int, process: int | None = None
-) -> GpuLines:
+def gpu_lines(trace: Trace, communication: NDArray[np.bool_], gpu: int, process: int | None = None) -> GpuLines:
     """The `GpuLines` of a GPU, whoever launched there, or of one process; ``communication`` says it of each op name."""
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (ops.kind != MIGRATION))
     if process is not None:
         rows = rows[trace.op_process[rows] == process]
     talks = (ops.kind[rows] == KERNEL) & communication[ops.name[rows]]
-    computes = (
-        ((ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)) & ~talks & (ops.end[rows] > ops.start[rows])
-    )
+    computes = ((ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)) & ~talks & (ops.end[rows] > ops.start[rows])
     mine = rows[computes]
     mine = mine[np.argsort(ops.start[mine], kind="stable")]
     mine = trace.settled(mine, ops.start[mine])

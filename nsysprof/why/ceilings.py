@@ -108,9 +108,7 @@ def removals_of(
     keyed = rows[[*PLACE, *WAIT_KEYS]].to_numpy(object).tolist()
     numbers = np.array([number.get(tuple(row), -1) for row in keyed], np.int64)
     base = (windows.end - windows.start)[seen]  # as replayed without a change
-    return Removals(
-        network, Wholes(facts), spans, seen, base, place, frozenset(known), waits, of, numbers
-    ), ""
+    return Removals(network, Wholes(facts), spans, seen, base, place, frozenset(known), waits, of, numbers), ""
 
 
 def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:

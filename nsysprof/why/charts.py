@@ -183,16 +183,13 @@ def _parts(instance: Instance, ops: _Ops) -> list[WindowPart]:
     """The parts of the window; of compute those kernels apart that another stream waits for while nothing else runs."""
     computes, held = np.isin(ops.kind, (0, 3)), ops.kind == 3
     every, others = (
-        int(np.subtract(*merge(ops.start[some], ops.end[some])[::-1]).sum())
-        for some in (computes, computes & ~held)
+        int(np.subtract(*merge(ops.start[some], ops.end[some])[::-1]).sum()) for some in (computes, computes & ~held)
     )
     first, *rest = instance.parts
     if every == others or first.group != "compute":
         return instance.parts
     names = instance.answer.attribution.trace.op_names
-    kernels = {
-        short_name(names[code]) for code in instance.answer.attribution.trace.ops.name[ops.row[held]].tolist()
-    }
+    kernels = {short_name(names[code]) for code in instance.answer.attribution.trace.ops.name[ops.row[held]].tolist()}
     alone = WindowPart("compute", "kernel", f"{join_words(sorted(kernels))}, alone", every - others)
     return [replace(first, text="other kernels", ns=first.ns - alone.ns), alone, *rest]
 

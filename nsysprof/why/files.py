@@ -14,8 +14,7 @@ from nsysprof.why.why import Why
 
 WHY = table(
     "why.csv",
-    "a row per range path, GPU, cause and culprit (responsible code); the rows of a path on a"
-    " GPU add up to its steps",
+    "a row per range path, GPU, cause and culprit (responsible code); the rows of a path on a GPU add up to its steps",
     {
         "path": "merged path of the steps",
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
@@ -57,9 +56,9 @@ def write_why(answer: Why, folder: Path) -> list[Path]:
 
 def why_document(answer: Why) -> dict[str, Any]:
     """The whole answer as JSON can hold it: report, paths with their windows added up, rows, and findings."""
-    total = answer.windows.assign(
-        window_ns=answer.windows["end_ns"] - answer.windows["start_ns"], windows=1
-    ).groupby(["path", "gpu", "pid"], as_index=False, sort=False)
+    total = answer.windows.assign(window_ns=answer.windows["end_ns"] - answer.windows["start_ns"], windows=1).groupby(
+        ["path", "gpu", "pid"], as_index=False, sort=False
+    )
     names = ["windows", "window_ns", "compute_ns", "communication_ns", "blocking_ns", "copies_ns", "idle_ns"]
     return {
         "schema": SCHEMA,

@@ -43,9 +43,7 @@ class PathPieces:
     waits: pd.DataFrame
 
 
-def critical_path(
-    answer: Why, windows: NDArray[np.integer] | None = None, *, compute: bool = True
-) -> PathPieces:
+def critical_path(answer: Why, windows: NDArray[np.integer] | None = None, *, compute: bool = True) -> PathPieces:
     """The `PathPieces` of all windows, or of those rows of `Why.windows`; without ``compute`` those that wait only."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
@@ -80,9 +78,7 @@ def _pairs(
     size = len(second.categories)
     key = first.codes.to_numpy(np.int64)[rows] * size + second.codes.to_numpy(np.int64)[rows]
     distinct, place = np.unique(key, return_inverse=True)
-    made = [
-        make(first.categories[code // size], second.categories[code % size]) for code in distinct.tolist()
-    ]
+    made = [make(first.categories[code // size], second.categories[code % size]) for code in distinct.tolist()]
     texts = list(dict.fromkeys([make("compute" if make is _group else "", ""), *made]))
     code = {text: at for at, text in enumerate(texts)}
     return np.array([code[text] for text in made], np.int64)[place.reshape(-1)], texts

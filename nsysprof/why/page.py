@@ -55,18 +55,13 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
         timeline=_timeline(instance) if instance else None,
         paths=[_path(answer, path) for path in paths[:MAX_PATHS]],
         left_out=max(len(paths) - MAX_PATHS, 0),
-        tables=[("rows", "Waits", WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more).html())]
-        if len(rows)
-        else [],
+        tables=[("rows", "Waits", WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more).html())] if len(rows) else [],
         facts=report_facts(report, answer.attribution.threads),
     )
 
 
 def _sentences(found: Sequence[Finding]) -> list[str]:
-    return [
-        visible(f"{each.text}{f' → {each.remedy} ({gain_text(each)})' if each.remedy else ''}")
-        for each in found
-    ]
+    return [visible(f"{each.text}{f' → {each.remedy} ({gain_text(each)})' if each.remedy else ''}") for each in found]
 
 
 def _path(answer: Why, path: str) -> dict[str, Any]:

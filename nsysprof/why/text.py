@@ -45,15 +45,12 @@ def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = 
     for path in shown:
         of_path = places(answer, path)[: _PLACES if full else 1]
         parts += [
-            Rows(tree(answer, path, *place, top, *([] if full else [_FAMILIES])), "row", code=True)
-            for place in of_path
+            Rows(tree(answer, path, *place, top, *([] if full else [_FAMILIES])), "row", code=True) for place in of_path
         ]
     if len(paths) > len(shown):
         left.append(plural(len(paths) - len(shown), "more path"))
     doubts = [doubt for path in shown if (doubt := abstention(answer.residuals, path))]
-    return answer_lines(
-        parts, [*answer.warnings, *doubts], more=left, full=full, markdown=markdown, width=width
-    )
+    return answer_lines(parts, [*answer.warnings, *doubts], more=left, full=full, markdown=markdown, width=width)
 
 
 def ranked_paths(answer: Why) -> list[str]:
@@ -85,20 +82,14 @@ def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1
     cells = [[head, format_ns(span / count), "100 %"]]
 
     def add(depth: int, name: str, ns: float) -> None:
-        cells.append(
-            [f"{'  ' * depth}{one_line(name, _NAME)}", format_ns(ns / count), format_share(ns / span)]
-        )
+        cells.append([f"{'  ' * depth}{one_line(name, _NAME)}", format_ns(ns / count), format_share(ns / span)])
 
     for name, column in _PARTS:
         total = int(windows[column].sum())
         if not total:
             continue
         add(1, name, total)
-        meanwhile = {
-            "compute": "compute",
-            "exposed communication": "communication",
-            "exposed copies": "copies",
-        }
+        meanwhile = {"compute": "compute", "exposed communication": "communication", "exposed copies": "copies"}
         part = rows[rows["meanwhile"] == meanwhile.get(name, "nothing")]
         key = "activity" if name == "compute" else "cause"
         by_cause = part.groupby(key)["waited_ns"].sum().sort_values(ascending=False)

@@ -111,10 +111,7 @@ class Why(Shown):
     def findings(self) -> dict[str, list[Finding]]:
         """For each path what costs it time, of the ``diagnosis``; nothing where there is none."""
         found = self.diagnosis.findings if self.diagnosis is not None else ()
-        return {
-            path: [each for each in found if each.path == path]
-            for path in map(str, self.windows["path"].unique())
-        }
+        return {path: [each for each in found if each.path == path] for path in map(str, self.windows["path"].unique())}
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:
@@ -168,22 +165,12 @@ def why(
         attribution = chosen.attribution
     rows, picked = pick_windows(attribution.launched, windows, instances, skip)
     answer = account_for(
-        attribution,
-        windows,
-        chosen.texts,
-        kinds,
-        merge_names=merge_names,
-        level=chosen.level,
-        rows=rows,
+        attribution, windows, chosen.texts, kinds, merge_names=merge_names, level=chosen.level, rows=rows
     )
-    removals, bounds = removals_of(
-        answer.facts, windows, rows, answer.windows, answer.rows, lambda: answer.waits
-    )
+    removals, bounds = removals_of(answer.facts, windows, rows, answer.windows, answer.rows, lambda: answer.waits)
     ceilings = forecast_ceilings(answer.rows, removals)
     warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
-    diagnosis = diagnose(
-        case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts)
-    )
+    diagnosis = diagnose(case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts))
     answer = replace(
         answer,
         picked=picked,
@@ -244,6 +231,4 @@ def _per_call(answer: Why, calls: Ints) -> Why:
         names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
         return frame.assign(**{name: frame[name] * scale for name in names})
 
-    return replace(
-        answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call"
-    )
+    return replace(answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call")

@@ -87,10 +87,7 @@ def test_texts_are_python_strings(by: str | None, trace: MakeTrace) -> None:
         ):
             assert {name: str(frame[name].dtype) for name in texts} == dict.fromkeys(texts, "object")
     found = broken_down(trace(*steps(3), duration=END))
-    for frame, name, text in (
-        (found.instances, "merged_path", "run/step*"),
-        (found.kernels, "kernel", "gemm"),
-    ):
+    for frame, name, text in ((found.instances, "merged_path", "run/step*"), (found.kernels, "kernel", "gemm")):
         same = [value for value in frame[name] if value == text]
         assert len(same) == 3
         assert len({id(value) for value in same}) == 1
@@ -156,9 +153,7 @@ def test_rule_6_windows_that_touch_count_a_call_at_that_moment_once(trace: MakeT
 
 def test_rule_6_a_name_nested_in_itself_counts_once(trace: MakeTrace) -> None:
     """A recursive range: `f` has everything once, `f/f` what its inner call launched."""
-    path = trace(
-        Range("f", 0, 100), Range("f", 10, 50), launch_kernel("gemm", (20, 21), (30, 40), id=1), duration=END
-    )
+    path = trace(Range("f", 0, 100), Range("f", 10, 50), launch_kernel("gemm", (20, 21), (30, 40), id=1), duration=END)
     found = broken_down(path).ranges
     assert [row(found, path=text)["sum_ns"] for text in ("f", "f/f")] == [10, 10]
     assert [row(found, path=text)["exclusive_sum_ns"] for text in ("f", "f/f")] == [0, 10]
@@ -188,10 +183,7 @@ def counted(reference: Reference, totals: list[Totals]) -> list[int]:
     """`COUNTED` of all launches that lie in at least one of some ranges."""
     calls = {key for total in totals for key in total.calls}
     ops = [op for op in reference.ops if (op.process, op.correlation) in calls]
-    kernels, copies = (
-        sum(op.table == "KERNEL" for op in ops),
-        sum(op.table in ("MEMCPY", "MEMSET") for op in ops),
-    )
+    kernels, copies = (sum(op.table == "KERNEL" for op in ops), sum(op.table in ("MEMCPY", "MEMSET") for op in ops))
     graphs = {(op.process, op.correlation) for op in ops if op.in_graph}
     return [len(calls), kernels, copies, len(graphs), sum(op.end - op.start for op in ops)]
 
@@ -213,26 +205,16 @@ def test_ranges_equal_the_reference(trace: MakeTrace, first_seed: int, threads: 
         for at, (chain, rows) in enumerate(groups.items()):
             got, ranges = found.iloc[at], [reference.ranges[i] for i in rows]
             totals = [reference.totals[i] for i in rows]
-            owned = [
-                op.end - op.start
-                for op, who in zip(reference.ops, reference.owner, strict=True)
-                if who in rows
-            ]
+            owned = [op.end - op.start for op, who in zip(reference.ops, reference.owner, strict=True) if who in rows]
             context = (seed, threads, chain)
-            assert (got["depth"], got["kind"], got["instances"]) == (
-                len(chain) - 1,
-                chain[-1][2],
-                len(rows),
-            ), context
+            assert (got["depth"], got["kind"], got["instances"]) == (len(chain) - 1, chain[-1][2], len(rows)), context
             assert got["cpu_ns"] == sum(r.end - r.start for r in ranges), context
             assert got["exclusive_sum_ns"] == sum(owned), context
             assert got["processes"] == len({r.process for r in ranges}), context
             assert got["unclosed"] == sum(r.unclosed for r in ranges), context
             for what in ("span_ns", "busy_ns", "followed_sum_ns"):
                 assert got[what] == sum(getattr(t, what) for t in totals), (*context, what)
-            if (
-                chain[-1][2] == "start_end"
-            ):  # windows of one path may overlap: what lies in several counts once
+            if chain[-1][2] == "start_end":  # windows of one path may overlap: what lies in several counts once
                 assert [got[what] for what in COUNTED] == counted(reference, totals), context
             else:
                 for what in COUNTED:
@@ -248,9 +230,7 @@ def test_everything_adds_up_to_the_report(trace: MakeTrace, threads: str) -> Non
     for seed in range(100, 125):
         found = broken_down(trace(*random_report(seed), pragmas=["synchronous=OFF"]), threads)
         total, ledger = found.totals["sum_ns"], found.ledger.set_index("fate")
-        unowned = ledger.loc[
-            ["outside every range", "ambiguous", "no launch row", "unified memory"], "sum_ns"
-        ].sum()
+        unowned = ledger.loc[["outside every range", "ambiguous", "no launch row", "unified memory"], "sum_ns"].sum()
         assert int(found.ledger["sum_ns"].sum()) == total, seed
         assert int(found.ledger["ops"].sum()) == found.totals["ops"], seed
         assert int(found.ranges["exclusive_sum_ns"].sum()) + int(unowned) == total, seed
@@ -296,9 +276,7 @@ def test_merged_rows_add_up_the_paths_they_merge(trace: MakeTrace) -> None:
         merged = found.merged.groupby(keys)[additive].sum()
         whole = found.ranges.groupby(keys)[additive].sum()
         pd.testing.assert_frame_equal(merged.sort_index(), whole.sort_index())
-        for text, name, parent in zip(
-            *(found.merged[c] for c in ("merged_path", "name", "parent")), strict=True
-        ):
+        for text, name, parent in zip(*(found.merged[c] for c in ("merged_path", "name", "parent")), strict=True):
             above = f"{found.merged['merged_path'][parent]}/" if parent >= 0 else ""
             assert text == above + name.replace("/", "\\/"), seed
 
@@ -308,16 +286,7 @@ def test_instances_equal_the_reference(trace: MakeTrace) -> None:
     for seed in range(15):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
         found, reference = broken_down(path).instances, refer(path)
-        for what in (
-            "launches",
-            "kernels",
-            "memops",
-            "first_op_ns",
-            "last_op_ns",
-            "span_ns",
-            "busy_ns",
-            "sum_ns",
-        ):
+        for what in ("launches", "kernels", "memops", "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"):
             assert found[what].tolist() == [getattr(t, what) for t in reference.totals], (seed, what)
         assert found["tid"].tolist() == [r.thread & 0xFFFFFF for r in reference.ranges], seed
         assert found["pid"].tolist() == [r.thread >> 24 & 0xFFFFFF for r in reference.ranges], seed
@@ -503,12 +472,7 @@ def test_what_was_asked_is_kept(trace: MakeTrace) -> None:
     """The options stand in the answer as they were given; the default globs are told too."""
     path = trace(*steps(3), duration=END)
     calls = ["cuda", "mpi", "os"]
-    assert broken_down(path).options == {
-        "select": None,
-        "skip": 0,
-        "merge": ["iter*", "step*"],
-        "calls": calls,
-    }
+    assert broken_down(path).options == {"select": None, "skip": 0, "merge": ["iter*", "step*"], "calls": calls}
     asked = broken_down(path, select="run*", skip=2, merge=("st*",), by="device")
     assert asked.options == {"select": "run*", "skip": 2, "merge": ["st*"], "calls": calls}
     assert asked.by == "device"

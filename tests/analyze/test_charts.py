@@ -23,16 +23,7 @@ from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
 from tests.kit.figures import texts, title_of
 from tests.kit.reports import BLOCK, RUN, broken_down
-from tests.kit.trace import (
-    Items,
-    Launch,
-    OsCall,
-    Range,
-    launch_graph,
-    launch_kernel,
-    launch_memcpy,
-    launch_memset,
-)
+from tests.kit.trace import Items, Launch, OsCall, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
 GEMM, SOFTMAX = "sm80_xmma_gemm_f32f32_f32f32_f32_tn", "void cunn_SoftMaxForward<int>"
 CHARTS = analysis_charts()
@@ -113,9 +104,7 @@ def test_rows_of_the_shipped_report_are_its_eighteen_runs(measured: Breakdown) -
     """Backends are compared as they are, the longest first; their iterations are the calls."""
     rows = rows_of(measured)
     backends = ("math", "math_reduced", "flash", "efficient", "cudnn", "auto")
-    assert sorted(rows.labels) == sorted(
-        f"RUN::{name}::S{size}" for size in (1024, 2048, 4096) for name in backends
-    )
+    assert sorted(rows.labels) == sorted(f"RUN::{name}::S{size}" for size in (1024, 2048, 4096) for name in backends)
     assert rows.labels[:2] == ["RUN::math::S4096", "RUN::math_reduced::S4096"]
     assert rows.calls.tolist() == [40] * 18
     assert rows.unit == "instance (iter*)"
@@ -151,16 +140,9 @@ def test_a_loop_is_shown_by_the_parts_of_its_step(trace: MakeTrace) -> None:
 
 def test_what_a_range_launches_itself_counts_overlaps_once(trace: MakeTrace) -> None:
     """The busy time of an "itself" row is a union per instance and GPU, not a sum."""
-    items = [
-        Range("all", 0, 900),
-        Range("a", 0, 100),
-        Range("b", 200, 300),
-        *calls(3, 0),
-        *calls(3, 200, first=10),
-    ]
+    items = [Range("all", 0, 900), Range("a", 0, 100), Range("b", 200, 300), *calls(3, 0), *calls(3, 200, first=10)]
     items += [
-        launch_kernel(GEMM, (400 + n, 401 + n), (500 + 10 * n, 520 + 10 * n), id=20 + n, stream=n)
-        for n in range(2)
+        launch_kernel(GEMM, (400 + n, 401 + n), (500 + 10 * n, 520 + 10 * n), id=20 + n, stream=n) for n in range(2)
     ]
     rows = rows_of(broken_down(trace(*items)), 20)
     assert rows.labels[0] == "all"  # b and a hold less than half of it, so it stays whole
@@ -194,9 +176,7 @@ def test_of_200_ranges_the_rest_is_a_row_that_adds_up(trace: MakeTrace) -> None:
 def test_a_rest_of_one_is_shown_itself(trace: MakeTrace) -> None:
     """Nobody is told of "1 more" where there is room for it."""
     items = [
-        item
-        for n in range(3)
-        for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
+        item for n in range(3) for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
     ]
     assert rows_of(broken_down(trace(*items)), top=2).labels == ["r0", "r1", "r2"]
 
@@ -213,10 +193,7 @@ def test_rows_split_by_process_name_it(trace: MakeTrace) -> None:
     items = [
         item
         for pid in (4, 5)
-        for item in (
-            Range("r", 0, 90, process=pid),
-            launch_kernel(GEMM, (1, 2), (3, 9), id=1, process=pid, device=pid),
-        )
+        for item in (Range("r", 0, 90, process=pid), launch_kernel(GEMM, (1, 2), (3, 9), id=1, process=pid, device=pid))
     ]
     assert rows_of(broken_down(trace(*items), by="process")).labels == ["pid 4: r", "pid 5: r"]
 
@@ -258,10 +235,7 @@ def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> No
     (axes,) = COUNTS.figure(measured).axes
     found = bars(axes, 18)
     labels = rows_of(measured).labels
-    small = [
-        labels.index(f"RUN::{name}::S1024")
-        for name in ("math", "math_reduced", "flash", "efficient", "cudnn")
-    ]
+    small = [labels.index(f"RUN::{name}::S1024") for name in ("math", "math_reduced", "flash", "efficient", "cudnn")]
     np.testing.assert_allclose(np.sum(list(found.values()), axis=0)[small], [20, 15, 2, 1, 2])
     np.testing.assert_allclose(found["memset"][small], [0, 0, 0, 0, 1])
 
@@ -295,9 +269,7 @@ def test_several_gpus_show_no_idle_time(trace: MakeTrace) -> None:
 def test_a_long_rest_does_not_hide_the_ranges(trace: MakeTrace) -> None:
     """The axis ends with the longest single range; the bar of all others is cut and says so."""
     items = [
-        item
-        for n in range(40)
-        for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
+        item for n in range(40) for item in (Range(f"r{n}", 100 * n, 100 * n + 90), *calls(1, 100 * n, first=n + 1))
     ]
     figure = analysis_charts(2)[1].figure(broken_down(trace(*items)))
     assert figure.axes[0].get_xlim()[1] == pytest.approx(5 * 1.02)
@@ -348,9 +320,7 @@ def test_axes_are_numbered_from_zero_to_their_ends(measured: Breakdown) -> None:
     assert numbers_below(shares) == ["0 %", "25 %", "50 %", "75 %", "100 %"]
     assert numbers_below(TIMELINE.figure(measured).axes[0])[:3] == ["0", "0.25", "0.5"]
     lines = [artist for artist in totals.collections if isinstance(artist, LineCollection)]
-    assert [[float(line[0, 0]) for line in artist.get_segments()] for artist in lines] == [
-        [0, 20, 40, 60, 80, 100]
-    ] * 2
+    assert [[float(line[0, 0]) for line in artist.get_segments()] for artist in lines] == [[0, 20, 40, 60, 80, 100]] * 2
 
 
 def names_in(axes: Axes) -> list[str]:
@@ -428,9 +398,7 @@ def test_every_lane_gets_its_share_of_the_names(trace: MakeTrace) -> None:
         for n in range(12):
             at = 100 * n
             items.append(Range(f"s{n}", at, at + 90, process=process))
-            items.append(
-                launch_kernel(GEMM, (at, at + 1), (at, at + 80), id=n + 1, process=process, device=process)
-            )
+            items.append(launch_kernel(GEMM, (at, at + 1), (at, at + 80), id=n + 1, process=process, device=process))
     overview = TIMELINE.figure(broken_down(trace(*items))).axes[0]
     lanes = {text.get_position()[1] for text in overview.texts if text.get_text().startswith("s")}
     assert len(lanes) == 16
@@ -511,9 +479,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         ([*loop()], "8 kernels per instance in step*/backward, 1 in step* itself", None),
     ],
 )
-def test_titles_are_true_for_any_data(
-    trace: MakeTrace, items: list[Items], counts: str, breakdown: str | None
-) -> None:
+def test_titles_are_true_for_any_data(trace: MakeTrace, items: list[Items], counts: str, breakdown: str | None) -> None:
     """One range, ties, no time, idle ranges, graphs and reports without NVTX have titles that hold."""
     answer = broken_down(trace(*items))
     assert title_of(COUNTS.figure(answer)) == counts
@@ -523,9 +489,7 @@ def test_titles_are_true_for_any_data(
 
 def test_launches_and_memory_ops_have_columns(trace: MakeTrace) -> None:
     """The numbers beside the bars tell kernels, copies and sets, and launches apart."""
-    figure = COUNTS.figure(
-        broken_down(trace(Range("r", 0, 90), *calls(3, 0), launch_memset((50, 51), (60, 61), id=9)))
-    )
+    figure = COUNTS.figure(broken_down(trace(Range("r", 0, 90), *calls(3, 0), launch_memset((50, 51), (60, 61), id=9))))
     found = texts(figure)
     assert found[found.index("kernels") + 1] == "3"
     assert found[found.index("copies, sets") + 1] == "1"
@@ -546,10 +510,7 @@ def test_ranges_without_gpu_work_are_drawn_by_cpu_time(trace: MakeTrace) -> None
     items = [Range("step", at, at + length) for at, length in ((0, 100), (200, 300), (600, 200))]
     breakdown = broken_down(trace(*items, Range("inner", 210, 460), duration=1_000_000))
     assert title_of(BREAKDOWN.figure(breakdown)) == "58 % of the CPU time in ranges is step itself"
-    assert (
-        title_of(COUNTS.figure(breakdown))
-        == "The longest instance of step takes 300 ns, the median one 200 ns"
-    )
+    assert title_of(COUNTS.figure(breakdown)) == "The longest instance of step takes 300 ns, the median one 200 ns"
     assert {"600 ns", "250 ns", "350 ns", "100 %", "42 %"} <= set(texts(BREAKDOWN.figure(breakdown)))
     assert title_of(TIMELINE.figure(breakdown)) == "4 ranges on the host and no GPU work at all"
     assert [chart.caption for chart in analysis_charts(breakdown=breakdown)][:2] == [
@@ -583,16 +544,11 @@ def test_ugly_names_are_drawn_as_they_are(trace: MakeTrace, tmp_path: Path) -> N
     """Dollars start no formula, and what the font lacks makes no warning; labels stay short."""
     items: list[Items] = []
     for n, name in enumerate(UGLY):
-        items += [
-            Range(name, 1000 * n, 1000 * n + 900),
-            *calls(2, 1000 * n, first=10 * n + 1, name=f"{name}<int>"),
-        ]
+        items += [Range(name, 1000 * n, 1000 * n + 900), *calls(2, 1000 * n, first=10 * n + 1, name=f"{name}<int>")]
     breakdown = broken_down(trace(*items))
     rows = rows_of(breakdown)
     drawn = texts(BREAKDOWN.figure(breakdown))
-    assert all(
-        text in drawn for text in ("$\\alpha_{x}$ and $unclosed", "line break tab", "□□□□", "□ launch")
-    )
+    assert all(text in drawn for text in ("$\\alpha_{x}$ and $unclosed", "line break tab", "□□□□", "□ launch"))
     assert rows.labels[6] == "(no name)"
     assert max(map(len, rows.labels)) <= 46
     for path in save_charts(CHARTS, breakdown, tmp_path / "charts"):

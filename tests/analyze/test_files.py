@@ -53,9 +53,7 @@ INSTANCES = [
     *("path", "merged_path", "instance", "pid", "tid", "kind", "start_ns", "end_ns", "unclosed"),
     *("launches", "kernels", "memops", "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"),
 ]
-KERNELS = [
-    *("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns", "cause"),
-]
+KERNELS = [*("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns", "cause")]
 DOCUMENT = [
     "schema",
     "report",
@@ -165,8 +163,7 @@ def test_kernels_say_their_cause(trace: MakeTrace, tmp_path: Path) -> None:
         "volta_dgemm_64x64_nn": ("gemm", "gemm"),
     }
     items = [
-        launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id)
-        for id, name in enumerate(causes, 1)
+        launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id) for id, name in enumerate(causes, 1)
     ]
     write_tables(broken_down(trace(*items)), tmp_path)
     head, rows = read_rows(tmp_path / "kernels.csv")
@@ -179,11 +176,7 @@ def test_kernels_say_their_cause(trace: MakeTrace, tmp_path: Path) -> None:
 def test_the_csv_module_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) -> None:
     """Quotes, commas, line ends of all kinds and whole dictionaries in names survive, and no row is added."""
     write_tables(odd, tmp_path)
-    for name, frame in (
-        ("ranges.csv", odd.ranges),
-        ("kernels.csv", odd.kernels),
-        ("instances.csv", odd.instances),
-    ):
+    for name, frame in (("ranges.csv", odd.ranges), ("kernels.csv", odd.kernels), ("instances.csv", odd.instances)):
         head, rows = read_rows(tmp_path / name)
         assert head == list(frame.columns)
         assert rows == as_text(frame)
@@ -194,11 +187,7 @@ def test_the_csv_module_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path
 def test_pandas_reads_back_what_the_frames_hold(odd: Breakdown, tmp_path: Path) -> None:
     """`pandas.read_csv` gives the frame back, integers as int64."""
     write_tables(odd, tmp_path)
-    for name, frame in (
-        ("ranges.csv", odd.ranges),
-        ("kernels.csv", odd.kernels),
-        ("instances.csv", odd.instances),
-    ):
+    for name, frame in (("ranges.csv", odd.ranges), ("kernels.csv", odd.kernels), ("instances.csv", odd.instances)):
         read = pd.read_csv(tmp_path / name, keep_default_na=False, engine="python")
         assert list(read.columns) == list(frame.columns)
         for column in frame.columns:
@@ -231,9 +220,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("source", ["shipped", "odd"])
 @pytest.mark.parametrize("by", [None, "process", "device", "thread", "stream"])
-def test_json_equals_the_frames_and_the_csv(
-    source: str, by: str | None, tmp_path: Path, trace: MakeTrace
-) -> None:
+def test_json_equals_the_frames_and_the_csv(source: str, by: str | None, tmp_path: Path, trace: MakeTrace) -> None:
     """`analysis.json` parses, names its schema, and its rows are those of the frames and of the CSV files."""
     answer = broken_down(RUN if source == "shipped" else trace(*odd_report()), by=by)
     write_tables(answer, tmp_path)
@@ -303,9 +290,7 @@ def test_the_ledger_adds_up(odd: Breakdown, tmp_path: Path) -> None:
     assert sum(row["share"] for row in ledger) == pytest.approx(1)
     assert sum(row["sum_ns"] for row in document["kernels"]) == totals["sum_ns"]
     assert sum(row["count"] for row in document["kernels"]) == totals["ops"]
-    unowned = [
-        row for row in document["kernels"] if row["path"] == "" and row["family"] in ("memcpy", "graph")
-    ]
+    unowned = [row for row in document["kernels"] if row["path"] == "" and row["family"] in ("memcpy", "graph")]
     assert sum(row["sum_ns"] for row in unowned) == 7 + 7
 
 
@@ -343,9 +328,7 @@ def test_an_empty_report_still_gives_all_files(trace: MakeTrace, tmp_path: Path)
     assert document["totals"]["ops"] == 0
 
 
-def test_too_many_instances_are_left_out(
-    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_instances_are_left_out(odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit `instances.csv` is left out with a note, and the option brings it back."""
     monkeypatch.setattr(analysis_files, "MAX_INSTANCES", len(ODD_NAMES))
     written, notes = write_tables(odd, tmp_path)
@@ -370,17 +353,13 @@ def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
     whole = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert len(whole["ranges"]) == len(ODD_NAMES)
     assert whole["left_out"] == {"kernels": {"rows": 2, "file": "kernels.csv"}}
-    assert notes == [
-        f"analysis.json holds the {len(ODD_NAMES)} rows with the most time; all are in kernels.csv"
-    ]
+    assert notes == [f"analysis.json holds the {len(ODD_NAMES)} rows with the most time; all are in kernels.csv"]
     monkeypatch.setattr(analysis_files, "MAX_ROWS", 3)
     _, notes = write_tables(odd, tmp_path)
     cut = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(cut) == [*DOCUMENT[:-2], "left_out", *DOCUMENT[-2:]]
     assert cut["left_out"]["ranges"] == {"rows": len(ODD_NAMES) - 3, "file": "ranges.csv"}
-    assert notes == [
-        "analysis.json holds the 3 rows with the most time; all are in ranges.csv and kernels.csv"
-    ]
+    assert notes == ["analysis.json holds the 3 rows with the most time; all are in ranges.csv and kernels.csv"]
     for name, frame in (("ranges", odd.ranges), ("kernels", odd.kernels)):
         longest = frame.sort_values("sum_ns", ascending=False, kind="stable").index[:3]
         assert cut[name] == frame.loc[sorted(longest)].to_dict("records")
@@ -427,9 +406,7 @@ def test_a_file_that_cannot_be_finished_is_not_there(
             assert {path.read_text() for path in folder.iterdir()} == ({before} if before else set())
 
 
-def test_a_stopped_run_is_recognized_as_ours(
-    odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_is_recognized_as_ours(odd: Breakdown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever interrupts the writing of a large table can run the same command again without --force."""
 
     def stop(*_: object) -> None:
@@ -484,27 +461,20 @@ def test_a_file_in_the_way_is_named(trace: MakeTrace, tmp_path: Path) -> None:
     """A file where the folder, or a folder around it, should be is an error with an advice."""
     with open_report(trace()) as report:
         for folder in (report.path, report.path / "below"):
-            with pytest.raises(
-                NsysprofError, match=f"cannot write into .*{report.path.name} is no folder"
-            ) as caught:
+            with pytest.raises(NsysprofError, match=f"cannot write into .*{report.path.name} is no folder") as caught:
                 checked(folder, report, force=True)
             assert caught.value.hint == "choose another folder: -o DIR"
 
 
 def test_a_failure_to_write_is_known(tmp_path: Path) -> None:
     """A full disk and a file that cannot be opened become errors that name the place."""
-    with (
-        pytest.raises(NsysprofError, match=f"cannot write into {tmp_path}: No space left"),
-        writing(tmp_path),
-    ):
+    with pytest.raises(NsysprofError, match=f"cannot write into {tmp_path}: No space left"), writing(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(NsysprofError, match=r"cannot write .*/none/x: No such file"), writing(tmp_path):
         (tmp_path / "none" / "x").write_text("")
 
 
-def test_large_tables_are_compressed_and_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_tables_are_compressed_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a report that is smaller than they are; with the same rows, and fewer of them in the document."""
     monkeypatch.setattr(analysis_files, "MAX_BYTES", 500_000)
     answer = broken_down(RUN)

@@ -38,9 +38,7 @@ def report(*, graphs: int = 2, device: int = 0) -> list[Items]:
         items.append(Launch(at, at + 10, id, api="cudaGraphLaunch_v10000"))
         for layer in range(2):
             start = at + 100 + 100 * layer
-            items.append(
-                Kernel("gemm", start, start + 40, id, graph_node=2 * layer + 1, device=device * again)
-            )
+            items.append(Kernel("gemm", start, start + 40, id, graph_node=2 * layer + 1, device=device * again))
             items.append(Memset(start + 50, start + 52, id, graph_node=2 * layer + 2, device=device * again))
     return items
 
@@ -128,9 +126,7 @@ def test_without_graphs_the_columns_are_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("graphs", "shown"),
-    [("launched", "see --graphs captured"), ("captured", "as shown")],
-    ids=["launched", "captured"],
+    ("graphs", "shown"), [("launched", "see --graphs captured"), ("captured", "as shown")], ids=["launched", "captured"]
 )
 def test_summary_page_and_json_count_what_belongs_where(
     trace: MakeTrace, tmp_path: Path, graphs: str, shown: str

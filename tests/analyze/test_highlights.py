@@ -37,9 +37,7 @@ def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:
     return launch_kernel(name, (at, at + 1), (at + 2, at + 2 + length), id=id, **where)
 
 
-def steps(
-    lengths: Sequence[int], start: int = 0, name: str = "step", id: int = 1, **where: Any
-) -> list[Items]:
+def steps(lengths: Sequence[int], start: int = 0, name: str = "step", id: int = 1, **where: Any) -> list[Items]:
     """`step 0`, `step 1` … every 10 µs, each with one kernel of the given length."""
     items: list[Items] = []
     for number, length in enumerate(lengths):
@@ -379,9 +377,7 @@ def test_what_nobody_owns_fills_gaps_too(trace: MakeTrace) -> None:
 
 def test_what_another_gpu_runs_fills_no_gap(trace: MakeTrace) -> None:
     """An op on GPU 1 leaves GPU 0 as idle as it is."""
-    path = trace(
-        Range("a", 0, 200), run_at(10, 10, 1), run_at(100, 10, 2), run_at(20, 80, 3, thread=2, device=1)
-    )
+    path = trace(Range("a", 0, 200), run_at(10, 10, 1), run_at(100, 10, 2), run_at(20, 80, 3, thread=2, device=1))
     answer = broken_down(path, by="device")
     assert answer.merged["device"].tolist() == ["GPU 0", "GPU 1"]  # thread 2 follows `a`
     assert idle_shares(answer, [0, 1]).tolist() == [pytest.approx(0.8), 0.0]
@@ -399,11 +395,7 @@ def test_what_another_gpu_runs_fills_no_gap(trace: MakeTrace) -> None:
 def test_all_gpus_of_a_range_count(trace: MakeTrace) -> None:
     """Two GPUs have the span of the range each: one at work throughout and one for a fifth of it idle for 40 %."""
     path = trace(
-        Range("a", 0, 200),
-        run_at(10, 100, 1, device=0),
-        run_at(10, 20, 2, device=1),
-        run_at(40, 1, 3),
-        duration=LATE,
+        Range("a", 0, 200), run_at(10, 100, 1, device=0), run_at(10, 20, 2, device=1), run_at(40, 1, 3), duration=LATE
     )
     assert shares(path) == {"a": pytest.approx(0.4)}
 

@@ -42,9 +42,7 @@ def mismatches(found: Breakdown) -> list[tuple[str, int, int]]:
     total = found.families.groupby("row")["sum_ns"].sum().to_dict()
     return [
         (str(text), int(expected), int(total.get(at, 0)))
-        for at, (text, expected) in enumerate(
-            zip(found.merged["merged_path"], found.merged["sum_ns"], strict=True)
-        )
+        for at, (text, expected) in enumerate(zip(found.merged["merged_path"], found.merged["sum_ns"], strict=True))
         if total.get(at, 0) != expected
     ]
 
@@ -124,27 +122,19 @@ def nested_report(seed: int) -> list[Item]:
     """A report by chance whose push/pop ranges are all of one domain, and nest or repeat but do not cross."""
     items = random_report(seed)
     crossing = {
-        (item.process, item.thread)
-        for item in items
-        if isinstance(item, Range) and item.domain not in (0, None)
+        (item.process, item.thread) for item in items if isinstance(item, Range) and item.domain not in (0, None)
     }
     return [
         item
         for item in items
-        if not (
-            isinstance(item, Range) and item.kind == "push_pop" and (item.process, item.thread) in crossing
-        )
+        if not (isinstance(item, Range) and item.kind == "push_pop" and (item.process, item.thread) in crossing)
         and not (isinstance(item, Range) and item.kind == "start_end")
     ]
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-@pytest.mark.parametrize(
-    "how", [{}, {"skip": 1}, {"by": "device"}, {"by": "process"}, {"select": "iter*"}], ids=str
-)
-def test_families_add_up_to_the_sum_of_each_merged_path(
-    trace: MakeTrace, threads: str, how: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("how", [{}, {"skip": 1}, {"by": "device"}, {"by": "process"}, {"select": "iter*"}], ids=str)
+def test_families_add_up_to_the_sum_of_each_merged_path(trace: MakeTrace, threads: str, how: dict[str, Any]) -> None:
     """For each row the families' times are its inclusive sum, to the ns, on reports by chance."""
     for seed in range(15):
         items = [*nested_report(seed), Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]

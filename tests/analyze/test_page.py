@@ -71,9 +71,7 @@ def rows(table: Element) -> list[Element]:
 # ---- the same numbers
 
 
-def test_totals_and_ledger_are_those_of_the_document(
-    page: Element, run_sqlite: Breakdown, tmp_path: Path
-) -> None:
+def test_totals_and_ledger_are_those_of_the_document(page: Element, run_sqlite: Breakdown, tmp_path: Path) -> None:
     """Every figure at the top, and every row of the ledger, equals analysis.json."""
     read = document(run_sqlite, tmp_path)
     tiles = [each for each in page.all("strong") if "data-key" in each.attributes]
@@ -88,9 +86,7 @@ def test_totals_and_ledger_are_those_of_the_document(
     assert list(map(float, total.values)) == [read["totals"]["ops"], read["totals"]["sum_ns"], 1]
 
 
-def test_every_range_adds_up_to_the_rows_of_the_document(
-    page: Element, run_sqlite: Breakdown, tmp_path: Path
-) -> None:
+def test_every_range_adds_up_to_the_rows_of_the_document(page: Element, run_sqlite: Breakdown, tmp_path: Path) -> None:
     """Each row of the tree is the sum of the paths that were merged into it, and none is missing."""
     wanted: dict[str, list[int]] = defaultdict(lambda: [0] * 7)
     names = ("instances", "launches", "kernels", "cpu_ns", "span_ns", "busy_ns", "sum_ns")
@@ -98,15 +94,12 @@ def test_every_range_adds_up_to_the_rows_of_the_document(
         known = wanted[row["merged_path"]]
         known[:] = [value + row[name] for value, name in zip(known, names, strict=True)]
     found = {
-        row.attributes["data-path"]: list(map(int, row.values[:7]))
-        for row in rows(page.one("table", id="t-ranges"))
+        row.attributes["data-path"]: list(map(int, row.values[:7])) for row in rows(page.one("table", id="t-ranges"))
     }
     assert found == dict(wanted)
 
 
-def test_every_op_row_adds_up_to_the_rows_of_the_document(
-    page: Element, run_sqlite: Breakdown, tmp_path: Path
-) -> None:
+def test_every_op_row_adds_up_to_the_rows_of_the_document(page: Element, run_sqlite: Breakdown, tmp_path: Path) -> None:
     """Counts and times of a kernel in a range are those of analysis.json; the full name stands in the list of names."""
     read = document(run_sqlite, tmp_path)
     merged = {row["path"]: row["merged_path"] for row in read["ranges"]}
@@ -126,8 +119,7 @@ def test_op_rows_show_the_cause_where_it_says_more(trace: MakeTrace) -> None:
     """The finer word stands beside the family, and nothing where it is the family."""
     names = {"vector_fft": "FFT", "implicit_convolve_sgemm": "convolution", "ampere_sgemm_128x64_tn": ""}
     items = [
-        launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id)
-        for id, name in enumerate(names, 1)
+        launch_kernel(name, (10 * id, 10 * id + 5), (10 * id, 10 * id + 5), id=id) for id, name in enumerate(names, 1)
     ]
     page = parse(analysis_page(broken_down(trace(*items))))
     found = rows(page.one("table", id="t-ops"))
@@ -329,9 +321,7 @@ def test_the_timeline_holds_every_op_with_its_range(run_sqlite: Breakdown) -> No
     assert sum(row["marks"] for row in host) == len(trace.ranges)
 
 
-def test_ranges_that_were_asked_for_are_drawn_however_short(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranges_that_were_asked_for_are_drawn_however_short(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many ranges the longest of those that count are chosen, not of all."""
     monkeypatch.setattr(page_rows, "MAX_RANGES", 3)
     long = [Range(f"long{n}", 1000 * n, 1000 * n + 900) for n in range(5)]
@@ -421,14 +411,12 @@ def test_memory_is_a_row_of_steps(trace: MakeTrace, monkeypatch: pytest.MonkeyPa
 
 def test_pages_of_reports_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:
     """Ranges have columns of CPU time, the longest first; sections and tiles of GPU work are left out."""
-    path = trace(
-        Range("short", 0, 100), Range("long", 200, 900), Range("inner", 300, 500), duration=1_000_000
-    )
+    path = trace(Range("short", 0, 100), Range("long", 200, 900), Range("inner", 300, 500), duration=1_000_000)
     page = analysis_page(broken_down(path))
     for gone in ("t-ledger", "t-families", "busy/span", "sum of GPU ops", "its GPU ops below"):
         assert gone not in page
     assert re.findall(r'data-path="([^"]*)"', page) == ["long", "long/inner", "short"]
     assert re.findall(r'<th scope="col" class="n" data-sort="number">([^<]*)</th>', page) == [
-        *("instances", "CPU", "share", "itself", "each", "min", "max"),
+        *("instances", "CPU", "share", "itself", "each", "min", "max")
     ]
     assert "No range has GPU work." in page

@@ -89,9 +89,7 @@ def test_one_screen_begins_with_the_verdict(path: Path) -> None:
     assert first < lines.index(command) < min(tables)
     assert tables == sorted(tables)
     assert len(tables) == 3
-    assert [line[:3] for line in lines if re.match(r"\d\. ", line)] == ["1. ", "2. ", "3. "][
-        : len(answer.findings)
-    ]
+    assert [line[:3] for line in lines if re.match(r"\d\. ", line)] == ["1. ", "2. ", "3. "][: len(answer.findings)]
     assert re.fullmatch(r"(\d+ more .*)?\d+ notes?: --full", lines[-1])
 
 
@@ -127,9 +125,7 @@ def test_only_warnings_that_change_the_answer_are_on_a_screen(trace: MakeTrace) 
 
 @pytest.mark.parametrize("seed", [None, 0, 2, 5, 7, 11, 19])
 @pytest.mark.parametrize("by", [None, "process", "device"])
-def test_every_number_of_the_ranges_is_that_of_the_frame(
-    seed: int | None, by: str | None, trace: MakeTrace
-) -> None:
+def test_every_number_of_the_ranges_is_that_of_the_frame(seed: int | None, by: str | None, trace: MakeTrace) -> None:
     """Row by row and column by column the printed tree is the merged frame, formatted; the mark is that of idleness."""
     answer = broken_down(RUN if seed is None else trace(*random_report(seed)), by=by)
     rows = table(whole(answer, 500), by or "range")
@@ -212,9 +208,7 @@ def test_the_ledger_is_printed_as_it_is(seed: int | None, trace: MakeTrace) -> N
     rest = f" and {format_share(totals['busy_ns'] / (gpus * recording))} of the {format_ns(recording)} of recording"
     assert work_line(answer) == (
         f"{counted(totals)}: sum {format_ns(answer.work_ns)}; {who} busy for {busy} of the"
-        f" {format_ns(totals['span_ns'])} from the first GPU op to the last"
-        + rest
-        * (recording > totals["span_ns"])
+        f" {format_ns(totals['span_ns'])} from the first GPU op to the last" + rest * (recording > totals["span_ns"])
     )
     assert f"\n{work_line(answer)}\n" in text
 
@@ -276,17 +270,14 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "span", "busy"),
-    [(1, "60 ns (40 ns–940 ns)", "40 ns (all)"), (2, "60 ns ± 17 %", "40 ns ± 0 %")],
+    ("times", "span", "busy"), [(1, "60 ns (40 ns–940 ns)", "40 ns (all)"), (2, "60 ns ± 17 %", "40 ns ± 0 %")]
 )
 def test_each_is_the_median_with_its_spread(trace: MakeTrace, times: int, span: str, busy: str) -> None:
     """What repeats shows medians with half the IQR in percent, of fewer than ten the least and the most, and their
     ratio; once, or without work, shows neither.
     """
     items: list[Items] = [Range("once", 19_000, 19_900), work("k", 19_001, 30, 90), work("k", 19_061, 30, 91)]
-    for number, gap in enumerate(
-        (0, 10, 20, 30, 900) * times
-    ):  # the last one is far out: a sum would follow it
+    for number, gap in enumerate((0, 10, 20, 30, 900) * times):  # the last one is far out: a sum would follow it
         at = number * 1000
         items += [Range(f"step {number}", at, at + 990), work("k", at + 1, 20, 2 * number + 1)]
         items += [work("k", at + 21 + gap, 20, 2 * number + 2)]
@@ -295,11 +286,7 @@ def test_each_is_the_median_with_its_spread(trace: MakeTrace, times: int, span: 
     items += [work("k", 20_001, 7, 99)]
     rows = {row["range"]: row for row in table(whole(broken_down(trace(*items, duration=LATE))), "range")}
     shown = {name: [row["span each"], row["busy each"], row["busy/span"]] for name, row in rows.items()}
-    assert shown == {
-        "step*": [span, busy, "67 %"],
-        "once": ["", "", "67 %"],
-        "iter*": ["", "", ""],
-    }
+    assert shown == {"step*": [span, busy, "67 %"], "once": ["", "", "67 %"], "iter*": ["", "", ""]}
     assert rows["step*"]["busy"] == ("200 ns", "400 ns")[times - 1]
 
 
@@ -308,17 +295,13 @@ def test_the_legend_of_the_ranges(trace: MakeTrace) -> None:
     text = whole(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
     lines = text.splitlines()
     at = lines.index(next(line for line in lines if line.startswith("a ")))
-    assert lines[at + 1].startswith(
-        "All columns include inner ranges. CPU, span and busy add up the instances:"
-    )
+    assert lines[at + 1].startswith("All columns include inner ranges. CPU, span and busy add up the instances:")
     assert lines[at + 1].endswith("each: median over instances, with half the IQR.")
 
 
 def test_a_single_gap_of_exactly_half_is_no_mark(trace: MakeTrace) -> None:
     """The mark needs more than half of the span idle: half is not more."""
-    path = trace(
-        Range("a", 0, 100), work("k", 8, 10, 1), work("k", 28, 10, 2), work("k", 38, 0, 3), duration=LATE
-    )
+    path = trace(Range("a", 0, 100), work("k", 8, 10, 1), work("k", 28, 10, 2), work("k", 38, 0, 3), duration=LATE)
     rows = table(whole(broken_down(path)), "range")
     assert rows[0]["busy/span"] == "67 %"
     path = trace(Range("a", 0, 100), work("k", 8, 10, 1), work("k", 38, 10, 2), duration=LATE)
@@ -408,11 +391,7 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
 @pytest.mark.parametrize(
     ("call", "result", "said"),
     [
-        (
-            "cudaLaunchKernel_v7000",
-            0,
-            "holds 1,234 launches and no GPU activity: nsys got none from the driver",
-        ),
+        ("cudaLaunchKernel_v7000", 0, "holds 1,234 launches and no GPU activity: nsys got none from the driver"),
         ("cuGraphLaunch", 0, "holds 1,234 launches and no GPU activity"),
         ("cudaMemcpyAsync", 0, "holds 1,234 launches and no GPU activity"),
         ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed"),
@@ -423,9 +402,7 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
 )
 def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: int, said: str) -> None:
     """Launches that were recorded say that something ran, whatever nsys got of it."""
-    calls = (
-        [Launch(10 * n, 10 * n + 5, n + 1, api=call, returned=result) for n in range(1234)] if call else []
-    )
+    calls = [Launch(10 * n, 10 * n + 5, n + 1, api=call, returned=result) for n in range(1234)] if call else []
     answer = broken_down(trace(Range("a", 0, 100_000), *calls, duration=LATE))
     assert [said in text for text in answer.warnings] == [True]
     assert said in " ".join(summary(answer).split())
@@ -436,10 +413,7 @@ def test_a_slow_start_is_a_note(trace: MakeTrace) -> None:
     items: list[Items] = []
     for number in range(6):
         at = number * 10_000
-        items += [
-            Range(f"step {number}", at, at + 9000),
-            work("k", at + 1, 10 if number else 4000, number + 1),
-        ]
+        items += [Range(f"step {number}", at, at + 9000), work("k", at + 1, 10 if number else 4000, number + 1)]
     path = trace(*items, duration=LATE)
     answer = broken_down(path)
     [slow] = slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
@@ -471,9 +445,7 @@ def test_the_report_introduces_itself(trace: MakeTrace) -> None:
 
 def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     """The line of totals names memory operations, and CUDA graphs where there are some; one is no plural."""
-    path = trace(
-        work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3)
-    )
+    path = trace(work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3))
     assert (
         "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
@@ -596,10 +568,7 @@ def test_deep_long_names_keep_their_width(trace: MakeTrace) -> None:
     items: list[Items] = [
         item
         for depth in range(30)
-        for item in (
-            Range(f"{'long ' * 30}{depth}", depth * 10, LATE),
-            work("k", depth * 10 + 1, 5, depth + 1),
-        )
+        for item in (Range(f"{'long ' * 30}{depth}", depth * 10, LATE), work("k", depth * 10 + 1, 5, depth + 1))
     ]
     rows = table(whole(broken_down(trace(*items, duration=LATE)), 30), "range")
     assert len(rows) == 30
@@ -609,9 +578,7 @@ def test_deep_long_names_keep_their_width(trace: MakeTrace) -> None:
 
 def test_a_verification_in_words() -> None:
     """Equal ranges are counted, explained ones by their reason, others listed up to twenty."""
-    some = Verification(
-        "2024.2.3", 30, 3, {"unclosed: so": 2}, tuple(f"r{n}: this\nor that" for n in range(25))
-    )
+    some = Verification("2024.2.3", 30, 3, {"unclosed: so": 2}, tuple(f"r{n}: this\nor that" for n in range(25)))
     lines = verification(some).splitlines()
     assert lines[0] == (
         "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work are equal in span, first GPU op and launches"
@@ -637,9 +604,7 @@ def test_without_ranges_all_gpu_ops_have_statistics(trace: MakeTrace) -> None:
     text = whole(broken_down(trace(*items)), 2)
     assert "launched from" not in text
     first, second = table(text, "GPU op")
-    assert list(first.values()) == [
-        *("gemm", "gemm", "3", "90 ns", "82 %", "30 ns", "10 ns", "50 ns", "1 ns", "1 ns"),
-    ]
+    assert list(first.values()) == [*("gemm", "gemm", "3", "90 ns", "82 %", "30 ns", "10 ns", "50 ns", "1 ns", "1 ns")]
     assert [second[head] for head in ("count", "median", "min", "max")] == ["2", "8 ns", "7 ns", "9 ns"]
     assert "\n1 more GPU op: --top N, or the files\n" in text
     assert len(table(whole(broken_down(trace(*items)), 3), "GPU op")) == 3
@@ -667,7 +632,7 @@ def test_ranges_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:
     rows = table(text, "range")
     assert [row["range"] for row in rows] == ["long", "  inner", "short"]
     assert list(rows[0].values())[1:] == [
-        *("3", "6.00 µs", "98 %", "3.00 µs", "2.00 µs (1.00 µs–3.00 µs)", "1.00 µs", "3.00 µs"),
+        *("3", "6.00 µs", "98 %", "3.00 µs", "2.00 µs (1.00 µs–3.00 µs)", "1.00 µs", "3.00 µs")
     ]
     assert answer.ranges["exclusive_cpu_ns"].tolist() == [100, 3_000, 3_000]
     assert "busy" not in text
@@ -686,9 +651,7 @@ def test_text_is_as_wide_as_asked(trace: MakeTrace) -> None:
     answer = broken_down(trace(work("k" * 90, 1, 5, 1)))
     for full in (False, True):
         folded = summary(answer, full=full, width=60).splitlines()
-        assert [
-            line for line in folded if len(line) > 60 and not re.search(r"report|nsysprof why|k…k", line)
-        ] == []
+        assert [line for line in folded if len(line) > 60 and not re.search(r"report|nsysprof why|k…k", line)] == []
         assert not any("k" * 60 in line for line in folded)
 
 

@@ -10,14 +10,7 @@ import pytest
 
 from nsysprof.analyze.charts import plan_timeline
 from nsysprof.analyze.page_rows import report_timeline
-from nsysprof.analyze.timeline import (
-    MAX_LANES,
-    MAX_THREADS,
-    START_END_LANE,
-    Timeline,
-    ranked_threads,
-    timeline,
-)
+from nsysprof.analyze.timeline import MAX_LANES, MAX_THREADS, START_END_LANE, Timeline, ranked_threads, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.charts.marks import STREAM_LEVELS, Stream
 from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
@@ -103,9 +96,7 @@ def test_the_colour_of_a_column_is_what_runs_longest(trace: MakeTrace) -> None:
 def on_streams(devices: list[int], streams: int, **where: int) -> list[Items]:
     """A kernel on each of some streams of each device, longer on the earlier streams."""
     return [
-        launch_kernel(
-            GEMM, (0, 1), (10, 100 - stream), id=100 * device + stream, device=device, stream=stream, **where
-        )
+        launch_kernel(GEMM, (0, 1), (10, 100 - stream), id=100 * device + stream, device=device, stream=stream, **where)
         for device in devices
         for stream in range(1, streams + 1)
     ]
@@ -132,9 +123,7 @@ def test_many_streams_share_the_lane_of_their_gpu(trace: MakeTrace) -> None:
 def test_processes_are_in_the_order_of_their_gpus(trace: MakeTrace) -> None:
     """Ranks whose process ids run the other way round are drawn GPU by GPU all the same; a shared GPU names its pid."""
     items = [item for pid, gpu in ((5, 2), (6, 1), (7, 0)) for item in on_streams([gpu], 1, process=pid)]
-    assert [lane.label for lane in shown(trace(*items)).streams] == [
-        f"GPU {gpu} · stream 1" for gpu in range(3)
-    ]
+    assert [lane.label for lane in shown(trace(*items)).streams] == [f"GPU {gpu} · stream 1" for gpu in range(3)]
     shared = [item for pid in (5, 6) for item in on_streams([0], 5, process=pid)]
     assert [lane.label for lane in shown(trace(*shared)).streams] == [
         f"GPU 0 · pid {pid} · 5 streams" for pid in (5, 6)
@@ -165,11 +154,7 @@ def test_ranges_are_shown_on_the_host_and_on_the_gpu(trace: MakeTrace) -> None:
         )
     )
     found = {
-        (lane.level, lane.label.endswith("on the GPU")): (
-            lane.start.tolist(),
-            lane.end.tolist(),
-            lane.count.tolist(),
-        )
+        (lane.level, lane.label.endswith("on the GPU")): (lane.start.tolist(), lane.end.tolist(), lane.count.tolist())
         for lane in answer.ranges
     }
     assert found == {
@@ -209,9 +194,7 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
             number = 2 * process + (thread > 100)
             items.append(Range("step", 0, 100, thread=thread, process=process))
             items.append(
-                launch_kernel(
-                    GEMM, (1, 2), (3, 3 + length), id=number, thread=thread, process=process, device=process
-                )
+                launch_kernel(GEMM, (1, 2), (3, 3 + length), id=number, thread=thread, process=process, device=process)
             )
     answer = shown(trace(*items))
     assert {lane.label for lane in answer.ranges if lane.label.endswith("host")} == {
@@ -268,9 +251,7 @@ def test_the_zoom_is_the_instance_with_the_median_span(trace: MakeTrace) -> None
         at = 1000 * number
         items.append(Range(f"iter{number}", at, at + 500))
         items.append(launch_kernel(GEMM, (at + 1, at + 2), (at + 10, at + 20), id=2 * number + 1))
-        items.append(
-            launch_kernel(GEMM, (at + 3, at + 4), (at + 10 + length, at + 20 + length), id=2 * number + 2)
-        )
+        items.append(launch_kernel(GEMM, (at + 3, at + 4), (at + 10 + length, at + 20 + length), id=2 * number + 2))
     zoom = zoomed(trace(*items))
     assert zoom.what == "iter2, the median of 3 by span"
     assert own_ops(zoom) == [(2010, 2020), (2210, 2220)]
@@ -325,9 +306,7 @@ def test_a_host_far_ahead_has_a_window_of_its_own(trace: MakeTrace) -> None:
 
 def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: MakeTrace) -> None:
     """Of a thousand ops the middle ones are drawn, and the text says so."""
-    items = [
-        launch_kernel(GEMM, (10 * n, 10 * n + 1), (10 * n + 2, 10 * n + 9), id=n + 1) for n in range(1000)
-    ]
+    items = [launch_kernel(GEMM, (10 * n, 10 * n + 1), (10 * n + 2, 10 * n + 9), id=n + 1) for n in range(1000)]
     zoom = zoomed(trace(Range("all", 0, 20_000), *items))
     assert int(zoom.ops["own"].sum()) == READABLE_OPS
     assert zoom.ops["start"][zoom.ops["own"]].min() == 4002
@@ -337,10 +316,7 @@ def test_a_range_with_too_many_ops_is_shown_by_its_middle(trace: MakeTrace) -> N
 def test_without_ranges_the_busiest_stream_is_shown(trace: MakeTrace) -> None:
     """A report without NVTX has a zoom too."""
     zoom = zoomed(
-        trace(
-            launch_kernel(GEMM, (1, 2), (3, 5), id=1, stream=3),
-            launch_kernel(GEMM, (1, 2), (3, 50), id=2, stream=4),
-        )
+        trace(launch_kernel(GEMM, (1, 2), (3, 5), id=1, stream=3), launch_kernel(GEMM, (1, 2), (3, 50), id=2, stream=4))
     )
     assert zoom.what == "the busiest stream"
     assert own_ops(zoom) == [(3, 50)]
@@ -369,9 +345,7 @@ def steps(count: int, at: int, *, first: int = 1, length: int = 60) -> list[Item
         out += [
             Range(f"step {step}", begin, begin + 90),
             launch_kernel(GEMM, (begin + 1, begin + 2), (begin + 10, begin + 10 + length // 2), id=number),
-            launch_kernel(
-                GEMM, (begin + 3, begin + 4), (begin + 50, begin + 50 + length // 2), id=number + 1
-            ),
+            launch_kernel(GEMM, (begin + 3, begin + 4), (begin + 50, begin + 50 + length // 2), id=number + 1),
         ]
     return out
 
@@ -389,10 +363,7 @@ def test_the_zoom_is_on_what_repeats(trace: MakeTrace) -> None:
 def test_the_zoom_is_not_on_what_prepares(name: str, trace: MakeTrace) -> None:
     """A range that says that it prepares gives way to a shorter one, and is shown where there is no other."""
     before: list[Items] = [Range(name, 0, 900), launch_kernel(GEMM, (1, 2), (10, 800), id=1)]
-    work: list[Items] = [
-        Range("initial guess", 1000, 1900),
-        launch_kernel(GEMM, (1001, 1002), (1010, 1300), id=2),
-    ]
+    work: list[Items] = [Range("initial guess", 1000, 1900), launch_kernel(GEMM, (1001, 1002), (1010, 1300), id=2)]
     assert zoomed(trace(*before, *work)).what == "initial guess"
     assert zoomed(trace(*before)).what == name
 
@@ -406,30 +377,21 @@ def test_of_a_long_step_the_part_with_most_of_its_time_is_shown(trace: MakeTrace
         items += [Range("backward", at + 20_000, at + 80_000)]
         for n in range(700):
             begin = at + (10 * n if n < 300 else 20_000 + 10 * n)
-            items.append(
-                launch_kernel(GEMM, (begin, begin + 1), (begin + 2, begin + 5), id=1000 * step + n + 1)
-            )
+            items.append(launch_kernel(GEMM, (begin, begin + 1), (begin + 2, begin + 5), id=1000 * step + n + 1))
     assert zoomed(trace(*items)).what == "step 1/backward, the median of 3 by span"
     only_steps = [item for item in items if not (isinstance(item, Range) and "step" not in str(item.name))]
     zoom = zoomed(trace(*only_steps))
-    assert (zoom.what, zoom.of, int(zoom.ops["own"].sum())) == (
-        "step 1, the median of 3 by span",
-        700,
-        READABLE_OPS,
-    )
+    assert (zoom.what, zoom.of, int(zoom.ops["own"].sum())) == ("step 1, the median of 3 by span", 700, READABLE_OPS)
 
 
 def test_without_ranges_the_zoom_is_on_what_is_as_dense_as_most(trace: MakeTrace) -> None:
     """Not on the copies at the beginning, the longest wait, or the dense end: on the loop in between."""
-    items: list[Items] = [
-        launch_memcpy((10 * n, 10 * n + 1), (1000 * n, 1000 * n + 990), id=n + 1) for n in range(30)
-    ]
+    items: list[Items] = [launch_memcpy((10 * n, 10 * n + 1), (1000 * n, 1000 * n + 990), id=n + 1) for n in range(30)]
     for n in range(100):  # a kernel of 50 ns every 100 ns, after a wait
         at = 500_000 + 100 * n + (20_000 if n >= 50 else 0)
         items.append(launch_kernel(f"kernel_{n}", (at - 5, at - 4), (at, at + 50), id=100 + n))
     items += [
-        launch_kernel(f"kernel_{at}", (540_000, 540_001), (at, at + 10), id=at)
-        for at in range(540_100, 540_500, 10)
+        launch_kernel(f"kernel_{at}", (540_000, 540_001), (at, at + 10), id=at) for at in range(540_100, 540_500, 10)
     ]
     zoom = zoomed(trace(*items))
     ops = own_ops(zoom)

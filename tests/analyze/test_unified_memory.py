@@ -95,15 +95,13 @@ def test_a_kernel_that_waits_for_pages_is_fault_bound(faulting: Breakdown, tmp_p
         " 53 % of the time of all kernels"
     ) in text
     assert "without a launch row" not in text
-    assert timeline_title(timeline(faulting)).endswith(
-        "for 53 % of the time of kernels unified memory migrates"
-    )
+    assert timeline_title(timeline(faulting)).endswith("for 53 % of the time of kernels unified memory migrates")
     write_json(faulting, tmp_path / "analysis.json")
     found = json.loads((tmp_path / "analysis.json").read_text())["unified_memory"]
     assert found["busy_ns"] == 4640
     assert [row["size_bytes"] for row in found["migrations"]] == [1 << 20, 80 * 4096]
     assert found["kernels"][0] == {
-        **{"kernel": "add(float*)", "count": 1, "sum_ns": 1000, "covered_ns": 640, "fault_covered_ns": 640},
+        **{"kernel": "add(float*)", "count": 1, "sum_ns": 1000, "covered_ns": 640, "fault_covered_ns": 640}
     }
 
 
@@ -142,9 +140,7 @@ def test_coverage_equals_a_brute_force(seed: int, trace: MakeTrace) -> None:
     rows = found.kernels.records()
     assert {row["kernel"]: (row["covered_ns"], row["fault_covered_ns"]) for row in rows} == expected
     busy = sum(
-        any(move.start <= ns < move.end for move in moves if move.device == gpu)
-        for gpu in (0, 1)
-        for ns in range(300)
+        any(move.start <= ns < move.end for move in moves if move.device == gpu) for gpu in (0, 1) for ns in range(300)
     )
     assert found.busy_ns == busy
 

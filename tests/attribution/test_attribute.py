@@ -172,19 +172,14 @@ def test_rule_2_a_call_that_straddles_the_end_belongs_to_the_outer_range(trace: 
 def test_rule_2_when_the_op_runs_does_not_matter(trace: MakeTrace) -> None:
     """A kernel belongs where it was launched, also when it runs inside another range."""
     path = trace(
-        Range("first", 0, 10),
-        Range("second", 20, 90),
-        launch_kernel("gemm", (1, 2), (30, 40), id=1),
-        duration=END,
+        Range("first", 0, 10), Range("second", 20, 90), launch_kernel("gemm", (1, 2), (30, 40), id=1), duration=END
     )
     assert owners(path) == {"gemm": "first"}
 
 
 def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: MakeTrace) -> None:
     """Identical ranges nest in the order of the file."""
-    path = trace(
-        Range("a", 5, 9), Range("b", 5, 9), launch_kernel("gemm", (6, 7), (10, 11), id=1), duration=END
-    )
+    path = trace(Range("a", 5, 9), Range("b", 5, 9), launch_kernel("gemm", (6, 7), (10, 11), id=1), duration=END)
     found = core(path)
     assert owners(path) == {"gemm": "b"}
     assert found.parent.tolist() == [-1, 0]
@@ -192,9 +187,7 @@ def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: MakeTrace) ->
 
 def test_rule_2_a_zero_length_range_owns_a_zero_length_call(trace: MakeTrace) -> None:
     """A range and a call at one moment nest like any others."""
-    path = trace(
-        Range("outer", 0, 9), Range("point", 5, 5), launch_kernel("k", (5, 5), (6, 8), id=1), duration=END
-    )
+    path = trace(Range("outer", 0, 9), Range("point", 5, 5), launch_kernel("k", (5, 5), (6, 8), id=1), duration=END)
     assert owners(path) == {"k": "point"}
 
 
@@ -214,10 +207,7 @@ def test_rule_2_of_crossing_ranges_the_later_started_owns(trace: MakeTrace) -> N
 
 # ---- rule 3: helper threads
 
-BACKWARD = (
-    Range("backward", 0, 100, thread=1),
-    launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2),
-)
+BACKWARD = (Range("backward", 0, 100, thread=1), launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2))
 
 
 def test_rule_3_a_helper_follows_the_one_thread_with_an_open_range(trace: MakeTrace) -> None:
@@ -326,21 +316,14 @@ def test_rule_4_of_two_windows_the_later_started_owns(trace: MakeTrace) -> None:
 
 def test_rule_4_an_ambiguous_op_stays_ambiguous_in_a_window(trace: MakeTrace) -> None:
     """Rule 3's "owned by nobody" holds inside a window too, though the window has the op inside."""
-    path = trace(
-        *BACKWARD,
-        Range("other", 5, 50, thread=3),
-        Range("window", 0, 100, kind="start_end"),
-        duration=END,
-    )
+    path = trace(*BACKWARD, Range("other", 5, 50, thread=3), Range("window", 0, 100, kind="start_end"), duration=END)
     assert outcomes(path) == {"grad": "ambiguous"}
     assert inside(path)["window"]["sum_ns"] == 10
 
 
 def test_rule_4_a_window_does_not_nest(trace: MakeTrace) -> None:
     """A window has no parent and is no parent."""
-    path = trace(
-        Range("step", 0, 100), Range("window", 10, 90, kind="start_end"), Range("inner", 20, 30), duration=END
-    )
+    path = trace(Range("step", 0, 100), Range("window", 10, 90, kind="start_end"), Range("inner", 20, 30), duration=END)
     found = core(path)
     names = [found.trace.range_names[code].text for code in found.trace.ranges.name.tolist()]
     assert dict(zip(names, found.parent.tolist(), strict=True)) == {"step": -1, "inner": 0, "window": -1}
@@ -453,9 +436,7 @@ def test_rule_6_unclosed_ranges_end_with_the_session_and_are_marked(trace: MakeT
 def test_rule_6_work_after_the_session_still_lies_in_an_unclosed_range(trace: MakeTrace) -> None:
     """Where calls are recorded after the stated duration, an open range reaches to the last of them."""
     path = trace(
-        Range("open", 10, None, kind="start_end"),
-        launch_kernel("k", (150, 160), (200, 210), id=1),
-        duration=99,
+        Range("open", 10, None, kind="start_end"), launch_kernel("k", (150, 160), (200, 210), id=1), duration=99
     )
     assert owners(path) == {"k": "open"}
 
@@ -496,10 +477,7 @@ def test_core_equals_the_reference(trace: MakeTrace, first_seed: int, threads: s
     """Owner, outcome, parent, ledger and all totals of every range, on reports by chance."""
     for seed in range(first_seed, first_seed + 20):
         path = trace(
-            *random_report(seed),
-            duration=60 if seed % 4 == 0 else None,
-            gpus=seed % 3 > 0,
-            pragmas=["synchronous=OFF"],
+            *random_report(seed), duration=60 if seed % 4 == 0 else None, gpus=seed % 3 > 0, pragmas=["synchronous=OFF"]
         )
         assert_equal(core(path, threads), refer(path, threads), (seed, path))
 
@@ -510,11 +488,7 @@ def test_the_order_of_rows_does_not_matter(trace: MakeTrace) -> None:
         Range("outer", 0, 100),
         Range("inner", 10, 20),
         Range("window", 5, 60, kind="start_end"),
-        *(
-            part
-            for i in range(12)
-            for part in launch_kernel(f"k{i}", (5 * i, 5 * i + 3), (7 * i, 7 * i + 9), id=i + 1)
-        ),
+        *(part for i in range(12) for part in launch_kernel(f"k{i}", (5 * i, 5 * i + 3), (7 * i, 7 * i + 9), id=i + 1)),
     ]
     straight = trace(*items, duration=END)
     rng = random.Random(3)

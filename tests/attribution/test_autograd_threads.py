@@ -21,20 +21,12 @@ def backward(thread: int = AUTOGRAD, begin: int = 0) -> list[Items]:
         Range("Net backward", begin + 110, begin + 190, thread=thread),
         Range("fc backward", begin + 120, begin + 180, thread=thread),
         Range("ncclAllReduce", begin + 150, begin + 160, thread=thread),
-        launch_kernel(
-            "gemm", (begin + 130, begin + 135), (begin + 200, begin + 300), id=begin + 1, thread=thread
-        ),
-        launch_kernel(
-            "nccl", (begin + 152, begin + 154), (begin + 300, begin + 310), id=begin + 2, thread=thread
-        ),
+        launch_kernel("gemm", (begin + 130, begin + 135), (begin + 200, begin + 300), id=begin + 1, thread=thread),
+        launch_kernel("nccl", (begin + 152, begin + 154), (begin + 300, begin + 310), id=begin + 2, thread=thread),
     ]
 
 
-STEP: list[Items] = [
-    ThreadName(AUTOGRAD, "pt_autograd_0"),
-    Range("step", 0, 400),
-    Range("backward", 100, 200),
-]
+STEP: list[Items] = [ThreadName(AUTOGRAD, "pt_autograd_0"), Range("step", 0, 400), Range("backward", 100, 200)]
 
 
 def owners(path: Path, threads: str = "follow") -> dict[str, int]:
@@ -90,7 +82,5 @@ def test_ranges_that_only_sound_alike_stay(trace: MakeTrace) -> None:
     """What the program itself opened on that thread, and ranges of any other thread."""
     other = owners(trace(ThreadName(AUTOGRAD, "loader"), *STEP[1:], *backward()))
     assert "Net backward/fc backward" in other
-    path = trace(
-        *STEP, Range("mine", 110, 190, thread=AUTOGRAD), Range("x backward", 120, 180, thread=AUTOGRAD)
-    )
+    path = trace(*STEP, Range("mine", 110, 190, thread=AUTOGRAD), Range("x backward", 120, 180, thread=AUTOGRAD))
     assert owners(path).keys() == {"step", "step/backward", "mine", "mine/x backward"}

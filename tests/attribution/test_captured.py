@@ -76,11 +76,7 @@ def eager(at: int, around: str, first_id: int) -> list[Items]:
         for place in range(3):
             call = at + 20 + 100 * layer + 10 * place
             start = at + 1_000 + 10 * id
-            op = (
-                Memset(start, start + 3 + place, id)
-                if place == 2
-                else Kernel("k", start, start + 3 + place, id)
-            )
+            op = Memset(start, start + 3 + place, id) if place == 2 else Kernel("k", start, start + 3 + place, id)
             items += [Launch(call, call + 2, id), op]
             id += 1
     return items
@@ -136,11 +132,7 @@ def test_layers_of_a_graph_equal_those_of_its_eager_run(trace: MakeTrace) -> Non
             for row, code in enumerate(found.trace.ranges.name.tolist())
             if found.trace.range_names[code].text == name
             for kernels, memops, sum_ns in [
-                (
-                    int(found.inclusive.kernels[row]),
-                    int(found.inclusive.memops[row]),
-                    int(found.inclusive.sum_ns[row]),
-                )
+                (int(found.inclusive.kernels[row]), int(found.inclusive.memops[row]), int(found.inclusive.sum_ns[row]))
             ]
         ]
         for name in LAYERS
@@ -184,9 +176,7 @@ def test_copies_of_copies_lead_to_what_was_captured(trace: MakeTrace, order: int
     """A node that names an original, which names another, was made where that one was; rows stand in any order."""
     nodes = [GraphNode(1, 50), GraphNode(2, 200, original=1), GraphNode(3, 400, original=2)]
     items = [Range("CAPTURE", 0, 100), Range("instantiate", 150, 250), Range("again", 350, 450)]
-    path = trace(
-        *items, *nodes[::order], graph_launch(500, 1), Kernel("k", 600, 700, 1, graph_node=3), duration=END
-    )
+    path = trace(*items, *nodes[::order], graph_launch(500, 1), Kernel("k", 600, 700, 1, graph_node=3), duration=END)
     assert owners(read(path)) == ["CAPTURE"]
 
 
@@ -195,18 +185,14 @@ def test_a_copy_that_is_listed_twice_leads_to_its_original(trace: MakeTrace, ord
     """Of rows of one id, as nsys writes for a clone, the one that names an original counts."""
     nodes = [GraphNode(1, 50), GraphNode(2, 200), GraphNode(2, 201, original=1)]
     items = [Range("CAPTURE", 0, 100), Range("clone", 150, 250)]
-    path = trace(
-        *items, *nodes[::order], graph_launch(500, 1), Kernel("k", 600, 700, 1, graph_node=2), duration=END
-    )
+    path = trace(*items, *nodes[::order], graph_launch(500, 1), Kernel("k", 600, 700, 1, graph_node=2), duration=END)
     assert owners(read(path)) == ["CAPTURE"]
 
 
 def test_originals_in_a_circle_end(trace: MakeTrace) -> None:
     """Nodes that name one another as originals, as no program makes them, get an answer."""
     nodes = [GraphNode(1, 50, original=2), GraphNode(2, 60, original=1)]
-    path = trace(
-        Range("a", 0, 100), *nodes, graph_launch(500, 1), Kernel("k", 600, 700, 1, graph_node=1), duration=END
-    )
+    path = trace(Range("a", 0, 100), *nodes, graph_launch(500, 1), Kernel("k", 600, 700, 1, graph_node=1), duration=END)
     assert owners(read(path)) == ["a"]
 
 
@@ -244,13 +230,7 @@ def test_a_thread_that_only_captures_follows_the_open_range(trace: MakeTrace) ->
 def test_nodes_stood_with_the_graphs_once(trace: MakeTrace) -> None:
     """Until nsys 2024.1 the table CUDA_GRAPH_EVENTS holds the nodes."""
     rows = [
-        {
-            "start": at,
-            "end": at,
-            "globalTid": global_tid(1, 1),
-            "graphNodeId": node,
-            "originalGraphNodeId": original,
-        }
+        {"start": at, "end": at, "globalTid": global_tid(1, 1), "graphNodeId": node, "originalGraphNodeId": original}
         for node, at, original in ((1, 50, None), (2, 200, 1))
     ]
     path = trace(
@@ -313,9 +293,7 @@ def test_what_is_not_known_is_named_with_what_would_tell(trace: MakeTrace) -> No
 
 def test_counts_are_the_same_in_both_readings(trace: MakeTrace) -> None:
     """What is known of graphs does not depend on the reading that is shown."""
-    path = trace(
-        *captured(0, "C", 1), *replay(1_000, 1, 1), Kernel("k", 5, 9, 1, graph_node=99), duration=END
-    )
+    path = trace(*captured(0, "C", 1), *replay(1_000, 1, 1), Kernel("k", 5, 9, 1, graph_node=99), duration=END)
     with open_report(path) as report:
         both = [attribute(report, graphs=graphs) for graphs in ("launched", "captured")]
         counts = [graph_counts(found.trace, found.replay, graph_work(found)) for found in both]
@@ -325,9 +303,7 @@ def test_counts_are_the_same_in_both_readings(trace: MakeTrace) -> None:
     assert first == second
 
 
-def test_a_report_without_graphs_is_not_looked_into(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_without_graphs_is_not_looked_into(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without nodes of graphs nothing more is read, and both readings are one."""
 
     def never(reader: NsysReader, trace: Trace) -> None:
@@ -360,9 +336,7 @@ def test_captured_is_as_if_launched_there(trace: MakeTrace, seed: int, threads: 
             long = rng.randint(4, 80)
             ranges.append(Range(f"t{thread}r{number}", at, at + long, thread=thread))
             if rng.random() < 0.6:
-                ranges.append(
-                    Range(f"t{thread}r{number}i", at + 1, at + rng.randint(2, long - 1), thread=thread)
-                )
+                ranges.append(Range(f"t{thread}r{number}i", at + 1, at + rng.randint(2, long - 1), thread=thread))
             at += long
     if rng.random() < 0.4:
         ranges.append(Range("window", 10, rng.randint(20, 300), kind="start_end", thread=rng.randint(1, 3)))
@@ -376,18 +350,12 @@ def test_captured_is_as_if_launched_there(trace: MakeTrace, seed: int, threads: 
             replayed.append(GraphNode(node, at, thread=thread))
         for again in range(replays):
             begin = start + 1_000 * again
-            launched += [
-                Launch(at, at, 100 * node + again, thread),
-                Kernel("k", begin, begin + 7, 100 * node + again),
-            ]
+            launched += [Launch(at, at, 100 * node + again, thread), Kernel("k", begin, begin + 7, 100 * node + again)]
             replayed.append(Kernel("k", begin, begin + 7, 7_000 + again, graph_node=node))
     replayed += [graph_launch(700 + 10 * again, 7_000 + again) for again in range(3)]
     eager_run, graph_run = (
         read(trace(*items, name=name, duration=END), graphs, threads)
-        for items, name, graphs in (
-            (launched, "eager.sqlite", "launched"),
-            (replayed, "graph.sqlite", "captured"),
-        )
+        for items, name, graphs in ((launched, "eager.sqlite", "launched"), (replayed, "graph.sqlite", "captured"))
     )
     assert owners(graph_run) == owners(eager_run)
     assert graph_run.op_outcome.tolist() == eager_run.op_outcome.tolist()

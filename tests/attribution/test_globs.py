@@ -70,9 +70,7 @@ def test_brackets_that_regular_expressions_would_misread(trace: MakeTrace) -> No
 
 def test_a_set_that_is_none_is_refused(trace: MakeTrace) -> None:
     """Not with a traceback of regular expressions; a bracket that is meant as such can be written."""
-    with pytest.raises(
-        NsysprofError, match=r"'RUN::\[z-a\]\*' is no glob: bad character range z-a"
-    ) as raised:
+    with pytest.raises(NsysprofError, match=r"'RUN::\[z-a\]\*' is no glob: bad character range z-a") as raised:
         matched(trace, "RUN::[z-a]*")
     assert raised.value.hint == "write a literal [ as [[]"
 
@@ -88,12 +86,8 @@ def test_a_name_alone_is_enough(trace: MakeTrace) -> None:
         ("train/forward", ("train",)),
         ("eval/forward", ("eval",)),
     ]
-    pairs, alone = pair_up(
-        found, find_matches(*merged(path), "backward", "r.sqlite"), ("forward", "backward")
-    )
-    assert [(one.text, other.text) for one, other in pairs] == [
-        ("train/forward", "train/backward"),
-    ]
+    pairs, alone = pair_up(found, find_matches(*merged(path), "backward", "r.sqlite"), ("forward", "backward"))
+    assert [(one.text, other.text) for one, other in pairs] == [("train/forward", "train/backward")]
     assert alone == ["without a partner, not compared: 'eval/forward'"]
 
 
@@ -163,9 +157,7 @@ def test_two_single_matches_are_a_pair_whatever_the_stars(trace: MakeTrace) -> N
 
 def test_stars_that_stand_for_different_things_pair_nothing(trace: MakeTrace) -> None:
     """Sizes here and backends there: the message says both."""
-    with pytest.raises(
-        NsysprofError, match=r"the stars stand for '512', '4096' in the one, and for 'math', 'flash'"
-    ):
+    with pytest.raises(NsysprofError, match=r"the stars stand for '512', '4096' in the one, and for 'math', 'flash'"):
         pairs_of(trace, "RUN::math::S*", "RUN::*::S4096")
 
 
@@ -184,22 +176,14 @@ def test_many_matches_of_one_star_pair_each_with_each() -> None:
         ("RUN::math::S4096", "RUN::flash::S4096", ("math", "flash", "S=4096")),
         ("RUN::math::B4::S64::D8", "RUN::flash::B4::S64::D8", ("math", "flash", "B=4 S=64 D=8")),
         ("RUN::math::S512", "RUN::flash::S4096", ("math::S512", "flash::S4096", "")),
-        (
-            "RUN::math::B4::S64",
-            "RUN::flash::B4::S128",
-            ("RUN::math::B4::S64", "RUN::flash::B4::S128", ""),
-        ),
+        ("RUN::math::B4::S64", "RUN::flash::B4::S128", ("RUN::math::B4::S64", "RUN::flash::B4::S128", "")),
         ("WARMUP::math::S64", "RUN::math::S64", ("WARMUP", "RUN", "math S=64")),
         ("aten::mm", "aten::addmm", ("aten::mm", "aten::addmm", "")),
         ("a/b::c::d", "a/b::x::d", ("b::c", "b::x", "a d")),
         ("old::k0", "new::k0", ("old", "new", "k0")),
         ("f<std::a>(x::y)", "g<std::a>(x::y)", ("f<std::a>(x::y)", "g<std::a>(x::y)", "")),
         ("a::b/c", "a/b::c", ("a::b/c", "a/b::c", "")),
-        (
-            "train/step*/aten::mm",
-            "eval/step*/aten::addmm",
-            ("train/step*/aten::mm", "eval/step*/aten::addmm", ""),
-        ),
+        ("train/step*/aten::mm", "eval/step*/aten::addmm", ("train/step*/aten::mm", "eval/step*/aten::addmm", "")),
         ("a/ns::f/x", "a/ns::g/y", ("ns::f/x", "ns::g/y", "a")),
         ("train/step*/forward", "train/step*/backward", ("forward", "backward", "train step*")),
         (r"a\/b/x", r"a\/b/y", ("x", "y", r"a\/b")),

@@ -72,8 +72,7 @@ def test_iterations_tile_from_launch_to_launch(trace: MakeTrace) -> None:
     """Each begins with its first launch and ends where the next one begins, the last one with its last launch."""
     path = trace(*program("init", *("HtoD", "gemm", "relu") * 5, "save"))
     assert iterations(path) == {
-        f"iteration {number}": (100 + 300 * number, 400 + 300 * number if number < 4 else 1510)
-        for number in range(5)
+        f"iteration {number}": (100 + 300 * number, 400 + 300 * number if number < 4 else 1510) for number in range(5)
     }
 
 
@@ -206,11 +205,7 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
 
 def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
     """Of two kinds of iterations, where nobody chooses."""
-    names = [
-        *["forward", "loss", "backward", "update", "zero"] * 8,
-        "pause",
-        *["infer", "metric", "HtoD"] * 8,
-    ]
+    names = [*["forward", "loss", "backward", "update", "zero"] * 8, "pause", *["infer", "metric", "HtoD"] * 8]
     with nsysprof.open_report(trace(*program(*names))) as report:
         answer = nsysprof.why(attribute(report))
     assert answer.chosen == "steps: iteration* (found, not annotated; 8, 62 % of GPU busy time)"

@@ -57,11 +57,7 @@ def each(path: str, ns: int, count: int = 4) -> list[Spec]:
     [
         (each("step #>layer", 100), "step*", 1.0),  # the outermost of both
         (each("(train)>step #>aten::mm", 100), "train/step*", 1.0),
-        (
-            [*each("(PHASE::clean)>step #", 100), *each("(PHASE::busy::10)>step #", 300)],
-            "PHASE::*/step*",
-            1.0,
-        ),
+        ([*each("(PHASE::clean)>step #", 100), *each("(PHASE::busy::10)>step #", 300)], "PHASE::*/step*", 1.0),
         ([*each("step #", 10), *each("decode", 100, 8)], "decode", 80 / 84),  # steps that cover a sliver
         ([*each("step #", 100), *each("aten::to", 90, 60)], "", None),
         (each("aten::to", 100, 60), "", None),
@@ -96,9 +92,7 @@ def test_the_share_is_of_busy_time_however_many_streams(trace: MakeTrace, overla
             for gpu in (0, 1):
                 id = 100 * number + 10 * stream + gpu + 1
                 items.append(
-                    launch_kernel(
-                        "k", (at + 10, at + 20), (at + 30, at + 130), id=id, stream=stream, device=gpu
-                    )
+                    launch_kernel("k", (at + 10, at + 20), (at + 30, at + 130), id=id, stream=stream, device=gpu)
                 )
     items.append(launch_kernel("other", (9_000, 9_010), (9_010, 9_810), id=999, stream=7))
     level = level_of(trace, items, "nvtx")
@@ -126,16 +120,8 @@ def loop(*around: Items) -> list[Items]:
     [
         ((), "iteration*", True),
         ([Range("setup", 8 * at, 8 * at + 7) for at in range(4)], "iteration*", True),  # cover nothing
-        (
-            [Range("log", 800 * at + 690, 800 * at + 790) for at in range(12)],
-            "iteration*",
-            True,
-        ),  # cover a sliver
-        (
-            [Range("odd", 1_300 * at + 250, 1_300 * at + 750) for at in range(7)],
-            "iteration*",
-            True,
-        ),  # cross them
+        ([Range("log", 800 * at + 690, 800 * at + 790) for at in range(12)], "iteration*", True),  # cover a sliver
+        ([Range("odd", 1_300 * at + 250, 1_300 * at + 750) for at in range(7)], "iteration*", True),  # cross them
         ([Range("ProfilerStep#3", 0, 10_000)], "", False),  # an inner loop is no step of a step
         ([Range("ProfilerStep#3", 0, 10_000), Range("PROFILE", 0, 20_000)], "", False),
         ([Range("all", 0, 10_000)], "all/iteration*", True),

@@ -47,9 +47,7 @@ def test_rounds_begin_after_the_longer_gap() -> None:
 
 def test_rounds_begin_at_the_seam_of_another_loop() -> None:
     """Which is a pair of symbols, the last of a round and the first of the next."""
-    assert only_loop(STEP * 5, seam=(9, 10)).starts.tolist() == [
-        10 + len(STEP) * number for number in range(5)
-    ]
+    assert only_loop(STEP * 5, seam=(9, 10)).starts.tolist() == [10 + len(STEP) * number for number in range(5)]
     assert only_loop(STEP * 5, seam=(1, 9)).starts[0] == 0
 
 

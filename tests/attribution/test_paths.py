@@ -44,9 +44,7 @@ def merged_texts(path: Path, merge: Sequence[str] | None = DEFAULT_MERGE) -> lis
 
 def test_a_path_is_the_names_from_the_outermost_range(trace: MakeTrace) -> None:
     """Nested ranges are joined by slashes; two instances with the same names are one path."""
-    path = trace(
-        Range("epoch", 0, 90), Range("step", 10, 20), Range("step", 30, 40), Range("mm", 32, 33), duration=999
-    )
+    path = trace(Range("epoch", 0, 90), Range("step", 10, 20), Range("step", 30, 40), Range("mm", 32, 33), duration=999)
     paths = paths_of(path)
     assert paths.texts() == ["epoch", "epoch/step", "epoch/step/mm"]
     assert paths.of.tolist() == [0, 1, 1, 2]
@@ -55,9 +53,7 @@ def test_a_path_is_the_names_from_the_outermost_range(trace: MakeTrace) -> None:
 
 def test_equal_names_under_different_parents_are_different_paths(trace: MakeTrace) -> None:
     """`a/x` and `b/x` are not one row, whatever they are called."""
-    path = trace(
-        Range("a", 0, 9), Range("x", 1, 2), Range("b", 10, 19), Range("x", 11, 12), Range("x", 20, 21)
-    )
+    path = trace(Range("a", 0, 9), Range("x", 1, 2), Range("b", 10, 19), Range("x", 11, 12), Range("x", 20, 21))
     assert paths_of(path).texts() == ["a", "a/x", "b", "b/x", "x"]
 
 
@@ -135,11 +131,7 @@ def test_numbered_siblings_merge(trace: MakeTrace) -> None:
 def test_merged_ranges_stay_under_their_parents(trace: MakeTrace) -> None:
     """`a/iter0` and `a/iter1` are one row, and `b/iter0` is another."""
     path = trace(
-        Range("a", 0, 9),
-        Range("iter0", 1, 2),
-        Range("iter1", 3, 4),
-        Range("b", 10, 19),
-        Range("iter0", 11, 12),
+        Range("a", 0, 9), Range("iter0", 1, 2), Range("iter1", 3, 4), Range("b", 10, 19), Range("iter0", 11, 12)
     )
     assert merged_texts(path) == ["a", "a/iter*", "a/iter*", "b", "b/iter*"]
 
@@ -224,9 +216,7 @@ def left_out(path: Path, skip: int) -> list[str]:
         ranges, names = found.trace.ranges, found.trace.range_names
         return [
             f"{names[name].text}@{start}"
-            for name, start, gone in zip(
-                ranges.name.tolist(), ranges.start.tolist(), out.tolist(), strict=True
-            )
+            for name, start, gone in zip(ranges.name.tolist(), ranges.start.tolist(), out.tolist(), strict=True)
             if gone
         ]
 
@@ -253,9 +243,7 @@ def test_what_does_not_repeat_more_often_stays(trace: MakeTrace) -> None:
 
 def test_each_parent_has_warm_up_of_its_own(trace: MakeTrace) -> None:
     """Where the iterations of two runs start anew, the first of each run goes."""
-    path = trace(
-        Range("math", 0, 40), *iterations(3), Range("flash", 100, 140), *iterations(3, 100), duration=999
-    )
+    path = trace(Range("math", 0, 40), *iterations(3), Range("flash", 100, 140), *iterations(3, 100), duration=999)
     assert left_out(path, 1) == ["iter0@0", "iter0@100"]
 
 

@@ -191,9 +191,7 @@ def test_kernels_of_a_path_are_those_launched_in_it() -> None:
     )
     frame = broken_down().kernels
     mine = frame[frame["path"] == "RUN::math::S1024/iter7"]
-    found = {
-        name: (count, total) for name, count, total in mine[["kernel", "count", "sum_ns"]].to_numpy().tolist()
-    }
+    found = {name: (count, total) for name, count, total in mine[["kernel", "count", "sum_ns"]].to_numpy().tolist()}
     assert found == {name: (count, total) for name, count, total in expected}
     assert sum(count for count, _ in found.values()) == 20
 
@@ -238,9 +236,7 @@ def test_select_keeps_one_run() -> None:
     assert found.merged["merged_path"].tolist() == ["RUN::flash::S4096", "RUN::flash::S4096/iter*"]
     numbers = ["sum_ns", "busy_ns", "span_ns", "cpu_ns", "kernels", "busy_median_ns"]
     for path in found.merged["merged_path"]:
-        assert [row(found, path)[name] for name in numbers] == [
-            row(broken_down(), path)[name] for name in numbers
-        ]
+        assert [row(found, path)[name] for name in numbers] == [row(broken_down(), path)[name] for name in numbers]
     assert set(found.kernels["path"].str.startswith("RUN::flash::S4096")) == {True}
     assert [warning for warning in found.warnings if warning not in broken_down().warnings] == [
         "ranges that match 'RUN::flash::S4096' or are inside a match: 41 of 795;"
@@ -248,10 +244,7 @@ def test_select_keeps_one_run() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("by", "label"),
-    [("process", 515), ("device", "GPU 0"), ("thread", "python3 515")],
-)
+@pytest.mark.parametrize(("by", "label"), [("process", 515), ("device", "GPU 0"), ("thread", "python3 515")])
 def test_one_process_on_one_gpu_is_the_whole(by: str, label: object) -> None:
     """The report's one process, and its one GPU, are the whole report under another head."""
     found, whole = break_down(attributed(), by=by), broken_down()
@@ -281,9 +274,7 @@ def test_the_file_is_not_changed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_processes_are_attributed_the_same_side_by_side(
-    threads: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_are_attributed_the_same_side_by_side(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several threads give every launch and every range what one gives them."""
     monkeypatch.setattr("nsysprof.attribution.attribute._MIN_LAUNCHES_FOR_THREADS", 0)
     monkeypatch.setattr("nsysprof.attribution.attribute.cores", lambda: 3)

@@ -57,25 +57,20 @@ def test_ranges_of_the_sources_that_are_asked_for(
     texts = [paths.texts()[at] for at in paths.of.tolist()]
     assert list(zip(texts, [RANGE_KINDS[code] for code in kind.tolist()], strict=True)) == expected
     owner = attribution.op_owner.tolist()
-    assert [texts[at] for at in owner if at >= 0] == [
-        text for text, _ in expected if "step" in text or "MPI" in text
-    ][-1:]
+    assert [texts[at] for at in owner if at >= 0] == [text for text, _ in expected if "step" in text or "MPI" in text][
+        -1:
+    ]
     assert attribution.trace.session_end >= 500 or "openacc" not in ranges
 
 
-def test_auto_takes_the_others_where_there_is_no_nvtx(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_the_others_where_there_is_no_nvtx(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report without NVTX ranges has those of MPI and OpenACC, and a process that only these are of."""
     path = trace(*launch_kernel("kernel", (10, 12), (20, 24), id=1))
     monkeypatch.setattr(NsysReader, "other_ranges", other_ranges)
     with nsysprof.open_report(path) as report:
         found = nsysprof.attribute(report).trace
         plain = choose_ranges(nsysprof.read_tables(report), "nvtx")
-    assert sorted(found.range_names[code].text for code in found.ranges.name.tolist()) == [
-        "MPI_Wait",
-        "compute",
-    ]
+    assert sorted(found.range_names[code].text for code in found.ranges.name.tolist()) == ["MPI_Wait", "compute"]
     assert len(found.processes) == len(plain.processes) + 1
     devices = [[int(each.processes[device.process]) for device in each.devices] for each in (found, plain)]
     assert devices[0] == devices[1]

@@ -65,9 +65,7 @@ def test_every_op_is_in_one_part(trace: MakeTrace) -> None:
 def test_many_parts_are_few_and_one_more(by: str, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts with the most work stand alone, the others add up to one."""
     monkeypatch.setattr(split, "MAX_PARTS", 2)
-    launched = [
-        launch_kernel("k", (1, 2), (10, 10 + each), id=each, thread=each, stream=each) for each in range(1, 6)
-    ]
+    launched = [launch_kernel("k", (1, 2), (10, 10 + each), id=each, thread=each, stream=each) for each in range(1, 6)]
     found = sums(trace(*launched), by)
     named = ["thread 4", "thread 5"] if by == "thread" else ["GPU 0 · stream 4", "GPU 0 · stream 5"]
     assert found == {named[0]: (1, 4), named[1]: (1, 5), f"3 more {by}s": (3, 6)}

@@ -130,9 +130,7 @@ def test_large_times_are_compared_exactly(nsys_says: Fake, trace: MakeTrace) -> 
     """A difference of one ns at 2^60 is a difference."""
     at = 2**60
     path = trace(
-        Range("a", at, at + 100),
-        launch_kernel("k", (at + 1, at + 2), (at + 10, at + 30), id=1),
-        duration=at + 200,
+        Range("a", at, at + 100), launch_kernel("k", (at + 1, at + 2), (at + 10, at + 30), id=1), duration=at + 200
     )
     nsys_says(row("a", at, at + 10, 20, 1))
     assert verified(path).equal == 1
@@ -158,9 +156,7 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> N
         "unclosed: nsys ends it with the last NVTX event": 2,
     }
     assert (result.compared, result.equal) == (3, 0)
-    assert "\n  1 differ as known (its ending thread is recorded: nsys leaves it out)\n" in verification(
-        result
-    )
+    assert "\n  1 differ as known (its ending thread is recorded: nsys leaves it out)\n" in verification(result)
 
 
 def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: MakeTrace) -> None:
@@ -215,9 +211,7 @@ def test_the_exit_code(
 
 def test_strict_is_what_is_verified(nsys_says: Fake, trace: MakeTrace) -> None:
     """Followed work is none of nsys's: the strict projection is compared, whatever the answer was made with."""
-    path = trace(
-        Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE
-    )
+    path = trace(Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE)
     nsys_says()
     assert verified(path).compared == 0
 
@@ -260,9 +254,7 @@ def test_random_reports_equal_nsys(first: int, real_nsys: Nsys, trace: MakeTrace
 
 
 @pytest.mark.nsys
-def test_a_planted_difference_is_found(
-    real_nsys: Nsys, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_difference_is_found(real_nsys: Nsys, trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were our answer another one, the real nsys's would show it."""
     path, other = trace(*two_ranges(), duration=LATE), trace(*two_ranges()[:-1], duration=LATE)
     monkeypatch.setattr(verify, "stats", lambda nsys, _, name: stats(nsys, other, name))

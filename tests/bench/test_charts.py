@@ -67,9 +67,7 @@ def test_latency_lines_are_the_medians_with_their_bands(sweep: BenchResults) -> 
 
 def test_the_title_states_the_finding(sweep: BenchResults) -> None:
     """Who is fastest from where on, and by how much."""
-    assert title_of(LATENCY.figure(sweep)).startswith(
-        "cudnn is fastest from S=2048 on (flash at S=256 to 1024): 7"
-    )
+    assert title_of(LATENCY.figure(sweep)).startswith("cudnn is fastest from S=2048 on (flash at S=256 to 1024): 7")
     assert " as fast as math at S=4096 (" in title_of(LATENCY.figure(sweep))
     assert title_of(MEMORY.figure(sweep)).startswith(
         "math needs 96.3x the memory of flash at S=4096; its temporaries grow as S^2.00"
@@ -77,9 +75,7 @@ def test_the_title_states_the_finding(sweep: BenchResults) -> None:
     assert title_of(THROUGHPUT.figure(sweep)).startswith("cudnn reaches 43")
     assert "of the peak; math 5.7" in title_of(THROUGHPUT.figure(sweep))
     assert title_of(SPEEDUP.figure(sweep)).startswith("cudnn over math: 7.")
-    assert "of the FLOP/s at S=4096; math 0.5 %, and 22 % of the bandwidth" in title_of(
-        ROOFLINE.figure(sweep)
-    )
+    assert "of the FLOP/s at S=4096; math 0.5 %, and 22 % of the bandwidth" in title_of(ROOFLINE.figure(sweep))
     assert "compared with themselves, 0 of 25 differ" in title_of(VIOLINS.figure(sweep))
 
 
@@ -177,11 +173,7 @@ def test_violins_show_three_lengths_with_their_counts(sweep: BenchResults) -> No
     """The smallest, the middle and the largest; samples above, the second set below, n and CV beside."""
     figure = VIOLINS.figure(sweep)
     found = texts(figure)
-    assert [name for name in found if name in ("S256", "S512", "S1024", "S2048", "S4096")] == [
-        "S256",
-        "S1024",
-        "S4096",
-    ]
+    assert [name for name in found if name in ("S256", "S512", "S1024", "S2048", "S4096")] == ["S256", "S1024", "S4096"]
     assert sum("n 50, CV" in text for text in found) == 3 * 5
     for axes in figure.axes:
         halves = [band for band in axes.collections if band.get_label() == "violin"]
@@ -201,9 +193,7 @@ def test_ticks_of_violins_are_apart(sweep: BenchResults) -> None:
 
 def test_violins_of_several_dtypes_show_one(mixed: BenchResults) -> None:
     """That of most points, at three lengths."""
-    assert [name.split()[1] for name in texts(VIOLINS.figure(mixed)) if name.startswith("S")][:3] == [
-        "fp16"
-    ] * 3
+    assert [name.split()[1] for name in texts(VIOLINS.figure(mixed)) if name.startswith("S")][:3] == ["fp16"] * 3
 
 
 def test_the_title_of_the_roofline_is_about_its_points(sweep: BenchResults) -> None:
@@ -277,10 +267,7 @@ def test_the_selection_says_nothing_of_few_samples(tmp_path: Path) -> None:
     assert isinstance(heat, Heat)
     assert not heat.values.any()
     assert plan.columns[-1].texts == ["not told", "not told"]
-    assert (
-        plan.heading.title
-        == "What PyTorch picks is compared at 2 shapes, with too few samples to know its cost"
-    )
+    assert plan.heading.title == "What PyTorch picks is compared at 2 shapes, with too few samples to know its cost"
 
 
 def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:

@@ -43,9 +43,7 @@ def job_of(path: Path, folder: Path, grid: dict[str, Any]) -> SweepJob:
     return SweepJob(path, plan, described, folder / "run", ("nsysprof", "bench"))
 
 
-needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch"
-)
+needs_torch = pytest.mark.skipif(find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch")
 
 
 @pytest.fixture
@@ -379,22 +377,10 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
 
 MISUSE = {
     "an unknown backend": (["--backend", "flash2"], 1, "one of: math, math_reduced, flash, "),
-    "an unknown preset": (
-        ["--preset", "base"],
-        1,
-        "one of: math-vs-flash, baseline, scaling, long, single-head",
-    ),
-    "an unknown workload": (
-        ["--workload", "resnet"],
-        1,
-        "--workload is one of: gpt, sdpa, transformer_block",
-    ),
+    "an unknown preset": (["--preset", "base"], 1, "one of: math-vs-flash, baseline, scaling, long, single-head"),
+    "an unknown workload": (["--workload", "resnet"], 1, "--workload is one of: gpt, sdpa, transformer_block"),
     "an unknown type": (["--dtype", "fp8"], 2, "fp8"),
-    "a preset with sizes": (
-        ["--preset", "long", "--seq", "8", "--no-causal"],
-        2,
-        "leave out --seq, --causal",
-    ),
+    "a preset with sizes": (["--preset", "long", "--seq", "8", "--no-causal"], 2, "leave out --seq, --causal"),
     "a preset of another workload": (["--preset", "long", "--workload", "transformer_block"], 2, "runs sdpa"),
     "training of attention": (["--train"], 1, "sdpa has no --train"),
     "backward of a block": (["--workload", "transformer_block", "--backward"], 1, "its option is --train"),
@@ -409,11 +395,7 @@ MISUSE = {
     "a database nowhere": (["--db", "no/x.db"], 1, "cannot write no/x.db: there is no folder"),
     "a call that nobody can count": (["--seq", "2000000000"], 1, "exceed 64 bits"),
     "a folder that cannot be": (["-o", "/proc/x/run"], 1, "cannot write"),
-    "options before a subcommand": (
-        ["--seq", "8", "diff", "a", "b"],
-        2,
-        "--seq: not for nsysprof bench diff",
-    ),
+    "options before a subcommand": (["--seq", "8", "diff", "a", "b"], 2, "--seq: not for nsysprof bench diff"),
 }
 
 
@@ -457,9 +439,7 @@ def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: 
     """SIGTERM while it is at work, and a limit on the size of files: the folder that was asked for is named."""
     write_samples(tmp_path / "run", made_up(samples=12))
     command = [sys.executable, "-m", "nsysprof", "bench", "report", "run", "-o", "out"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: bool(list(tmp_path.glob("out/.nsysprof-*/results.csv"))), process)
         process.send_signal(signal.SIGTERM)
@@ -490,10 +470,7 @@ def test_a_folder_whose_name_is_not_utf8_gets_its_results(tmp_path: Path) -> Non
     assert json.loads((folder / "samples.json").read_text())["name"] == "caf?"
     assert (folder / "report.md").read_text().startswith("# caf?\n")
     with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
-        assert database.execute("SELECT name, file FROM runs").fetchone() == (
-            "caf?",
-            "caf?.bench/samples.json",
-        )
+        assert database.execute("SELECT name, file FROM runs").fetchone() == ("caf?", "caf?.bench/samples.json")
     compared = subprocess.run(
         [*command[:4], "diff", name, name], cwd=tmp_path, capture_output=True, timeout=300, check=False
     )

@@ -33,9 +33,7 @@ def again(data: dict[str, Any], **how: Any) -> dict[str, Any]:
 def row_of(diff: BenchDiff, backend: str, seq: int, metric: str) -> dict[str, Any]:
     """One row."""
     rows = diff.rows
-    (row,) = rows[(rows["backend"] == backend) & (rows["seq"] == seq) & (rows["metric"] == metric)].to_dict(
-        "records"
-    )
+    (row,) = rows[(rows["backend"] == backend) & (rows["seq"] == seq) & (rows["metric"] == metric)].to_dict("records")
     return {str(name): value for name, value in row.items()}
 
 
@@ -112,10 +110,7 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (
-            made_up(workload="transformer_block", samples=5),
-            "workload is sdpa in one, transformer_block in the other",
-        ),
+        (made_up(workload="transformer_block", samples=5), "workload is sdpa in one, transformer_block in the other"),
         (made_up(device="cpu", samples=5), "device is cuda in one, cpu in the other"),
         (made_up(backward=True, samples=5), "backward is False in one, True in the other"),
         (made_up(seqs=(512,), samples=5), "no measured point in common"),
@@ -135,9 +130,7 @@ def test_other_company_is_another_way_of_measuring(tmp_path: Path) -> None:
     with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only before") as refused:
         runs(tmp_path, before, after)
     assert refused.value.hint == "--unlike compares them anyway"
-    assert runs(tmp_path, before, after, unlike=True).differences == (
-        "sampled in turn with math_reduced only before",
-    )
+    assert runs(tmp_path, before, after, unlike=True).differences == ("sampled in turn with math_reduced only before",)
     with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only after"):
         runs(tmp_path, after, before)
 
@@ -149,14 +142,10 @@ def test_a_change_must_exceed_what_a_backend_differs_from_itself_by(tmp_path: Pa
     point = point_of(after, "flash", 2048)
     point["aa_latency_ns"] = [value * 1.1 for value in point["latency_ns"]]
     diff = runs(tmp_path, data, after)
-    verdicts = {
-        row["metric"]: row["verdict"] for row in [row_of(diff, "flash", 2048, name) for name in METRICS]
-    }
+    verdicts = {row["metric"]: row["verdict"] for row in [row_of(diff, "flash", 2048, name) for name in METRICS]}
     assert verdicts == {"latency": "no clear change", "graph latency": "slower"}
     assert row_of(diff, "flash", 1024, "latency")["verdict"] == "slower"
-    assert row_of(diff, "flash", 2048, "latency")["reason"].startswith(
-        "below the smallest meaningful effect of 10"
-    )
+    assert row_of(diff, "flash", 2048, "latency")["reason"].startswith("below the smallest meaningful effect of 10")
 
 
 def test_points_of_one_run_alone_are_named(tmp_path: Path) -> None:
@@ -165,10 +154,7 @@ def test_points_of_one_run_alone_are_named(tmp_path: Path) -> None:
     before["points"] = [point for point in before["points"] if point["configuration"]["seq"] != 1024]
     diff = runs(tmp_path, before, after)
     assert diff.only_before == ("math at B1.H8.S4096.D64.fp16.causal (out of memory in the other)",)
-    assert diff.only_after == (
-        "math at B1.H8.S1024.D64.fp16.causal",
-        "flash at B1.H8.S1024.D64.fp16.causal",
-    )
+    assert diff.only_after == ("math at B1.H8.S1024.D64.fp16.causal", "flash at B1.H8.S1024.D64.fp16.causal")
     assert "only before: math at B1.H8.S4096" in diff_table(diff)
 
 

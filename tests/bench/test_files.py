@@ -69,9 +69,7 @@ def test_runs_add_up_in_a_database(tmp_path: Path) -> None:
         ("eager", 120),
         ("graph", 120),
     ]
-    joined = (
-        "select r.name, p.seq, p.median_ns from results p join runs r using (run) where p.backend = 'flash'"
-    )
+    joined = "select r.name, p.seq, p.median_ns from results p join runs r using (run) where p.backend = 'flash'"
     assert len(query(path, joined)) == 6
     assert query(path, "pragma foreign_key_check") == []
     assert {row[2] for row in query(path, "pragma foreign_key_list(results)")} == {"runs"}
@@ -87,14 +85,8 @@ def test_columns_that_were_empty_at_first_hold_numbers_later(tmp_path: Path) -> 
     for column in ("graph_median_ns", "share_of_peak", "temporary_matrices"):
         types = query(path, f"select distinct typeof({column}) from results order by 1")
         assert types == [("null",), ("real",)], column
-    assert query(path, "select distinct typeof(peak_bytes) from results order by 1") == [
-        ("integer",),
-        ("null",),
-    ]
-    assert query(path, "select distinct typeof(sm_clock_mhz) from samples order by 1") == [
-        ("null",),
-        ("real",),
-    ]
+    assert query(path, "select distinct typeof(peak_bytes) from results order by 1") == [("integer",), ("null",)]
+    assert query(path, "select distinct typeof(sm_clock_mhz) from samples order by 1") == [("null",), ("real",)]
 
 
 def test_a_run_without_samples_is_appended(tmp_path: Path) -> None:

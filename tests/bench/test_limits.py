@@ -39,10 +39,7 @@ def test_what_is_first_has_most_to_gain(two: BenchResults) -> None:
     assert set(rows["backend"]) == {"flash"}
     assert rows["gain_ns"].is_monotonic_decreasing
     for row in rows.to_dict("records"):
-        gaps = {
-            "launches": row["median_ns"] - row["graph_median_ns"],
-            row["bound"]: row["now_ns"] - row["least_ns"],
-        }
+        gaps = {"launches": row["median_ns"] - row["graph_median_ns"], row["bound"]: row["now_ns"] - row["least_ns"]}
         assert row["first"] == max(gaps, key=lambda name: gaps[name])
         assert row["gain_ns"] == pytest.approx(max(gaps.values()))
     (line,) = limit_findings(two)
@@ -107,9 +104,7 @@ def test_a_target_may_want_an_effect(tmp_path: Path) -> None:
     assert any("but delta 0." in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    "text", ["flash>=2", "flash/math", "flash/math>2", "flash/math>=x", "gpu:flash/math>=1"]
-)
+@pytest.mark.parametrize("text", ["flash>=2", "flash/math", "flash/math>2", "flash/math>=x", "gpu:flash/math>=1"])
 def test_a_mistake_in_a_target_is_told_at_once(text: str) -> None:
     """With the forms that there are; so are backends that are no part of it."""
     with pytest.raises(NsysprofError, match="no target") as refused:

@@ -25,9 +25,7 @@ from tests.kit.bench_samples import latency_model, made_up, merged, point_of, re
 def row_of(results: BenchResults, backend: str, seq: int, dtype: str = "fp16") -> dict[str, Any]:
     """One row of the results."""
     frame = results.results
-    (row,) = frame[(frame["backend"] == backend) & (frame["seq"] == seq) & (frame["dtype"] == dtype)].to_dict(
-        "records"
-    )
+    (row,) = frame[(frame["backend"] == backend) & (frame["seq"] == seq) & (frame["dtype"] == dtype)].to_dict("records")
     return {str(name): value for name, value in row.items()}
 
 
@@ -107,9 +105,7 @@ def test_errors_are_compared_with_their_own_tolerances(tmp_path: Path) -> None:
     point_of(data, "flash", 512).update(
         errors={"output": 1e-4, "dq": 1.5e-3}, tolerances={"output": 1.1e-4, "dq": 4e-3}
     )
-    point_of(data, "math", 512).update(
-        errors={"output": None, "dq": 1e-5}, status="wrong", latency_ns=[], throttled=[]
-    )
+    point_of(data, "math", 512).update(errors={"output": None, "dq": 1e-5}, status="wrong", latency_ns=[], throttled=[])
     results = results_of(tmp_path, data)
     row = row_of(results, "flash", 512)
     assert (row["error"], row["tolerance"]) == (1e-4, 1.1e-4)
@@ -161,11 +157,7 @@ def made_faster(data: dict[str, Any], factor: float) -> dict[str, Any]:
         ({"causal": False}, 3, "causal counting"),
         ({}, 12, "the timer (4.15 µs by cuda events)"),
         ({"causal": False}, 6, "the shape or the timer or the number of SMs"),
-        (
-            {"dtypes": {"fp32": ("efficient",)}},
-            None,
-            "the dtype (float32 products may have run on tensor cores",
-        ),
+        ({"dtypes": {"fp32": ("efficient",)}}, None, "the dtype (float32 products may have run on tensor cores"),
     ],
 )
 def test_the_suspect_is_what_would_explain_it(

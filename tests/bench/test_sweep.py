@@ -80,9 +80,7 @@ def test_every_preset_has_backends_that_the_workloads_have(monkeypatch: pytest.M
     for name, preset in PRESETS.items():
         modes = [preset.mode] if preset.mode else []
         plan, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", preset.grids, HowMeasured(), modes)
-        whole, _ = bench_plan(
-            WORKLOADS / f"{preset.workload}.py", find_preset(name, full=True).grids, HowMeasured()
-        )
+        whole, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", find_preset(name, full=True).grids, HowMeasured())
         some, all_of_them = ({each["id"] for each in made["configurations"]} for made in (plan, whole))
         assert some < all_of_them
 
@@ -107,14 +105,7 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
             {
                 "id": f"B1.H8.S{seq}.D64.fp32.full",
                 **{"batch": 1, "heads": 8, "seq": seq, "head_dim": 64, "dtype": "fp32", "causal": False},
-                **{
-                    "mask": "none",
-                    "kv_heads": 0,
-                    "kv_seq": 0,
-                    "dropout": 0.0,
-                    "tile_keys": 0,
-                    "score_scale": 1.0,
-                },
+                **{"mask": "none", "kv_heads": 0, "kv_seq": 0, "dropout": 0.0, "tile_keys": 0, "score_scale": 1.0},
                 "backends": ["flash", "math"],
             }
             for seq in (4, 8)
@@ -189,6 +180,4 @@ def test_ids_are_unique_and_tell_all() -> None:
     cases = planned("sdpa", grids)["configurations"]
     names = [each["id"] for each in cases]
     assert len(set(names)) == len(names) == 96
-    assert all(
-        re.fullmatch(r"B\d+\.H\d+\.S\d+\.D\d+\.(fp16|bf16|fp32)\.(causal|full)", name) for name in names
-    )
+    assert all(re.fullmatch(r"B\d+\.H\d+\.S\d+\.D\d+\.(fp16|bf16|fp32)\.(causal|full)", name) for name in names)

@@ -37,8 +37,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
 def many(tmp_path_factory: pytest.TempPathFactory) -> BenchResults:
     """Six backends over S and over batches."""
     data = merged(
-        made_up(ALL, (128, 512, 1024, 2048), samples=40, name="many"),
-        made_up(ALL, (512,), batch=16, samples=40),
+        made_up(ALL, (128, 512, 1024, 2048), samples=40, name="many"), made_up(ALL, (512,), batch=16, samples=40)
     )
     return results_of(tmp_path_factory.mktemp("many"), data)
 
@@ -102,9 +101,7 @@ def test_what_was_not_measured_stays_in_the_table(mixed: BenchResults) -> None:
     """Out of memory in its row, and with PyTorch's reason in the report."""
     summary = bench_summary(mixed)
     assert "naive    out of memory" in summary
-    assert "| S32768 fp32 | naive | out of memory | Tried to allocate more than there is. |" in bench_report(
-        mixed
-    )
+    assert "| S32768 fp32 | naive | out of memory | Tried to allocate more than there is. |" in bench_report(mixed)
 
 
 def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
@@ -175,9 +172,9 @@ def test_titles_claim_no_more_than_their_table(tmp_path: Path) -> None:
         ]
     unclear = results_of(tmp_path / "unclear", data)
     assert set(unclear.comparisons["verdict"][unclear.comparisons["kind"] == "eager"]) == {"no clear change"}
-    assert "no clear difference from math at S=4096" in latency_title(unclear) or latency_title(
-        unclear
-    ).startswith("math or flash is fastest")
+    assert "no clear difference from math at S=4096" in latency_title(unclear) or latency_title(unclear).startswith(
+        "math or flash is fastest"
+    )
     assert "no clear difference from math" in speedup_title(unclear)
     for title in (latency_title(unclear), speedup_title(unclear)):
         assert "x as fast as math" not in title
@@ -229,14 +226,10 @@ def test_a_graph_that_drifts_is_warned_of(tmp_path: Path) -> None:
     data = made_up(("math", "flash"), (2048,), samples=60)
     point = point_of(data, "flash", 2048)
     point["graph_latency_ns"] = [value * (1 + at / 60) for at, value in enumerate(point["graph_latency_ns"])]
-    assert any(
-        "flash at" in line and ", graph: drifts" in line for line in results_of(tmp_path, data).warnings
-    )
+    assert any("flash at" in line and ", graph: drifts" in line for line in results_of(tmp_path, data).warnings)
 
 
-@pytest.mark.parametrize(
-    ("axis", "values"), [("batch", (8, 16, 32)), ("heads", (4, 8)), ("head_dim", (32, 64))]
-)
+@pytest.mark.parametrize(("axis", "values"), [("batch", (8, 16, 32)), ("heads", (4, 8)), ("head_dim", (32, 64))])
 def test_titles_name_the_size_that_varies(tmp_path: Path, axis: str, values: tuple[int, ...]) -> None:
     """Over batches, heads or their size, S stands still and says nothing."""
     sizes: list[dict[str, Any]] = [{axis: value} for value in values]
@@ -293,9 +286,7 @@ def test_the_report_has_speedup_and_memory_columns(two: BenchResults) -> None:
     (head,) = [line for line in lines if line.startswith("| S | backend")]
     (row,) = [line for line in lines if line.startswith("| S4096 | flash | 49")]
     cells = dict(
-        zip(
-            (cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|")), strict=True
-        )
+        zip((cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|")), strict=True)
     )
     assert head == (
         "| S | backend | latency | speed-up over math | finds | graph | speed-up, graph | TFLOP/s | of peak | GB/s |"

@@ -49,10 +49,7 @@ def environment(trace: MakeTrace, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def capture(
-    environment: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Capture:
     """Runs `nsysprof capture ARGUMENTS` in the test's folder, with a fault for the made-up nsys to play."""
     call = runner(tmp_path, capsys, monkeypatch, "capture")

@@ -194,10 +194,7 @@ FAULTS = {
     "full": ("No space left on device", ["run.partial.log"]),
     "truncated": ("truncated", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
     "export": ("disk is full", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
-    "too big": (
-        "a text of more than 1 GB",
-        ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"],
-    ),
+    "too big": ("a text of more than 1 GB", ["run.partial.log", "run.partial.nsys-rep", "run.partial.run.json"]),
 }
 
 
@@ -279,10 +276,7 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     assert "no record lies beside it" in done.err
     assert done.record("mine")["workload"] is done.record("mine")["program"] is None
     stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
-    assert (
-        "recorded by nsys 2021.1.1.66-abc, which is not installed here"
-        in capture("--resume", str(stream)).err
-    )
+    assert "recorded by nsys 2021.1.1.66-abc, which is not installed here" in capture("--resume", str(stream)).err
     stream.write_text("text")
     assert "not a stream of nsys" in capture("--resume", str(stream)).err
     assert "No such file" in capture("--resume", "missing.qdstrm").err
@@ -313,16 +307,7 @@ def test_memory_is_recorded_where_it_is_asked_for(capture: Capture) -> None:
 def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, tmp_path: Path) -> None:
     """One line, ready to paste, with the options of nsys and of the workload."""
     done = capture(
-        "--dry-run",
-        "--backend",
-        "math",
-        "--backend",
-        "flash",
-        "--seq",
-        "1024",
-        "--no-causal",
-        "--dtype",
-        "bf16",
+        "--dry-run", "--backend", "math", "--backend", "flash", "--seq", "1024", "--no-causal", "--dtype", "bf16"
     )
     nsys, rest = done.out.split(" ", 1)
     assert nsys.endswith("nsys/target-linux-x64/nsys")
@@ -337,15 +322,7 @@ def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, 
 
 def test_options_for_nsys_are_passed_on(capture: Capture, environment: dict[str, str]) -> None:
     """--trace, --nsys-arg and both kinds of --capture-range reach nsys as its own options."""
-    capture(
-        "--trace",
-        "nvtx",
-        "--nsys-arg=--cudabacktrace=all",
-        "--capture-range",
-        "cudaProfilerApi",
-        "--",
-        *HELLO,
-    )
+    capture("--trace", "nvtx", "--nsys-arg=--cudabacktrace=all", "--capture-range", "cudaProfilerApi", "--", *HELLO)
     assert seen(environment) == [
         "--trace=nvtx",
         "--sample=none",
@@ -374,9 +351,7 @@ def test_the_run_without_nsys_gives_the_overhead(environment: dict[str, str], tm
     done = Captured(Done(run.returncode, run.stdout, run.stderr), tmp_path)
     assert done.err.count("hello from the program") == 2
     overhead = done.record("run")["overhead"]
-    assert overhead["wall_ratio"] == pytest.approx(
-        overhead["profiled_wall_ns"] / overhead["plain_wall_ns"], abs=1e-4
-    )
+    assert overhead["wall_ratio"] == pytest.approx(overhead["profiled_wall_ns"] / overhead["plain_wall_ns"], abs=1e-4)
     assert "without nsys" in done.out
 
 
@@ -427,9 +402,7 @@ def test_a_workload_that_nsys_ends_after_its_duration_is_captured(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")
-@pytest.mark.parametrize(
-    "closed", ["2>&-", "2>&1 >out | head -c 10 >/dev/null; sleep 1", ">&-", "2>/dev/full"]
-)
+@pytest.mark.parametrize("closed", ["2>&-", "2>&1 >out | head -c 10 >/dev/null; sleep 1", ">&-", "2>/dev/full"])
 def test_a_capture_needs_nobody_who_reads_what_it_says(
     environment: dict[str, str], tmp_path: Path, closed: str
 ) -> None:
@@ -441,9 +414,7 @@ def test_a_capture_needs_nobody_who_reads_what_it_says(
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == sorted(
-        f"run{one}" for one in RESULTS
-    )
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == sorted(f"run{one}" for one in RESULTS)
     assert "spam" not in done.stdout
 
 
@@ -491,11 +462,7 @@ def test_a_capture_whose_folder_is_deleted_by_the_program_says_so(capture: Captu
 
 MISUSE = {
     "a program and a workload's options": (["--backend", "math", "--", "true"], 2, "give one of them"),
-    "a workload that is none": (
-        ["--workload", "resnet"],
-        1,
-        "--workload is one of: gpt, sdpa, transformer_block",
-    ),
+    "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: gpt, sdpa, transformer_block"),
     "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: no such program"),
     "resume with a program": (["--resume", "x.qdstrm", "--", "true"], 2, "--resume takes no program"),
     "resume and what to trace": (["--resume", "x.qdstrm", "--trace", "cuda"], 2, "--trace"),

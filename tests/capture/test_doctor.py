@@ -231,18 +231,14 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
     assert states == [("warn", "does not run on the GPU: no GPU"), ("warn", "2.11.0, built without CUDA")]
 
 
-def test_a_missing_torch_names_what_to_install(
-    nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_torch_names_what_to_install(nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workload that cannot start says why in its last line."""
     monkeypatch.setattr(module, "_version", lambda package: None)
     workload = tmp_path / "workload.py"
     (tmp_path / "_harness.py").touch()
     workload.write_text(WORKLOAD.partition("path =")[0] + "sys.exit('No module named torch')")
     checks = found(tmp_path, workload=workload)
-    assert checks["torch"] == Check(
-        "torch", "missing", "No module named torch", "pip install 'nsysprof[workloads]'"
-    )
+    assert checks["torch"] == Check("torch", "missing", "No module named torch", "pip install 'nsysprof[workloads]'")
 
 
 def test_a_torch_beside_a_workload_that_fails_is_found(
@@ -257,9 +253,7 @@ def test_a_torch_beside_a_workload_that_fails_is_found(
     workload.write_text(WORKLOAD.partition("path =")[0] + fails)
     checks = found(tmp_path, workload=workload)
     assert checks["torch"] == Check("torch", "ok", "2.13.0 installed")
-    assert checks["attention"] == Check(
-        "attention", "warn", "the package nvtx is not installed", "pip install nvtx"
-    )
+    assert checks["attention"] == Check("attention", "warn", "the package nvtx is not installed", "pip install nvtx")
     monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks.values()))
     with pytest.raises(typer.Exit):
         doctor()
@@ -279,9 +273,7 @@ def test_little_disk_is_warned_of_and_none_is_missing(
     assert capture_works([checks["disk"]]) == (state != "missing")
 
 
-def test_a_folder_without_permission_is_missing(
-    nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_permission_is_missing(nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much room there is."""
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.X_OK)
     checks = found(tmp_path / "traces")

@@ -81,9 +81,7 @@ def test_a_second_interrupt_kills_an_nsys_that_hangs_and_its_program(
     assert files(tmp_path) == ["run.partial.log"]
 
 
-def test_a_second_interrupt_kills_a_program_that_nsys_left_running(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_second_interrupt_kills_a_program_that_nsys_left_running(environment: dict[str, str], tmp_path: Path) -> None:
     """nsys ends although the program does not heed Ctrl-C: it is waited for, and found when it is to be killed."""
     code, _ = interrupted(environment, tmp_path, "leaves", IGNORES, signal.SIGINT, signal.SIGINT)
     assert code == 130
@@ -109,19 +107,7 @@ def test_a_capture_under_nohup_outlives_its_terminal(environment: dict[str, str]
     """SIGHUP is ignored from the start, and stays so."""
     program = WAITS.replace("60", "1")
     process = subprocess.Popen(
-        [
-            "nohup",
-            sys.executable,
-            "-m",
-            "nsysprof",
-            "capture",
-            "-o",
-            "run",
-            "--",
-            sys.executable,
-            "-c",
-            program,
-        ],
+        ["nohup", sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", sys.executable, "-c", program],
         env=environment,
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,

@@ -104,9 +104,7 @@ def test_an_interrupt_and_a_full_disk_are_errors_that_say_what_is_kept(tmp_path:
     with pytest.raises(NsysprofError, match=r"published.json: No space left") as caught:
         fails(outputs, full, imported_nsys_rep="x", report_qdstrm="x")
     assert "the disk is full: df -h" in str(caught.value.hint)
-    assert "run.partial-2.nsys-rep" in names(
-        tmp_path
-    )  # beside the record of the first it would be taken for its
+    assert "run.partial-2.nsys-rep" in names(tmp_path)  # beside the record of the first it would be taken for its
     assert "run.partial-2.qdstrm" not in names(tmp_path)  # it is all in the report
 
 

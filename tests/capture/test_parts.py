@@ -59,10 +59,7 @@ def test_a_range_to_capture_goes_with_other_variables(extra: tuple[str, ...]) ->
     """Both set environment variables, by one option that nsys takes once, in whichever way it is written."""
     request = Request(PROGRAM, NSYS, capture_range="nvtx:step", extra=extra)
     command = nsys_command(request, Path("out"))
-    assert command[-len(extra) - 2 : -2] == [
-        *extra[:-1],
-        f"{extra[-1]},NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
-    ]
+    assert command[-len(extra) - 2 : -2] == [*extra[:-1], f"{extra[-1]},NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
     assert str(command).count("REGISTER_ONLY") == 1
 
 

@@ -46,9 +46,7 @@ def test_a_forecast_finds_both_medians_in_the_record(tmp_path: Path) -> None:
     """As those of the steps that `--mark-steps` names."""
     runs = [{"runs": [{"range": "step*", "latency_ns": [ns] * 9}]} for ns in (500, 800)]
     ended = Ended(0, 1_000)
-    write_record(
-        tmp_path / "run.json", {"schema": "nsysprof-run/1", "overhead": overhead_of(ended, ended, *runs)}
-    )
+    write_record(tmp_path / "run.json", {"schema": "nsysprof-run/1", "overhead": overhead_of(ended, ended, *runs)})
     assert plain_steps(tmp_path / "run.json", "step*") == (500.0, 800.0, "step*")
     assert plain_steps(tmp_path / "run.json", "train/step*") == (500.0, 800.0, "step*")
     assert plain_steps(tmp_path / "run.json", "epoch*") is None

@@ -49,9 +49,7 @@ def test_the_overhead_names_the_range_that_suffers_most() -> None:
 def test_what_did_not_run_is_told_with_its_reason() -> None:
     """Each on a line of its own, twenty at most."""
     runs = [{"range": f"RUN::cudnn::S{n}", "status": "unsupported", "reason": "no\nGPU"} for n in range(25)]
-    lines = captured_summary(
-        record(workload={"runs": [*runs, {"range": "x", "status": "measured"}]})
-    ).splitlines()
+    lines = captured_summary(record(workload={"runs": [*runs, {"range": "x", "status": "measured"}]})).splitlines()
     assert lines[1] == "RUN::cudnn::S0: unsupported: no GPU"
     assert len(lines) == 1 + 20 + 1
     assert lines[-1] == "and 5 more that did not run"

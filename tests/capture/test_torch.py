@@ -122,10 +122,7 @@ def nested(events: Sequence[dict[str, Any]]) -> Iterator[Range]:
 
 def is_of_torch(name: str) -> bool:
     """Whether torch itself made that annotation."""
-    return (
-        name.startswith(("Optimizer.", "DataParallel.", "DistributedData", "enumerate("))
-        or "compile_id" in name
-    )
+    return name.startswith(("Optimizer.", "DataParallel.", "DistributedData", "enumerate(")) or "compile_id" in name
 
 
 def capture(folder: Path, *arguments: str) -> Recording:
@@ -191,9 +188,7 @@ def test_a_recording_ends_where_another_program_takes_over(recordings: dict[str,
 
 
 @pytest.mark.parametrize(("name", "code"), [("ranges", 1), ("SIGTERM", 143)])
-def test_what_was_recorded_stays_however_a_program_ends(
-    recordings: dict[str, Recording], name: str, code: int
-) -> None:
+def test_what_was_recorded_stays_however_a_program_ends(recordings: dict[str, Recording], name: str, code: int) -> None:
     """An exception and SIGTERM pass on their code, and leave trace and record."""
     done = recordings[name]
     assert done.code == code
@@ -263,9 +258,7 @@ def test_ranges_of_nvtx_become_annotations(recordings: dict[str, Recording]) -> 
     assert "0 1\n1 0 -1" in done.err  # the depths that NVTX would return
     threads = {each["tid"] for each in done.trace()["traceEvents"] if each.get("name") == "aten::cumsum"}
     assert len(threads) == 1
-    assert threads.isdisjoint(
-        {each["tid"] for each in done.trace()["traceEvents"] if each.get("name") == "outer"}
-    )
+    assert threads.isdisjoint({each["tid"] for each in done.trace()["traceEvents"] if each.get("name") == "outer"})
 
 
 def test_modules_are_named_by_their_path_forward_and_backward(recordings: dict[str, Recording]) -> None:
@@ -334,9 +327,7 @@ def test_odd_calls_of_modules_leave_whole_ranges(recordings: dict[str, Recording
 
     both = ["Decoder", "Decoder backward"]
     [again] = [
-        each
-        for each in below(done.named("reentrant")[0])
-        if each.path[-2:] == ("Decoder backward", "model.layers.1")
+        each for each in below(done.named("reentrant")[0]) if each.path[-2:] == ("Decoder backward", "model.layers.1")
     ]
     assert next(part.name for hand in again.inside for part in hand.inside) == "model.layers.1.norm"
     for name in ("checkpoint", "reentrant", "parallel"):
@@ -349,9 +340,7 @@ def test_odd_calls_of_modules_leave_whole_ranges(recordings: dict[str, Recording
     assert inside("generator") == ["Decoder", "Decoder"]
     alone = [each for each in done.ranges() if each.path == ("Decoder",)]
     assert len(alone) == 2  # each on a thread of its own, with all that is in it
-    assert [len(list(below(each))) for each in alone] == [
-        len(list(below(done.named("decoder 0")[0].inside[0])))
-    ] * 2
+    assert [len(list(below(each))) for each in alone] == [len(list(below(done.named("decoder 0")[0].inside[0])))] * 2
     assert inside("traced") == inside("scripted") == ["Sequential", "Sequential backward"]
     for name in ("compiled False again", "compiled True again"):
         assert inside(name) == ["Decoder (compiled)", "Decoder (compiled) backward"]
@@ -361,12 +350,7 @@ def test_odd_calls_of_modules_leave_whole_ranges(recordings: dict[str, Recording
 def test_steps_are_marked_and_the_cost_is_recorded(recordings: dict[str, Recording]) -> None:
     """A range per optimizer step and one for what comes after; what a call of a module costs stands in the record."""
     done = recordings["modules"]
-    assert [each.name for each in done.ranges() if len(each.path) == 1][:4] == [
-        "step0",
-        "step1",
-        "step2",
-        "step3",
-    ]
+    assert [each.name for each in done.ranges() if len(each.path) == 1][:4] == ["step0", "step1", "step2", "step3"]
     assert [each.path[0] for each in done.ranges() if each.name == "decoder 2"] == ["step2"]
     [process] = done.record["processes"]
     assert process["steps"] == 3
@@ -401,14 +385,8 @@ def test_ranks_have_a_trace_each(recordings: dict[str, Recording]) -> None:
         about = done.trace(name)["distributedInfo"]
         assert (about["rank"], about["world_size"]) == (rank, 2)
         steps = [each for each in done.ranges(name) if each.name.startswith("distributed ")]
-        assert [[part.name for part in each.inside] for each in steps] == [
-            ["Decoder", "Decoder backward"]
-        ] * 2
-        assert [part.name for part in steps[1].inside[0].inside] == [
-            "model.layers.0",
-            "model.layers.1",
-            "head",
-        ]
+        assert [[part.name for part in each.inside] for each in steps] == [["Decoder", "Decoder backward"]] * 2
+        assert [part.name for part in steps[1].inside[0].inside] == ["model.layers.0", "model.layers.1", "head"]
 
 
 def test_nothing_private_is_in_trace_and_record(recordings: dict[str, Recording]) -> None:
@@ -453,10 +431,7 @@ def test_the_backend_that_ran_is_judged(tmp_path: Path) -> None:
     """By the kernels of the trace with the most of them, as in a report of nsys; a workload on a CPU has no verdict."""
     path = write_trace(
         tmp_path / "t.json.gz",
-        [
-            annotation("RUN::math::S64", 0, 100),
-            *launch("pytorch_flash::flash_fwd_kernel<X>", (10, 20), (30, 60), id=1),
-        ],
+        [annotation("RUN::math::S64", 0, 100), *launch("pytorch_flash::flash_fwd_kernel<X>", (10, 20), (30, 60), id=1)],
     )
     verdict = judge_traces({tmp_path / "none.json.gz": {"kernels": 0}, path: {"kernels": 1}}, None)
     assert verdict is not None
@@ -505,10 +480,7 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
         assert annotate.emitter.numbered == 1
         modules._node_runs(modules._Call("fc", {}, None), None)
     assert annotate.emitter.numbered == 0
-    assert entered == [
-        0,
-        "with emit_nvtx, modules have forward ranges only; its seq = N links backward to them",
-    ]
+    assert entered == [0, "with emit_nvtx, modules have forward ranges only; its seq = N links backward to them"]
     assert modules._hooks.nodes == hooked
 
 
@@ -550,9 +522,7 @@ def test_another_sitecustomize_runs_too_and_nothing_of_ours_stays(tmp_path: Path
     environment = Injection(record=True).environment(tmp_path)
     assert environment is not None
     environment["PYTHONPATH"] += os.pathsep + str(tmp_path)
-    program = (
-        "import os, sys; print(os.environ.get('SEEN'), sorted(sys.path), sys.modules.get('sitecustomize'))"
-    )
+    program = "import os, sys; print(os.environ.get('SEEN'), sorted(sys.path), sys.modules.get('sitecustomize'))"
     run = [sys.executable, "-c", program]
     out = subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
     assert out.count(str(tmp_path / "sitecustomize.py")) == 2

@@ -76,9 +76,7 @@ def crowded(folder: Path) -> Any:
         items += [Range(f"forward {number}", at, at + 900, **where)]
         items += [Range(f"inner block {number}", at + 10, at + 800, **where)]
         op = (at + 100, at + 700)
-        items.append(
-            launch_kernel("gemm", (at + 20, at + 30), op, id=number, stream=thread, device=process, **where)
-        )
+        items.append(launch_kernel("gemm", (at + 20, at + 30), op, id=number, stream=thread, device=process, **where))
     with open_report(write(folder / "crowded.sqlite", items)) as report:
         return break_down(attribute(report))
 
@@ -108,9 +106,7 @@ def fleet(ranks: int, count: int = 6) -> Make:
             examined(write(folder / f"{compute}.sqlite", steps(count, compute=compute, waits=350 - compute)))
             for compute in (200, 300)
         )
-        return fleet_answer(
-            [ranked(f"job/{rank}", rank, slow if rank == 1 else usual) for rank in range(ranks)]
-        )
+        return fleet_answer([ranked(f"job/{rank}", rank, slow if rank == 1 else usual) for rank in range(ranks)])
 
     return make
 
@@ -297,14 +293,7 @@ VERDICTS = [
     "compared with themselves",
 ]
 # Figures of these titles are of the picture alone: its longest wait, parts of its largest row, sums and spreads.
-OF_THEIR_OWN = (
-    "timeline.png",
-    "kernel_breakdown.png",
-    "gap.png",
-    "throughput.png",
-    "roofline.png",
-    "samples.png",
-)
+OF_THEIR_OWN = ("timeline.png", "kernel_breakdown.png", "gap.png", "throughput.png", "roofline.png", "samples.png")
 
 
 @pytest.mark.parametrize(("place", "chart", "name"), EVERY)
@@ -350,12 +339,8 @@ def test_every_chart_has_a_file_and_a_caption(room: str) -> None:
         figures(charts, [drawn] * (len(charts) + 1))
 
 
-@pytest.mark.parametrize(
-    ("room", "name"), [("analyze", "measured"), ("compare", "S4096"), ("bench", "sweep")]
-)
-def test_charts_are_saved_whole(
-    room: str, name: str, tmp_path: Path, answer_of: Callable[[str, str], Any]
-) -> None:
+@pytest.mark.parametrize(("room", "name"), [("analyze", "measured"), ("compare", "S4096"), ("bench", "sweep")])
+def test_charts_are_saved_whole(room: str, name: str, tmp_path: Path, answer_of: Callable[[str, str], Any]) -> None:
     """The folder is made, nothing else lies in it, and failures are one line."""
     charts, found = ROOMS[room][0][:2], answer_of(room, name)
     paths = save_charts(charts, found, tmp_path / "a" / "b")

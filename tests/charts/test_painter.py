@@ -54,9 +54,7 @@ def process_of(painter: Painter) -> subprocess.Popen[bytes]:
 def loaded_after(code: str) -> set[str]:
     """The modules that a fresh interpreter holds after running `code`."""
     script = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -131,9 +129,7 @@ def test_without_a_second_core_there_is_no_process(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("two_cores", "not_here")
-def test_a_python_that_cannot_be_started_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_python_that_cannot_be_started_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No such file, a file that is no Python, or an interpreter inside another program: charts are drawn here."""
     impostor = tmp_path / "impostor"
     impostor.write_text("#!/bin/sh\nexit 3\n")
@@ -179,10 +175,7 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
         "    print(one._process.pid, flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

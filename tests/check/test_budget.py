@@ -95,8 +95,7 @@ def test_what_is_not_said(tmp_path: Path) -> None:
 def test_a_range_overrules_the_statistic_of_all(tmp_path: Path) -> None:
     """`stat` at the top is for the ranges that say nothing else."""
     found = read(
-        tmp_path,
-        'stat = "p95"\n[[range]]\npath = "a"\n[[range]]\npath = "b"\nstat = "max"\n[[range]]\npath="c"',
+        tmp_path, 'stat = "p95"\n[[range]]\npath = "a"\n[[range]]\npath = "b"\nstat = "max"\n[[range]]\npath="c"'
     )
     assert [each.stat for each in found.ranges] == ["p95", "max", "p95"]
 
@@ -128,15 +127,7 @@ def test_times(tmp_path: Path, text: str, ns: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "share"),
-    [
-        ('"20 %"', 0.2),
-        ('"5%"', 0.05),
-        ('"0.5 %"', 0.005),
-        ("0.25", 0.25),
-        ("1", 1.0),
-        ("0", 0.0),
-        ('"100 %"', 1.0),
-    ],
+    [('"20 %"', 0.2), ('"5%"', 0.05), ('"0.5 %"', 0.005), ("0.25", 0.25), ("1", 1.0), ("0", 0.0), ('"100 %"', 1.0)],
 )
 def test_shares(tmp_path: Path, text: str, share: float) -> None:
     """A share is a percentage, or a number from 0 to 1."""
@@ -158,10 +149,7 @@ def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
         'math_unit = [{ family = "gemm", unit = "tensor core" }, { family = "softmax", unit = "FP32 FMA" }]',
     ).ranges
     assert found.forbidden == (Forbidden("family", "memcpy"), Forbidden("kernel", "x"))
-    assert found.units == (
-        UnitShare("gemm", "tensor core", Share(1.0)),
-        UnitShare("softmax", "FP32 FMA", Share(1.0)),
-    )
+    assert found.units == (UnitShare("gemm", "tensor core", Share(1.0)), UnitShare("softmax", "FP32 FMA", Share(1.0)))
 
 
 def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
@@ -261,10 +249,7 @@ def test_what_is_no_budget(tmp_path: Path, text: bytes, words: list[str]) -> Non
         ("math_unit = { }", "math_unit[0]: 'family' is missing"),
         ('math_unit = { family = "gemm" }', "math_unit[0]: 'unit' is missing"),
         ('math_unit = { family = "gem", unit = "tensor core" }', "math_unit[0].family: 'gem' is not one of"),
-        (
-            'math_unit = { family = "gemm", unit = "unknown" }',
-            f"'unknown' is not one of {', '.join(MATH_UNITS[:-1])}",
-        ),
+        ('math_unit = { family = "gemm", unit = "unknown" }', f"'unknown' is not one of {', '.join(MATH_UNITS[:-1])}"),
         (
             'math_unit = { family = "gemm", unit = "FP32 FMA", min_share = 2 }',
             "math_unit[0].min_share: must be a percentage",

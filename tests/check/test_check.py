@@ -26,22 +26,10 @@ from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.trace import (
-    Gpu,
-    Items,
-    Kernel,
-    Launch,
-    Range,
-    launch_graph,
-    launch_kernel,
-    launch_memcpy,
-    launch_memset,
-)
+from tests.kit.trace import Gpu, Items, Kernel, Launch, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
 LATE = 10_000_000
-FLASH = (
-    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4>>(T1)"
-)
+FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4>>(T1)"
 FP32_GEMM, GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_ffma", "nvjet_sm90_hsh_64x32_64x16_1x2_h_bz_TNN"
 SOFTMAX = "void <unnamed>::softmax_warp_forward<float, float, float, (int)9, (bool)0, (bool)0>(T2 *)"
 CAST = "void at::native::unrolled_elementwise_kernel<at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase &)"
@@ -53,11 +41,7 @@ def step(number: int, *kernels: str, ns: int = 10, name: str = "step", at: int =
     out: list[Items] = [Range(f"{name} {number}", begin, begin + 900)]
     for i, kernel in enumerate(kernels):
         start = begin + 100 + 20 * i
-        out.append(
-            launch_kernel(
-                kernel, (begin + 2 * i + 1, begin + 2 * i + 2), (start, start + ns), id=begin + i + 1
-            )
-        )
+        out.append(launch_kernel(kernel, (begin + 2 * i + 1, begin + 2 * i + 2), (start, start + ns), id=begin + i + 1))
     return out
 
 
@@ -107,14 +91,10 @@ def test_a_limit_holds_up_to_its_value(trace: MakeTrace, limit: str, rule: str, 
         for part in [
             *step(number, "a", "b", "c"),
             launch_memcpy(
-                (1000 * number + 30, 1000 * number + 31),
-                (1000 * number + 500, 1000 * number + 540),
-                id=9_000 + number,
+                (1000 * number + 30, 1000 * number + 31), (1000 * number + 500, 1000 * number + 540), id=9_000 + number
             ),
             launch_memset(
-                (1000 * number + 32, 1000 * number + 33),
-                (1000 * number + 540, 1000 * number + 560),
-                id=9_100 + number,
+                (1000 * number + 32, 1000 * number + 33), (1000 * number + 540, 1000 * number + 560), id=9_100 + number
             ),
         ]
     ]
@@ -123,11 +103,7 @@ def test_a_limit_holds_up_to_its_value(trace: MakeTrace, limit: str, rule: str, 
     if found:
         answer = checked(report, limit.format(found - 1))
         assert results(answer) == [(rule, found, False)]
-        assert (one(answer)["allowed"], one(answer)["instances"], one(answer)["bound"]) == (
-            found - 1,
-            3,
-            "max",
-        )
+        assert (one(answer)["allowed"], one(answer)["instances"], one(answer)["bound"]) == (found - 1, 3, "max")
         assert not answer.ok
 
 
@@ -135,11 +111,7 @@ def test_graph_launches_are_counted(trace: MakeTrace) -> None:
     """A CUDA graph traced as a whole is a launch and no kernel."""
     report = trace(*step(0), launch_graph((1, 2), (200, 240), id=5), duration=LATE)
     answer = checked(report, "max_graph_launches = 0\nmax_kernels = 0\nmax_launches = 1")
-    assert results(answer) == [
-        ("max_graph_launches", 1, False),
-        ("max_kernels", 0, True),
-        ("max_launches", 1, True),
-    ]
+    assert results(answer) == [("max_graph_launches", 1, False), ("max_kernels", 0, True), ("max_launches", 1, True)]
 
 
 @pytest.mark.parametrize(("stat", "found"), [("median", 25), ("p95", 47), ("max", 50)])
@@ -325,9 +297,7 @@ def test_limits_on_windows_that_cannot_be_judged(trace: MakeTrace) -> None:
 def test_skipped_calls_do_not_count(trace: MakeTrace) -> None:
     """`skip` leaves the first call out, of limits and of what is forbidden."""
     report = trace(*step(0, "a", "warm_up"), *step(1, "a"), *step(2, "a"), duration=LATE)
-    text = (
-        '[[range]]\npath = "step*"\nstat = "max"\nmax_kernels = 1\nforbid_kernels = "warm"\nmin_instances = 3'
-    )
+    text = '[[range]]\npath = "step*"\nstat = "max"\nmax_kernels = 1\nforbid_kernels = "warm"\nmin_instances = 3'
     assert [ok for _, _, ok in results(checked(report, text))] == [True, False, False]
     skipping = checked(report, f"skip = 1\n{text.replace('= 3', '= 2')}")
     assert [ok for _, _, ok in results(skipping)] == [True, True, True]
@@ -376,8 +346,7 @@ def test_forbidden_deep_inside(trace: MakeTrace) -> None:
         duration=LATE,
     )
     answer = checked(
-        report,
-        '[[range]]\npath = "step*"\nforbid = "memcpy"\n[[range]]\npath = "step*/inner"\nforbid="memcpy"',
+        report, '[[range]]\npath = "step*"\nforbid = "memcpy"\n[[range]]\npath = "step*/inner"\nforbid="memcpy"'
     )
     assert results(answer) == [("forbid memcpy", 1, False)] * 2
 
@@ -396,9 +365,7 @@ def test_ops_inside_are_those_of_the_families(trace: MakeTrace, threads: str) ->
                 key = row, breakdown.kinds.family[name]
                 mine[key] = mine.get(key, 0) + count
         families = breakdown.families
-        theirs = zip(
-            families["row"].tolist(), families["family"].tolist(), families["ops"].tolist(), strict=True
-        )
+        theirs = zip(families["row"].tolist(), families["family"].tolist(), families["ops"].tolist(), strict=True)
         assert mine == {(row, family): ops for row, family, ops in theirs if ops}
         for row in rows[:3]:
             alone = ops_inside(breakdown, [row])[row]
@@ -440,9 +407,7 @@ def test_the_backend_is_judged_in_any_range(
     trace: MakeTrace, kernels: tuple[str, ...], wanted: str, found: str, ok: bool | None
 ) -> None:
     """The kernels of a range say what ran, whatever it is called; names that no rule knows are not tested."""
-    report = trace(
-        *step(0, *kernels), launch_kernel("other", (5_000, 5_001), (5_100, 5_110), id=99), duration=LATE
-    )
+    report = trace(*step(0, *kernels), launch_kernel("other", (5_000, 5_001), (5_100, 5_110), id=99), duration=LATE)
     row = one(checked(report, f'backend = "{wanted}"'))
     assert (row["found"], row["ok"], row["allowed"], row["bound"]) == (found, ok, wanted, "is")
     assert bool(row["evidence"]) is not ok
@@ -474,9 +439,7 @@ def test_backends_of_ranges_inside_one_another(trace: MakeTrace) -> None:
 def test_words_that_no_rule_knows(trace: MakeTrace) -> None:
     """A misspelt backend or cause would never be found, nor missed: it is refused with those there are."""
     report = trace(*step(0, "a"), duration=LATE)
-    with pytest.raises(
-        NsysprofError, match=r"range 1 \('step\*'\): no rule .* knows a backend 'flsh'"
-    ) as error:
+    with pytest.raises(NsysprofError, match=r"range 1 \('step\*'\): no rule .* knows a backend 'flsh'") as error:
         checked(report, 'backend = "flsh"')
     assert "flash" in str(error.value.hint)
     with pytest.raises(NsysprofError, match="gives a cause 'dropuot'") as error:
@@ -547,9 +510,7 @@ def test_too_few_instances(trace: MakeTrace) -> None:
 def test_all_tables_that_match_apply(trace: MakeTrace) -> None:
     """A range keeps to every table about it; rows stand in the order of the budget."""
     report = trace(*step(0, "a", "b"), duration=LATE)
-    answer = checked(
-        report, '[[range]]\npath = "*"\nmax_kernels = 1\n[[range]]\npath = "step*"\nmax_kernels = 2\n'
-    )
+    answer = checked(report, '[[range]]\npath = "*"\nmax_kernels = 1\n[[range]]\npath = "step*"\nmax_kernels = 2\n')
     assert [(row["glob"], row["range"], row["ok"]) for row in answer.records()] == [
         ("*", "step*", False),
         ("step*", "step*", True),
@@ -638,9 +599,7 @@ def test_a_draft_without_ranges_limits_the_whole_trace(trace: MakeTrace) -> None
     """Counts, and no copies where there are none; the report keeps to it."""
     report = trace(*whole(), duration=LATE)
     text = draft(report)
-    assert text.endswith(
-        '\n[[range]]\npath = "whole trace"\nmax_kernels = 3\nmax_launches = 3\nmax_memops = 1\n'
-    )
+    assert text.endswith('\n[[range]]\npath = "whole trace"\nmax_kernels = 3\nmax_launches = 3\nmax_memops = 1\n')
     assert checked(report, text).ok
     assert text.count("[[range]]") == 2
     assert 'forbid = ["memcpy"]' in draft(trace(*whole()[1:], duration=LATE))
@@ -698,12 +657,7 @@ def test_ranges_that_never_closed(trace: MakeTrace) -> None:
     )
     answer = checked(report, 'max_cpu = "1 us"\nmax_kernels = 1')
     row = answer.records()[0]
-    assert (row["found"], row["ok"], row["instances"], row["evidence"]) == (
-        900,
-        True,
-        1,
-        "1 more never closed",
-    )
+    assert (row["found"], row["ok"], row["instances"], row["evidence"]) == (900, True, 1, "1 more never closed")
     assert any("never closed" in warning for warning in answer.warnings)
     report = trace(*step(0, "a"), Range("tail", 950, None), duration=LATE)
     row = one(checked(report, '[[range]]\npath = "tail"\nmax_cpu = "1 s"'))
@@ -726,9 +680,7 @@ def test_start_end_ranges(trace: MakeTrace) -> None:
         launch_kernel("a", (20, 21), (120, 130), id=2, thread=3),
         duration=LATE,
     )
-    answer = checked(
-        report, '[[range]]\npath = "window"\nmax_kernels = 1\nforbid_kernels = "a"\nmax_span_ns = 30'
-    )
+    answer = checked(report, '[[range]]\npath = "window"\nmax_kernels = 1\nforbid_kernels = "a"\nmax_span_ns = 30')
     assert [(found, ok) for _, found, ok in results(answer)] == [(2, False), (30, True), (2, False)]
 
 
@@ -843,8 +795,7 @@ def test_launch_noise_breaks_no_limit() -> None:
 def test_one_recording_is_not_several() -> None:
     """Given twice, or the report itself among several, it would seem not to vary; alone it may be compared."""
     one, again, other = (
-        Baseline(name, frozenset(), captured(seed), frozenset())
-        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+        Baseline(name, frozenset(), captured(seed), frozenset()) for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     with pytest.raises(NsysprofError, match="b and a hold the same recording"):
         refuse_repeats([one, again], other)
@@ -869,10 +820,7 @@ def test_another_gpu_is_not_compared(trace: MakeTrace) -> None:
     """Times of another GPU say nothing about this program."""
     base = trace(*steps(noisy(100)), Gpu(0, "NVIDIA A100"), duration=LATE)
     row = growth(trace(*steps(noisy(200)), duration=LATE), base)
-    assert (row["ok"], row["evidence"]) == (
-        None,
-        "the baseline is of NVIDIA A100, this report of NVIDIA H200",
-    )
+    assert (row["ok"], row["evidence"]) == (None, "the baseline is of NVIDIA A100, this report of NVIDIA H200")
 
 
 def test_a_baseline_that_no_limit_is_about(trace: MakeTrace) -> None:
@@ -908,9 +856,7 @@ def test_the_rows_fit_any_width_of_names(trace: MakeTrace) -> None:
     """Lines stay within 110 columns and hold nothing that a terminal would obey, whatever the names."""
     hostile = "step\x1b[31m|`*_<b>\n" + "x" * 300
     report = trace(
-        Range(hostile, 0, 900),
-        launch_kernel("evil\x1b[2J|" + "y" * 500, (1, 2), (3, 4), id=1),
-        duration=LATE,
+        Range(hostile, 0, 900), launch_kernel("evil\x1b[2J|" + "y" * 500, (1, 2), (3, 4), id=1), duration=LATE
     )
     answer = checked(
         report,
@@ -976,23 +922,7 @@ def test_a_draft_holds_on_its_report(trace: MakeTrace) -> None:
 
 def test_names_that_toml_or_globs_would_misread(trace: MakeTrace) -> None:
     """Quotes, brackets, stars, line breaks, backslashes: the draft means the ranges that it was made of."""
-    names = [
-        'a"b',
-        "c[1]",
-        "c1",
-        "d*",
-        "dd",
-        "e?",
-        "f\\",
-        "g/h",
-        "i\nj",
-        "k\x7fl",
-        "\u202em",
-        "'''",
-        '"""',
-        " ",
-        "é✓",
-    ]
+    names = ['a"b', "c[1]", "c1", "d*", "dd", "e?", "f\\", "g/h", "i\nj", "k\x7fl", "\u202em", "'''", '"""', " ", "é✓"]
     items: list[Items] = []
     for number, name in enumerate(names):
         kernels = ["k"] * (number + 1)
@@ -1022,9 +952,7 @@ def flash_run(calls: int, first: int = 1_000) -> list[Items]:
     for number in range(calls):
         at = first + 1_000 * number
         items += [Range(f"iter{number}", at, at + 900)]
-        items += [
-            launch_kernel(FLASH, (at + 10, at + 12), (at + 100, at + 200 + number % 2 * 2), id=number + 50)
-        ]
+        items += [launch_kernel(FLASH, (at + 10, at + 12), (at + 100, at + 200 + number % 2 * 2), id=number + 50)]
     return items
 
 
@@ -1128,9 +1056,7 @@ def late_steps(python: int, name: str, count: int = 8, only: bool = False) -> li
         launched = begin + python
         items += [
             Range(f"{name}{number}", begin, launched + 20),
-            launch_kernel(
-                "gemm", (launched + 2, launched + 4), (launched + 10, launched + 110), id=number + 1
-            ),
+            launch_kernel("gemm", (launched + 2, launched + 4), (launched + 10, launched + 110), id=number + 1),
         ]
         begin = launched + 120
     return items

@@ -190,17 +190,14 @@ def test_all_holds(run: Run, budget: Path) -> None:
         "1 limit holds, on 1 range. Limits are per call, that is per instance of a range.\n",
         "",
     )
-    assert run(SHIPPED, budget.name, "--md").out.startswith(
-        "### ✅ run.sqlite keeps to budget.toml: 1 limit\n"
-    )
+    assert run(SHIPPED, budget.name, "--md").out.startswith("### ✅ run.sqlite keeps to budget.toml: 1 limit\n")
 
 
 # ---- drafts
 
 
 @pytest.mark.parametrize(
-    ("kernel", "backends"),
-    [("fmha_cutlassF", ("efficient",)), ("cudnn_generated", ("cudnn", "auto"))],
+    ("kernel", "backends"), [("fmha_cutlassF", ("efficient",)), ("cudnn_generated", ("cudnn", "auto"))]
 )
 def test_a_draft_holds_and_breaks(kernel: str, backends: tuple[str, ...], run: Run, tmp_path: Path) -> None:
     """A report keeps to its own draft; where kernels take longer, the limits on their ranges break, and no others."""
@@ -211,9 +208,7 @@ def test_a_draft_holds_and_breaks(kernel: str, backends: tuple[str, ...], run: R
     assert files(tmp_path) == ["budget.toml"]
     kept = run(SHIPPED, "budget.toml")
     assert (kept.code, kept.err) == (0, "")
-    assert kept.out.startswith(
-        "run.sqlite keeps to budget.toml: 116 limits\n\n116 limits hold, on 18 ranges."
-    )
+    assert kept.out.startswith("run.sqlite keeps to budget.toml: 116 limits\n\n116 limits hold, on 18 ranges.")
     broken = run(doctored(tmp_path, LONGER.format(kernel)), "budget.toml", "--json")
     assert broken.code == 3
     rows = [row for row in json.loads(broken.out)["rows"] if not row["ok"]]
@@ -367,9 +362,7 @@ def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
     assert rows(folder) == wanted  # `iter0`, `iter1`, … are ranges of a single instance each
 
 
-def test_growth_against_an_analysis_with_long_tables(
-    run: Run, budget: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growth_against_an_analysis_with_long_tables(run: Run, budget: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges that `analysis.json` leaves out are read from `ranges.csv`, which must be of the same analysis."""
     budget.write_text(GROWTH, encoding="utf-8")
     folder = budget.parent / "run.analysis"
@@ -411,9 +404,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step, max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(
-        done.out
-    )
+    assert "step, max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(done.out)
     assert "instances.csv is not used: it is of another analysis" in joined(done.out)
     (folder / "instances.csv").write_bytes(b"\xff\xfe,\n1")
     assert "instances.csv is not used: " in joined(run(report, budget.name, "--baseline", folder).out)
@@ -429,15 +420,9 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
         (b"[]", "no analysis of nsysprof"),
         (b'{"schema": "nsysprof-doctor/1"}', "no analysis of nsysprof"),
         (b'{"schema": "nsysprof-analysis/1"}', "'report' is missing"),
-        (
-            b'{"schema": "nsysprof-analysis/1", "report": {"gpus": []}, "ranges": []}',
-            "was made with threads = None",
-        ),
+        (b'{"schema": "nsysprof-analysis/1", "report": {"gpus": []}, "ranges": []}', "was made with threads = None"),
         (b"OPTIONS", "'report' is missing"),
-        (
-            b'OPTIONS, "report": {"gpus": []}, "ranges": [{"merged_path": "a"}]',
-            "ranges[0]: 'kind' is missing",
-        ),
+        (b'OPTIONS, "report": {"gpus": []}, "ranges": [{"merged_path": "a"}]', "ranges[0]: 'kind' is missing"),
         (b'OPTIONS, "report": {"gpus": [7]}, "ranges": []', "report.gpus[0]: expected object, got int"),
         (b'OPTIONS, "report": {"gpus": []}, "ranges": [1, 2]', "ranges[0]: expected object, got int"),
     ],
@@ -503,10 +488,7 @@ def test_wrong_usage(run: Run, budget: Path, arguments: list[str], word: str) ->
         (b"", "no [[range]] table"),
         (b"\xff", "no budget: not UTF-8 text: byte 0"),
         (b"[[range]", "not TOML"),
-        (
-            b'[[range]]\npath = "a"\nmax_span = -1',
-            "range 1 ('a'): max_span: must be a number with a unit",
-        ),
+        (b'[[range]]\npath = "a"\nmax_span = -1', "range 1 ('a'): max_span: must be a number with a unit"),
         (b'[[range]]\npath = "a\\u001b[2J"\nmax_spam = 1', "unknown key 'max_spam'"),
     ],
 )
@@ -565,9 +547,7 @@ def test_from_pytest(tmp_path: Path, budget: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    printed = "\n".join(
-        line.removeprefix("E").removeprefix("           ") for line in done.stdout.splitlines()
-    )
+    printed = "\n".join(line.removeprefix("E").removeprefix("           ") for line in done.stdout.splitlines())
     for line in TEXT.splitlines():
         assert line.strip() in printed
     assert "1 failed" in done.stdout

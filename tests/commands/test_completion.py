@@ -22,11 +22,7 @@ RUN = Path(__file__).parents[2] / "traces" / "run.sqlite"
 )
 def test_what_is_typed_is_completed(typed: str, offered: str) -> None:
     """A shell is offered what begins with the last word."""
-    asked = {
-        "_NSYSPROF_COMPLETE": "complete_bash",
-        "COMP_WORDS": typed,
-        "COMP_CWORD": str(len(typed.split()) - 1),
-    }
+    asked = {"_NSYSPROF_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv[0] = 'nsysprof'; from nsysprof.cli import main; main()"],
         env=os.environ | asked, capture_output=True, text=True, check=False,

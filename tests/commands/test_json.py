@@ -57,9 +57,7 @@ def _install_recorders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     for name in ("NSYSPROF_NSYS", "NSYSPROF_NCU"):
         monkeypatch.delenv(name, raising=False)
-    exported = write(
-        folder / "export.sqlite", [Range("step", 0, 100), launch_kernel("gemm", (1, 2), (3, 4), id=1)]
-    )
+    exported = write(folder / "export.sqlite", [Range("step", 0, 100), launch_kernel("gemm", (1, 2), (3, 4), id=1)])
     made = fake_nsys.install(folder / "nsys", exported)
     made |= fake_ncu.install(folder / "ncu", [fake_ncu.row("gemm", "step", gpu__time_duration__sum="1,000")])
     made["PATH"] = f"{folder / 'nsys' / 'target-linux-x64'}{os.pathsep}{made['PATH']}"
@@ -117,9 +115,7 @@ def test_every_command_has_it() -> None:
     """Each command and subcommand takes `--json`, and the manual has a row for it."""
     group = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     each = {**group, **{f"bench {name}": inner for name, inner in group["bench"].commands.items()}}
-    assert [
-        name for name, command in each.items() if not any("--json" in one.opts for one in command.params)
-    ] == []
+    assert [name for name, command in each.items() if not any("--json" in one.opts for one in command.params)] == []
     assert set(each) <= {word.strip("`") for row in ROWS for word in row[0].split(", ")}
 
 

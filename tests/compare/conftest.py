@@ -30,9 +30,7 @@ NAMES = tuple(ASKED)
 def shipped() -> dict[str, Comparison]:
     """Math against flash at 1024, at 4096 and everywhere, and the other way round, and others, of shipped reports."""
     of_name = {"run": RUN, "block": BLOCK}
-    return {
-        name: compare(attributed(of_name[of]), base=base, new=new) for name, (of, base, new) in ASKED.items()
-    }
+    return {name: compare(attributed(of_name[of]), base=base, new=new) for name, (of, base, new) in ASKED.items()}
 
 
 def answer(*paths: Path, **how: Any) -> Comparison:

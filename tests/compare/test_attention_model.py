@@ -12,18 +12,7 @@ import pytest
 
 from nsysprof.compare.attention_model import expected, read_shape, shape_of, shape_warnings, traffic_rows
 from nsysprof.compare.gap_ledger import Entry, SideLedger
-from nsysprof.compare.op_causes import (
-    CAST_DOWN,
-    CAST_UP,
-    FUSED,
-    GUARD,
-    MASK_ADD,
-    MASK_BUILD,
-    PV,
-    QK,
-    SCALING,
-    SOFTMAX,
-)
+from nsysprof.compare.op_causes import CAST_DOWN, CAST_UP, FUSED, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import RecordedRun
 from tests.compare.conftest import answer
@@ -37,9 +26,7 @@ MATH = {CAST_UP: 3, SCALING: 2, MASK_BUILD: 5, QK: 1, MASK_ADD: 1, SOFTMAX: 1, G
 
 def ledger(kernels: dict[str, int], calls: int = 1) -> SideLedger:
     """A side with so many kernels of each cause per call."""
-    return SideLedger(
-        {cause: Entry(count * calls, count * calls, 10) for cause, count in kernels.items()}, 10, calls
-    )
+    return SideLedger({cause: Entry(count * calls, count * calls, 10) for cause, count in kernels.items()}, 10, calls)
 
 
 def test_math_attention_moves_its_score_matrix_again_and_again() -> None:
@@ -118,17 +105,9 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
     ("shape", "names", "warning"),
     [
         ("B=1,H=8,D=64,fp16", ("a", "b"), "--shape has no effect: S is not known; add S=…"),
-        (
-            "B=1,H=8",
-            ("a", "c::S8"),
-            "--shape has no effect: D and the dtype are not known; add D=…,fp16|bf16|fp32",
-        ),
+        ("B=1,H=8", ("a", "c::S8"), "--shape has no effect: D and the dtype are not known; add D=…,fp16|bf16|fp32"),
         ("B=1,H=8,D=64,fp16", ("a", "c::S8"), None),
-        (
-            "B=1,H=8,D=64,fp16",
-            ("x", "y"),
-            "--shape has no effect: the run record has the shape of each range",
-        ),
+        ("B=1,H=8,D=64,fp16", ("x", "y"), "--shape has no effect: the run record has the shape of each range"),
         ("B=1,H=8,D=64,fp16", ("x", "a"), "--shape has no effect: S is not known; add S=…"),
     ],
 )
@@ -137,8 +116,7 @@ def test_a_shape_that_nothing_comes_of_is_reported(
 ) -> None:
     """With what it lacks for the side that it tells the most of; those that the record has are no concern of it."""
     items = [
-        run(name, 5000 * at, [("k", 9)], first_id=10 * at + 1)
-        for at, name in enumerate(("a", "b", "c::S8", "x", "y"))
+        run(name, 5000 * at, [("k", 9)], first_id=10 * at + 1) for at, name in enumerate(("a", "b", "c::S8", "x", "y"))
     ]
     path = trace(*chain.from_iterable(items), duration=90_000)
     runs = [{"range": name, "status": "measured"} for name in ("x", "y")]
@@ -159,9 +137,7 @@ def test_words_that_are_no_part_of_a_shape(word: str) -> None:
 
 def test_bytes_stand_beside_the_time_of_their_cause() -> None:
     """Bytes of either side per call, and per second; nothing where the model or the side has nothing."""
-    gaps = pd.DataFrame(
-        {"cause": ["idle", QK, FUSED, PV], "base_ns": [5, 1000, 0, 0], "new_ns": [0, 0, 500, 0]}
-    )
+    gaps = pd.DataFrame({"cause": ["idle", QK, FUSED, PV], "base_ns": [5, 1000, 0, 0], "new_ns": [0, 0, 500, 0]})
     models = expected(RUN, ledger({QK: 1, PV: 1})), expected(RUN, ledger({FUSED: 1}))
     frame = traffic_rows(*models, gaps)
     qk = (2 * INPUT + SCORES) * 2

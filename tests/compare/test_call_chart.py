@@ -186,9 +186,7 @@ def test_boxes_with_one_name_have_a_bracket(shipped: dict[str, Comparison]) -> N
     call = of_base(found)
     guard = np.flatnonzero(call.cause == call.causes.index("safe-softmax guard"))
     (poles,) = [
-        artist
-        for artist in far.collections
-        if isinstance(artist, LineCollection) and artist.get_label() == "poles"
+        artist for artist in far.collections if isinstance(artist, LineCollection) and artist.get_label() == "poles"
     ]
     ends = np.array([np.asarray(line)[[0, -1], 0] for line in poles.get_segments() if len(line) == 4])
     wanted = [int(call.start[guard[0]]), int(call.end[guard[-1]])]
@@ -201,9 +199,7 @@ def many(count: int, name: str, at: int, first: int, length: int = 30) -> list[I
     out: list[Items] = [Range(name, at, at + 100 * count + 50)]
     for n in range(count):
         begin = at + 100 * n + 20
-        out.append(
-            launch_kernel(names[n % 3], (begin - 18, begin - 10), (begin, begin + length), id=first + n)
-        )
+        out.append(launch_kernel(names[n % 3], (begin - 18, begin - 10), (begin, begin + length), id=first + n))
     return out
 
 
@@ -278,9 +274,7 @@ def test_long_and_ugly_names_stay_apart(trace: MakeTrace) -> None:
         items: list[Items] = [Range(f"{name}1", 0, 5000), Range(f"{name}2", 6000, 9000)]
         for n in range(12):
             kernel = f"{name * 3}_{n}"
-            items.append(
-                launch_kernel(kernel, (10 * n, 10 * n + 5), (200 * n + 500, 200 * n + 690), id=n + 1)
-            )
+            items.append(launch_kernel(kernel, (10 * n, 10 * n + 5), (200 * n + 500, 200 * n + 690), id=n + 1))
         items.append(launch_kernel(name or "x", (6001, 6002), (6100, 6200), id=90))
         found = answer(trace(*items, name=f"ugly{at}.sqlite"), base="*1", new="*2")
         for chart in CHARTS[:2]:

@@ -47,16 +47,12 @@ def test_bars_and_steps_are_the_ledger(shipped: dict[str, Comparison]) -> None:
     row = found.pairs.iloc[0]
     whole = edges(axes, "idle")
     assert whole[:, 2].tolist() == pytest.approx([row["base_mean_ns"] / 1e6, row["new_mean_ns"] / 1e6])
-    assert edges(axes, "busy")[:, 2].tolist() == pytest.approx(
-        [row["base_busy_ns"] / 1e6, row["new_busy_ns"] / 1e6]
-    )
+    assert edges(axes, "busy")[:, 2].tolist() == pytest.approx([row["base_busy_ns"] / 1e6, row["new_busy_ns"] / 1e6])
     steps = np.concatenate([edges(axes, "less") * [1, 1, -1], edges(axes, "more") * [1, -1, 1]])
     steps = steps[np.argsort(steps[:, 0])]
     change = np.where(steps[:, 2] < 0, steps[:, 1] + steps[:, 2], steps[:, 2] + steps[:, 1])
     delta = found.gaps["delta_ns"].to_numpy() / 1e6
-    assert change[:-1] == pytest.approx(
-        delta[: len(change) - 1], abs=0.004
-    )  # the thinnest are two pixels high
+    assert change[:-1] == pytest.approx(delta[: len(change) - 1], abs=0.004)  # the thinnest are two pixels high
     (lines,) = [
         artist
         for artist in axes.collections
@@ -204,9 +200,7 @@ def test_more_pairs_than_fit_are_counted(trace: MakeTrace) -> None:
         for at, length in ((0, 500), (50_000, 500 - 40 * n)):
             start = 1000 * n + at
             items.append(Range(f"{'new' if at else 'old'}::k{n}", start, start + 900))
-            items.append(
-                launch_kernel("gemm", (start + 1, start + 2), (start + 9, start + 9 + length), id=start + 1)
-            )
+            items.append(launch_kernel("gemm", (start + 1, start + 2), (start + 9, start + 9 + length), id=start + 1))
     plan = plan_gap(answer(trace(*items), base="old::*", new="new::*"))
     assert [panel.title[:2] for panel in plan.panels] == [f"k{n}" for n in range(3, MAX_PANELS + 3)]
     assert plan.heading.notes[0] == "3 more pairs with smaller differences are not drawn"
@@ -215,24 +209,9 @@ def test_more_pairs_than_fit_are_counted(trace: MakeTrace) -> None:
 def test_many_causes_become_one_step(trace: MakeTrace) -> None:
     """However many causes there are, the columns can be read, and what was put together adds up."""
     names = [f"void at::native::elementwise_kernel<128, 4, CUDAFunctor_{n}>(int)" for n in range(2)]
-    names += [
-        "ampere_sgemm_128x64_tn",
-        "softmax_warp_forward",
-        "void at::native::triu_tril_kernel<bool>(int)",
-    ]
-    names += [
-        "ncclDevKernel_AllReduce",
-        "layer_norm_kernel",
-        "bn_fw_tr",
-        "distribution_elementwise",
-        "cub::radix_sort",
-    ]
-    names += [
-        "max_pool_forward_nchw",
-        "embedding_kernel",
-        "multi_tensor_apply_kernel",
-        "void reduce_kernel<512>(int)",
-    ]
+    names += ["ampere_sgemm_128x64_tn", "softmax_warp_forward", "void at::native::triu_tril_kernel<bool>(int)"]
+    names += ["ncclDevKernel_AllReduce", "layer_norm_kernel", "bn_fw_tr", "distribution_elementwise", "cub::radix_sort"]
+    names += ["max_pool_forward_nchw", "embedding_kernel", "multi_tensor_apply_kernel", "void reduce_kernel<512>(int)"]
     names += ["cat_array_batched", "indexSelectLargeIndex", "conv2d_fprop", "flash_fwd_kernel", "fill_kernel"]
     base = [(name, 40 + n) for n, name in enumerate(names)]
     found = answer(trace(*run("a", 0, base), *run("b", 9000, base[:1], first_id=90)), base="a", new="b")
@@ -247,9 +226,7 @@ def test_many_causes_become_one_step(trace: MakeTrace) -> None:
 def test_sides_that_are_alike_have_no_steps(trace: MakeTrace) -> None:
     """No difference: two bars, no per cent of nothing."""
     same = [("ampere_sgemm_128x64_tn", 100)]
-    figure = GAP.figure(
-        answer(trace(*run("a", 0, same), *run("b", 5000, same, first_id=50)), base="a", new="b")
-    )
+    figure = GAP.figure(answer(trace(*run("a", 0, same), *run("b", 5000, same, first_id=50)), base="a", new="b"))
     assert title_of(figure) == "a is as fast as b, in too few samples for a verdict"
     assert not len(edges(figure.axes[0], "less"))
     assert not any("%" in text for text in texts(figure))

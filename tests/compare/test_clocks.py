@@ -35,9 +35,7 @@ def test_a_row_per_pair_and_clock_in_their_order() -> None:
 
 def test_the_ratio_is_how_many_times_as_long_the_base_takes() -> None:
     """Twice as long, with an interval around it; the verdict is about the new side."""
-    frame, warnings = clock_rows(
-        [("p", ("a", "b"), samples(span=around(2000)), samples(span=around(1000, seed=2)))]
-    )
+    frame, warnings = clock_rows([("p", ("a", "b"), samples(span=around(2000)), samples(span=around(1000, seed=2)))])
     row = frame[frame["clock"] == "span"].iloc[0]
     assert abs(row["ratio"] - 2) < 0.02
     assert 1.9 < row["ratio_low"] < row["ratio"] < row["ratio_high"] < 2.1

@@ -18,17 +18,7 @@ import pandas as pd
 import pytest
 
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.op_causes import (
-    CAST_DOWN,
-    CAST_UP,
-    GUARD,
-    MASK_ADD,
-    MASK_BUILD,
-    PV,
-    QK,
-    SCALING,
-    SOFTMAX,
-)
+from nsysprof.compare.op_causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.command_line import Run, runner
@@ -179,9 +169,7 @@ RUN::math::S8 → RUN::flash::S8,idle: host: launch calls,0,0,1,0,0,1,0,0,"math:
 
 @lru_cache
 def compared(base: str, new: str) -> Comparison:
-    return compare(
-        attributed(), base=f"RUN::{base}::*", new=f"RUN::{new}::*", shape="B=1,H=8,D=64,fp16,causal"
-    )
+    return compare(attributed(), base=f"RUN::{base}::*", new=f"RUN::{new}::*", shape="B=1,H=8,D=64,fp16,causal")
 
 
 def measured(path: str) -> tuple[int, int]:
@@ -263,9 +251,7 @@ def test_known_answers_at_4096() -> None:
         {cause: ns / CALLS for cause, ns in known.items()}, abs=1
     )
     [(_, flash)] = kernels_by_place("RUN::flash::S4096", 1)
-    assert gaps.loc["fused attention", "new_ns"] == pytest.approx(
-        flash / CALLS, rel=0.001
-    )  # of 39 steady steps
+    assert gaps.loc["fused attention", "new_ns"] == pytest.approx(flash / CALLS, rel=0.001)  # of 39 steady steps
     assert row["verdict"] == "faster"
     assert found.findings[row["pair"]][0] == (
         "math is 24.0x slower than flash at S=4096 per step: 2.84 ms against 118 µs, median step (n = 40 and 39)"
@@ -286,9 +272,7 @@ def test_short_sequences_are_launch_bound() -> None:
     assert waiting_for_the_host(gaps)["new_ns"] > 0.5 * pair["new_mean_ns"]
     assert pair["base_busy_ns"] / pair["new_busy_ns"] > 2 * pair["base_mean_ns"] / pair["new_mean_ns"]
     assert "split-KV combine" in gaps.index
-    assert any(
-        "flash keeps the GPU busy for 34 % of its steps only" in line for line in found.findings[pair["pair"]]
-    )
+    assert any("flash keeps the GPU busy for 34 % of its steps only" in line for line in found.findings[pair["pair"]])
 
 
 @shipped
@@ -362,9 +346,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
         (("--instance", "0", "--skip", "1"), 2, "and without --skip"),
     ],
 )
-def test_which_instances_are_compared(
-    run: Run, small: str, options: tuple[str, ...], code: int, message: str
-) -> None:
+def test_which_instances_are_compared(run: Run, small: str, options: tuple[str, ...], code: int, message: str) -> None:
     """All but warm-up, some only, or every name by itself; what means nothing is refused."""
     done = run(small, *PAIR, *options, "--all")
     assert done.code == code
@@ -429,10 +411,7 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
         ((), "give --base and --new, a second report, or --range with --instance or --slowest"),
         (("--base", "a"), "--base and --new go together"),
         (("--base", "a", "--new", "b", "--range", "c"), "give --range, or --base and --new"),
-        (
-            (*PAIR, "--record", "a", "--record", "b"),
-            "--record goes with a report: give it once for each at most",
-        ),
+        ((*PAIR, "--record", "a", "--record", "b"), "--record goes with a report: give it once for each at most"),
     ],
 )
 def test_usage(arguments: tuple[str, ...], message: str, run: Run, small: str, tmp_path: Path) -> None:
@@ -448,9 +427,7 @@ def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: 
     done = run(small, "--base", "RUN::maths::S8", "--new", "RUN::flash::S8")
     assert (done.code, done.out) == (1, "")
     first, hint = done.err.splitlines()
-    assert first.startswith(
-        "nsysprof: no range of report.sqlite matches 'RUN::maths::S8'; near it: 'RUN::math::S8',"
-    )
+    assert first.startswith("nsysprof: no range of report.sqlite matches 'RUN::maths::S8'; near it: 'RUN::math::S8',")
     assert hint == "  hint: nsysprof ranges report.sqlite"
     assert not (tmp_path / "report.compare").exists()
 
@@ -458,10 +435,7 @@ def test_a_known_failure_is_one_line_and_a_hint(run: Run, small: str, tmp_path: 
 def test_names_cannot_command_the_terminal(run: Run, trace: MakeTrace) -> None:
     """Escape sequences in names of ranges are written out, in text and in errors."""
     path = trace(
-        Range("a\x1b[2J", 0, 9),
-        Range("b", 20, 29),
-        launch_kernel("k", (21, 22), (23, 25), id=1),
-        name="evil.sqlite",
+        Range("a\x1b[2J", 0, 9), Range("b", 20, 29), launch_kernel("k", (21, 22), (23, 25), id=1), name="evil.sqlite"
     )
     done = run(path.name, "--base", "a*", "--new", "b")
     assert done.code == 1

@@ -76,12 +76,7 @@ def test_cuda_events_come_from_the_record(trace: MakeTrace) -> None:
     """The record beside the report is found, one that is named counts instead."""
     path = math_and_flash(trace)
     runs: list[dict[str, Any]] = [
-        {
-            "range": f"RUN::{name}::S8",
-            "status": "measured",
-            "latency_clock": "cuda events",
-            "latency_ns": [ns, ns],
-        }
+        {"range": f"RUN::{name}::S8", "status": "measured", "latency_clock": "cuda events", "latency_ns": [ns, ns]}
         for name, ns in (("math", 900), ("flash", 300))
     ]
 
@@ -100,9 +95,7 @@ def test_cuda_events_come_from_the_record(trace: MakeTrace) -> None:
 def test_different_numbers_of_calls_compare(trace: MakeTrace) -> None:
     """Two calls here, five there: everything is per call."""
     path = trace(
-        *run("a", 0, [(GEMM, 100)], calls=2),
-        *run("b", 9000, [(GEMM, 100)], calls=5, first_id=50),
-        duration=50_000,
+        *run("a", 0, [(GEMM, 100)], calls=2), *run("b", 9000, [(GEMM, 100)], calls=5, first_id=50), duration=50_000
     )
     found = answer(path, base="a", new="b")
     row = found.pairs.iloc[0]
@@ -146,12 +139,8 @@ def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: MakeTrace
 
 def test_two_reports_pair_equal_paths(trace: MakeTrace) -> None:
     """Before and after: the outermost ranges that both have; what only one has is named."""
-    before = trace(
-        *run("train", 0, [(GEMM, 200)]), *run("eval", 5000, [(GEMM, 50)], first_id=50), name="before.sqlite"
-    )
-    after = trace(
-        *run("train", 0, [(GEMM, 150)]), *run("test", 5000, [(GEMM, 50)], first_id=50), name="after.sqlite"
-    )
+    before = trace(*run("train", 0, [(GEMM, 200)]), *run("eval", 5000, [(GEMM, 50)], first_id=50), name="before.sqlite")
+    after = trace(*run("train", 0, [(GEMM, 150)]), *run("test", 5000, [(GEMM, 50)], first_id=50), name="after.sqlite")
     found = answer(before, after)
     assert found.pairs[["pair", "base_name", "new_name", "place", "delta_ns"]].to_numpy().tolist() == [
         ["train", "before", "after", "train", -25]
@@ -320,9 +309,7 @@ def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
 def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
     """Another model is hardware, another card of the same model is named; one range on two GPUs at once too."""
     gpus = Gpu(0), Gpu(1, "NVIDIA A100")
-    path = trace(
-        *run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), *gpus, duration=END
-    )
+    path = trace(*run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), *gpus, duration=END)
     assert answer(path, base="a", new="b").warnings == (
         "a → b: different GPUs, NVIDIA H200 and NVIDIA A100: the difference is also one of hardware",
     )
@@ -369,9 +356,7 @@ def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: py
     paths = (trace(*items, name=name, duration=END) for name in ("a.sqlite", "b.sqlite"))
     found = answer(*paths, select="*")
     assert found.pairs["pair"].tolist() == ["op0", "op2", "op4"]
-    assert found.warnings == (
-        "pairs left out, with smaller sums than the 3 compared: 2; a narrower glob picks others",
-    )
+    assert found.warnings == ("pairs left out, with smaller sums than the 3 compared: 2; a narrower glob picks others",)
 
 
 def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace: MakeTrace) -> None:
@@ -454,23 +439,14 @@ def test_a_range_is_compared_with_itself_by_its_instances(trace: MakeTrace) -> N
     assert row[["clock", "base_mean_ns", "new_mean_ns"]].tolist() == ["step", 1000, 1000]
     assert row[["base_median_ns", "new_median_ns", "verdict"]].tolist() == [1000, 1000, "no clear change"]
     single = answer(path, base="a/iter*", new="a/iter*", instances=["3", "12"]).pairs.iloc[0]
-    assert single[["base_calls", "base_span_ns", "new_span_ns", "base_name"]].tolist() == [
-        1,
-        300,
-        500,
-        "instance 3",
-    ]
+    assert single[["base_calls", "base_span_ns", "new_span_ns", "base_name"]].tolist() == [1, 300, 500, "instance 3"]
     with pytest.raises(NsysprofError, match="the same range"):
         answer(path, base="a/iter*", new="a/iter*", instances=["0-9"])
 
 
 def test_calls_are_those_of_the_chosen_instances(trace: MakeTrace) -> None:
     """The second of two runs, with its three calls; a range that has no second one is left out with a warning."""
-    items = [
-        *steps("a", 0, [300, 300]),
-        *steps("a", 5_000, [400] * 3, 20),
-        *steps("b", 20_000, [200] * 2, 50),
-    ]
+    items = [*steps("a", 0, [300, 300]), *steps("a", 5_000, [400] * 3, 20), *steps("b", 20_000, [200] * 2, 50)]
     items += [*steps("b", 30_000, [100] * 2, 60), *steps("c", 40_000, [100], 70)]
     found = answer(trace(*items, duration=END), base="a", new="b", instances=["1"])
     assert found.pairs[["base_calls", "new_calls"]].iloc[0].tolist() == [3, 2]
@@ -510,9 +486,7 @@ def test_pairs_rank_by_verdict_and_then_by_time(trace: MakeTrace) -> None:
             for call, length in enumerate(each):
                 begin = at + sum(each[:call]) + 20 * call
                 items += [Range(f"{kind}::{name}", begin, begin + 8)]
-                items += [
-                    launch_kernel(GEMM, (begin + 1, begin + 2), (begin + 9, begin + 9 + length), id=begin + 1)
-                ]
+                items += [launch_kernel(GEMM, (begin + 1, begin + 2), (begin + 9, begin + 9 + length), id=begin + 1)]
     found = answer(trace(*items, duration=1_000_000), base="old::*", new="new::*")
     assert found.ranked == [f"old::{name} → new::{name}" for name in ("more", "less", "few", "same")]
     assert found.largest == "old::more → new::more"
@@ -558,10 +532,7 @@ def test_unlike_shapes_in_records_are_warned_of(trace: MakeTrace) -> None:
     """The same ranges of two reports, of which the records say that they were not run alike; once for all pairs."""
     paths = []
     for name, batch, dtype in (("old", 1, "fp16"), ("new", 4, "fp32")):
-        items = [
-            *run("RUN::math::S8", 0, [(GEMM, 200)]),
-            *run("RUN::flash::S8", 9000, [(FLASH, 9)], first_id=50),
-        ]
+        items = [*run("RUN::math::S8", 0, [(GEMM, 200)]), *run("RUN::flash::S8", 9000, [(FLASH, 9)], first_id=50)]
         path = trace(*items, name=f"{name}.sqlite", duration=END)
         shape = {"batch": batch, "heads": 2, "seq": 8, "head_dim": 4, "dtype": dtype, "causal": True}
         runs = [{"range": f"RUN::{each}::S8", "status": "measured", **shape} for each in ("math", "flash")]
@@ -606,9 +577,7 @@ def glob_of(name: str) -> str:
 # ---- the clock of steps
 
 
-def loop(
-    name: str, at: int, *, load: int = 0, python: int = 0, kernel: int = 300, copy: int = 0
-) -> list[Items]:
+def loop(name: str, at: int, *, load: int = 0, python: int = 0, kernel: int = 300, copy: int = 0) -> list[Items]:
     """Twelve steps under one range: ``load`` ns between them, ``python`` before the launch, ``copy`` behind it."""
     items: list[Items] = []
     begin = at
@@ -634,9 +603,7 @@ def loop(
         ({}, 1.0, ""),
     ],
 )
-def test_steps_are_timed_from_end_to_end(
-    slow: dict[str, int], ratio: float, place: str, trace: MakeTrace
-) -> None:
+def test_steps_are_timed_from_end_to_end(slow: dict[str, int], ratio: float, place: str, trace: MakeTrace) -> None:
     """Wherever the time of a step goes, it counts; a sentence says where it lies beside the work of the GPU."""
     path = trace(*loop("a", 0), *loop("b", 50_000, **slow), duration=200_000)
     found = answer(path, base="a/step*", new="b/step*")

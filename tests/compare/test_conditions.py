@@ -18,9 +18,7 @@ def recorded(path: Path, driver: str, events: tuple[str, ...]) -> Path:
     with closing(sqlite3.connect(path)) as file, file:
         for table in ("TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE"):
             file.execute(f"CREATE TABLE IF NOT EXISTS {table} (name TEXT, value TEXT)")
-        file.execute(
-            "INSERT INTO TARGET_INFO_SYSTEM_ENV (name, value) VALUES ('NvDriverVersion', ?)", (driver,)
-        )
+        file.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV (name, value) VALUES ('NvDriverVersion', ?)", (driver,))
         rows = [("CAPTURE_EVENT_TYPE", event) for event in events]
         file.executemany("INSERT INTO META_DATA_CAPTURE (name, value) VALUES (?, ?)", rows)
     return path

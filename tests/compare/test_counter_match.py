@@ -78,10 +78,7 @@ SAME = [
         "void at::triu_tril_kernel<bool, int, 0, 8, 0>(cuda::TensorInfo<T1, T2>, cuda::TensorInfo<const T1, T2>, long, "
         "long, T2)",
     ),
-    (
-        "void f<std::array<char *, (unsigned long)2>, (bool)1>(T1)",
-        "void f<std::array<char*, 2ul>, true>(T1)",
-    ),
+    ("void f<std::array<char *, (unsigned long)2>, (bool)1>(T1)", "void f<std::array<char*, 2ul>, true>(T1)"),
     ("void g<[lambda(float) (instance 2)]>(T1)", "void g<{lambda(float)#2}>(T1)"),
 ]
 
@@ -127,22 +124,14 @@ def test_several_calls_are_one_by_their_median(trace: MakeTrace) -> None:
 def test_a_range_that_repeats_is_cut_into_its_calls(trace: MakeTrace) -> None:
     """Instances of one name have one range text: its rows are that often the sequence of a call."""
     path = trace(
-        *[
-            item
-            for at in range(3)
-            for item in run(f"other{at}", 20_000 + 2000 * at, [(GEMM, 5)], 1, 900 + at)
-        ],
+        *[item for at in range(3) for item in run(f"other{at}", 20_000 + 2000 * at, [(GEMM, 5)], 1, 900 + at)],
         *[
             item
             for at in range(3)
             for item in (
                 Range("a", 1000 * at, 1000 * at + 900),
-                launch_kernel(
-                    GEMM, (1000 * at + 1, 1000 * at + 2), (1000 * at + 10, 1000 * at + 60), id=2 * at + 1
-                ),
-                launch_kernel(
-                    SOFTMAX, (1000 * at + 3, 1000 * at + 4), (1000 * at + 60, 1000 * at + 90), id=2 * at + 2
-                ),
+                launch_kernel(GEMM, (1000 * at + 1, 1000 * at + 2), (1000 * at + 10, 1000 * at + 60), id=2 * at + 1),
+                launch_kernel(SOFTMAX, (1000 * at + 3, 1000 * at + 4), (1000 * at + 60, 1000 * at + 90), id=2 * at + 2),
             )
         ],
         duration=90_000,
@@ -259,18 +248,10 @@ def test_figures_stand_in_the_ledger(trace: MakeTrace) -> None:
     found = compared(math_and_flash(trace), rows, {**PAIR, "shape": SHAPE})
     gaps = found.gaps.set_index("cause")
     softmax = gaps.loc["softmax"].to_dict()
-    assert (
-        softmax["base_dram_bytes"]
-        == softmax["base_dram_read_bytes"] + softmax["base_dram_write_bytes"]
-        == 202
-    )
+    assert softmax["base_dram_bytes"] == softmax["base_dram_read_bytes"] + softmax["base_dram_write_bytes"] == 202
     assert softmax["base_dram_bytes_per_s"] == pytest.approx(202 / 300e-9)
     assert softmax["base_dram_share"] == pytest.approx(202 / 300e-9 / 4_814_304_000_000)
-    assert (softmax["base_l2_bytes"], softmax["base_fp32_flops"], softmax["base_expected_bytes"]) == (
-        5000,
-        60,
-        512,
-    )
+    assert (softmax["base_l2_bytes"], softmax["base_fp32_flops"], softmax["base_expected_bytes"]) == (5000, 60, 512)
     assert np.isnan(softmax["new_dram_bytes"])
     assert gaps.loc["fused attention", "new_tensor_flops"] == 90
     assert tensor_share(measured(found, 1).total) == 0.9
@@ -437,10 +418,7 @@ def test_another_gpu_is_refused(trace: MakeTrace) -> None:
     assert found.measured == {}
     with pytest.raises(NsysprofError) as raised:
         answer(path, **PAIR, counters=[file])
-    assert (raised.value.message, raised.value.hint) == (
-        message,
-        "nsysprof counters, on the GPU that the report is of",
-    )
+    assert (raised.value.message, raised.value.hint) == (message, "nsysprof counters, on the GPU that the report is of")
 
 
 def test_a_gpu_that_nobody_knows_is_doubted(trace: MakeTrace) -> None:
@@ -471,9 +449,7 @@ def test_other_libraries_are_reported(trace: MakeTrace) -> None:
 def test_each_report_has_its_own_counters(trace: MakeTrace) -> None:
     """The first file goes with the report before, the second with the one after."""
     before, after = (trace(*run("a", 0, [(GEMM, 100)]), name=name) for name in ("b.sqlite", "a.sqlite"))
-    files = [
-        write_counters(before.with_name(f"{size}.csv"), call("a", 0, (GEMM, size, 0))) for size in (10, 30)
-    ]
+    files = [write_counters(before.with_name(f"{size}.csv"), call("a", 0, (GEMM, size, 0))) for size in (10, 30)]
     found = answer(before, after, counters=files)
     assert (reads(found), reads(found, 1)) == ({"gemm": 10}, {"gemm": 30})
     with_one = answer(before, after, counters=[None, files[1]])

@@ -37,11 +37,7 @@ GAPS = pd.DataFrame(
     }
 )
 EVIDENCE = pd.DataFrame(
-    {
-        "side": ["base", "base", "new"],
-        "math_unit": ["FP32 FMA", "unknown", "tensor core"],
-        "sum_ns": [10, 90, 20],
-    }
+    {"side": ["base", "base", "new"], "math_unit": ["FP32 FMA", "unknown", "tensor core"], "sum_ns": [10, 90, 20]}
 )
 
 
@@ -52,11 +48,7 @@ def clocks(**span: Any) -> pd.DataFrame:
         "level": 0.95, "verdict": FASTER, "reason": "p = 1e-07",
     }  # fmt: skip
     none: dict[str, Any] = {name: "" if name in ("verdict", "reason") else np.nan for name in known}
-    rows: dict[str, dict[str, Any]] = {
-        **dict.fromkeys(CLOCKS, known),
-        "CUDA events": none,
-        "span": {**known, **span},
-    }
+    rows: dict[str, dict[str, Any]] = {**dict.fromkeys(CLOCKS, known), "CUDA events": none, "span": {**known, **span}}
     return pd.DataFrame([{"clock": clock, **row} for clock, row in rows.items() if clock != "step"])
 
 
@@ -96,12 +88,7 @@ def test_what_a_clear_difference_amounts_to() -> None:
 
 @pytest.mark.parametrize(
     ("base", "new", "words"),
-    [
-        (242, 10, "24.2x slower than"),
-        (10, 15, "1.50x faster than"),
-        (10, 10, "as fast as"),
-        (0, 10, "as fast as"),
-    ],
+    [(242, 10, "24.2x slower than"), (10, 15, "1.50x faster than"), (10, 10, "as fast as"), (0, 10, "as fast as")],
 )
 def test_speeds_in_words(base: int, new: int, words: str) -> None:
     """Above 1 whichever side is slower."""
@@ -121,9 +108,7 @@ def test_no_clear_change_is_the_headline() -> None:
 
 def test_too_few_samples_are_reported() -> None:
     """The numbers stand, with what they are worth; different counts are both named."""
-    frame = clocks(
-        verdict=TOO_FEW_SAMPLES, reason="2 samples, of which it takes 8 on either side", level=0.25
-    )
+    frame = clocks(verdict=TOO_FEW_SAMPLES, reason="2 samples, of which it takes 8 on either side", level=0.25)
     headline, verdict, *_ = sentences(frame=frame, verdict=TOO_FEW_SAMPLES, new_n=3)
     assert headline == (
         "math is 8.00x slower than flash at S=1024 by span, in too few samples for a verdict:"
@@ -191,19 +176,14 @@ def test_headline_and_causes_are_about_one_difference() -> None:
         ({}, ""),
         ({"verdict": TOO_FEW_SAMPLES}, ""),
         ({"verdict": NO_CLEAR_CHANGE}, "no clear change, so there are no shares"),
-        (
-            {"base_median_ns": 40_000},
-            "means and medians disagree, so there are no shares",
-        ),
+        ({"base_median_ns": 40_000}, "means and medians disagree, so there are no shares"),
     ],
 )
 def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], why: str) -> None:
     """Only of a difference that the verdict does not deny, and that medians and means agree on."""
     pair = {**PAIR, **changed}
     assert no_shares_reason(pair, GAPS) == why
-    much = GAPS.assign(
-        delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000]
-    )  # 1,048 for a difference of 350
+    much = GAPS.assign(delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000])  # 1,048 for a difference of 350
     assert no_shares_reason(pair, much) == (why or "gains and losses mostly cancel, so there are no shares")
 
 

@@ -10,15 +10,7 @@ import pandas as pd
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.compare.gap_ledger import (
-    OVERLAP,
-    Entry,
-    SideLedger,
-    apportion,
-    evidence_texts,
-    gap_rows,
-    nearest,
-)
+from nsysprof.compare.gap_ledger import OVERLAP, Entry, SideLedger, apportion, evidence_texts, gap_rows, nearest
 from nsysprof.compare.selection import (
     SelectedCalls,
     Selection,
@@ -188,9 +180,7 @@ def test_evidence_names_kernels_with_count_unit_and_grid(trace: MakeTrace) -> No
 
 def test_evidence_of_many_kernels_is_cut(trace: MakeTrace) -> None:
     """The four with the most time are named, and how many more there are."""
-    kernels = [
-        launch_kernel(f"frobnicate{n}", (n, n), (100 * n, 100 * n + 50 - n), id=n) for n in range(1, 8)
-    ]
+    kernels = [launch_kernel(f"frobnicate{n}", (n, n), (100 * n, 100 * n + 50 - n), id=n) for n in range(1, 8)]
     one = side(trace(Range("run", 0, 1000), *kernels), "run")
     text = evidence_texts(one.evidence, one.gaps, one.work)["other"]
     assert text == (

@@ -47,10 +47,7 @@ def test_one_by_its_number_and_two() -> None:
     """One number is compared with a typical one, two with each other; warm-up that is left out is not the slowest."""
     assert compared(instances=("29",)).sides[0].names == ("a typical one", "instance 29")
     assert compared(instances=("0", "29")).sides[0].names == ("instance 0", "instance 29")
-    assert (
-        compared(slowest=True, skip=8).pairs["new_mean_ns"][0]
-        < compared(slowest=True).pairs["new_mean_ns"][0]
-    )
+    assert compared(slowest=True, skip=8).pairs["new_mean_ns"][0] < compared(slowest=True).pairs["new_mean_ns"][0]
 
 
 def test_many_paths_have_a_slowest_each() -> None:

@@ -54,9 +54,7 @@ NAMES = {
     "mystery": "frobnicate",
 }
 # The kernels of one call of PyTorch's math attention, in half precision and with a causal mask, and what they do.
-MATH = (
-    "up up up scale fill tril fill fill where scale gemm add softmax isneginf all fill where down gemm down"
-)
+MATH = "up up up scale fill tril fill fill where scale gemm add softmax isneginf all fill where down gemm down"
 MATH_CAUSES = [
     *[CAST_UP] * 3,
     SCALING,
@@ -130,15 +128,7 @@ def test_without_a_guard_a_where_after_the_softmax_is_its_own_cause() -> None:
 
 def test_split_products_are_one_cause() -> None:
     """cuBLAS splits a product and adds its parts up in a second kernel: both are Q·Kᵀ, or P·V."""
-    assert causes("gemm splitk add softmax gemm splitk down") == [
-        QK,
-        QK,
-        MASK_ADD,
-        SOFTMAX,
-        PV,
-        PV,
-        CAST_DOWN,
-    ]
+    assert causes("gemm splitk add softmax gemm splitk down") == [QK, QK, MASK_ADD, SOFTMAX, PV, PV, CAST_DOWN]
 
 
 def test_fused_kernels_are_one_row_and_their_combine_another() -> None:
@@ -161,10 +151,7 @@ def test_a_mask_can_be_put_on_by_a_where_as_well() -> None:
             "cast half→bfloat16",
         ),
         ("frobnicate", "other"),
-        (
-            "ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",
-            "communication",
-        ),
+        ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "communication"),
     ],
 )
 def test_what_a_name_alone_tells(name: str, cause: str) -> None:

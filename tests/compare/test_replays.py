@@ -45,9 +45,7 @@ def program(replays: int = 3, gap: int = 1) -> list[Items]:
         for layer in range(2):
             for place, name in enumerate(KERNELS):
                 start = at + 100 + (2 * layer + place) * (100 + gap)
-                items.append(
-                    Kernel(name, start, start + 100, 100 + replay, graph_node=10 * layer + place + 1)
-                )
+                items.append(Kernel(name, start, start + 100, 100 + replay, graph_node=10 * layer + place + 1))
     return items
 
 
@@ -163,14 +161,7 @@ def test_the_command_takes_the_option(
 ) -> None:
     """`compare --graphs captured` lays eager layers beside captured ones; without it nothing ran in the latter."""
     run = runner(tmp_path, capsys, monkeypatch, "compare")
-    asked = [
-        trace(*program(), duration=END),
-        "--base",
-        "EAGER/iter*/layer*",
-        "--new",
-        "CAPTURE/layer*",
-        "--no-charts",
-    ]
+    asked = [trace(*program(), duration=END), "--base", "EAGER/iter*/layer*", "--new", "CAPTURE/layer*", "--no-charts"]
     done = run(*asked, "--graphs", "captured")
     assert done.code == 0
     assert "EAGER/iter*/layer0" in done.out

@@ -190,13 +190,9 @@ def test_the_title_states_the_finding(trace: MakeTrace) -> None:
         "All of math's kernel time and none of flash's at S=8 is spent in memory-bound kernels; only"
         " flash uses tensor cores"
     )
-    assert title_of(CHARTS[-1].figure(found_in(trace, *USUAL))).startswith(
-        "67 % of math's kernel time and none of"
-    )
+    assert title_of(CHARTS[-1].figure(found_in(trace, *USUAL))).startswith("67 % of math's kernel time and none of")
     little = (500, 0), (500, 0), (0, 0), (0, 44)
-    assert "All of math's kernel time and all of flash's" in title_of(
-        CHARTS[-1].figure(found_in(trace, *little))
-    )
+    assert "All of math's kernel time and all of flash's" in title_of(CHARTS[-1].figure(found_in(trace, *little)))
 
 
 def test_counters_without_flops_say_so(trace: MakeTrace) -> None:
@@ -204,10 +200,7 @@ def test_counters_without_flops_say_so(trace: MakeTrace) -> None:
     found = compared(math_and_flash(trace), both_calls())
     plan = plan_roofline(found)
     assert isinstance(plan, Message)
-    assert plan.sentences == [
-        "The counters hold no FLOPs.",
-        "Measure them with:  nsysprof counters, without --quick",
-    ]
+    assert plan.sentences == ["The counters hold no FLOPs.", "Measure them with:  nsysprof counters, without --quick"]
     assert picture(plan).startswith(b"\x89PNG")
     rows = counted(*USUAL)
     rows[1].more.clear()
@@ -256,9 +249,7 @@ def test_names_stay_inside_and_apart(kernels: int, trace: MakeTrace) -> None:
     """However many kernels there are, and however close they are together, no name lies on another."""
     chosen = np.random.default_rng(kernels)
     names = [(f"void kernel_with_a_rather_long_name_{n}<float>(T1)", 10 + n) for n in range(kernels)]
-    path = trace(
-        *run("a", 0, names, calls=1), *run("b", 50_000, [(FLASH, 150)], first_id=900), duration=90_000
-    )
+    path = trace(*run("a", 0, names, calls=1), *run("b", 50_000, [(FLASH, 150)], first_id=900), duration=90_000)
     rows = [
         Counted("a/iter0", name, 1000, 0, more={"fp32_flops": 30 + int(flops), "tensor_flops": 0})
         for (name, _), flops in zip(names, chosen.lognormal(6, 2, kernels), strict=True)
@@ -274,9 +265,7 @@ def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: p
     monkeypatch.setattr(roofline_module, "MAX_BUBBLES", 20)
     names = [(f"kernel_{n}", 3 + n % 7) for n in range(90)]
     path = trace(*run("a", 0, names, calls=1), *run("b", 9000, [(FLASH, 9)], first_id=900), duration=90_000)
-    rows = [
-        Counted("a/iter0", name, 100, 0, more={"fp32_flops": 50 + at}) for at, (name, _) in enumerate(names)
-    ]
+    rows = [Counted("a/iter0", name, 100, 0, more={"fp32_flops": 50 + at}) for at, (name, _) in enumerate(names)]
     plan = plan_roofline(compared(path, rows, {"base": "a", "new": "b"}))
     assert isinstance(plan, Roofs)
     assert len(plan.bubbles) == 20

@@ -38,9 +38,7 @@ def test_the_last_digit_adds_up(factor: int, unit: str, trace: MakeTrace) -> Non
     for item in (one for group in items for one in (group if isinstance(group, tuple) else (group,))):
         for name in ("start", "end"):
             object.__setattr__(item, name, getattr(item, name) * factor)
-    head, _, *rows, _, total = ledger(
-        comparison_text(answer(trace(*items, duration=10**15), base="a", new="b"))
-    )
+    head, _, *rows, _, total = ledger(comparison_text(answer(trace(*items, duration=10**15), base="a", new="b")))
     assert head == ["cause", "kernels", f"a, {unit}", f"b, {unit}", f"change, {unit}", "share"]
     for column in (2, 3, 4):
         assert sum(number(row[column]) for row in rows) == number(total[column])
@@ -108,10 +106,7 @@ def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
 
 def test_causes_that_cancel_are_not_told_as_shares(trace: MakeTrace) -> None:
     """Where the softmax loses what the product gains but 1 ns, the text says by how much, and no share."""
-    items = [
-        *run("a", 0, [(GEMM, 500), (SOFTMAX, 101)]),
-        *run("b", 5000, [(GEMM, 100), (SOFTMAX, 500)], first_id=50),
-    ]
+    items = [*run("a", 0, [(GEMM, 500), (SOFTMAX, 101)]), *run("b", 5000, [(GEMM, 100), (SOFTMAX, 500)], first_id=50)]
     text = comparison_text(answer(trace(*items, duration=20_000), base="a", new="b"))
     assert "the causes mostly cancel: gemm -400 ns and softmax +399 ns" in text
     assert "of the difference is" not in text

@@ -44,9 +44,7 @@ def causes(found: Comparison, pair: str = "whole trace") -> dict[str, int]:
 
 def both(trace: MakeTrace) -> tuple[Path, Path]:
     """Two reports without ranges, the second with kernels of a third of the time."""
-    return trace(*program(300), name="before.sqlite"), trace(
-        *program(100), name="after.sqlite", duration=2000
-    )
+    return trace(*program(300), name="before.sqlite"), trace(*program(100), name="after.sqlite", duration=2000)
 
 
 def test_reports_without_ranges_are_compared_whole(trace: MakeTrace) -> None:
@@ -54,12 +52,7 @@ def test_reports_without_ranges_are_compared_whole(trace: MakeTrace) -> None:
     found = answer(*both(trace))
     row = found.pairs.iloc[0]
     assert found.pairs["pair"].tolist() == ["whole trace"]
-    assert (row["base_span_ns"], row["new_span_ns"], row["base_busy_ns"], row["new_busy_ns"]) == (
-        970,
-        970,
-        750,
-        350,
-    )
+    assert (row["base_span_ns"], row["new_span_ns"], row["base_busy_ns"], row["new_busy_ns"]) == (970, 970, 750, 350)
     assert causes(found) == {"solve": -400, "memcpy HtoD": 0, "fetch": 0}
     for side in ("base", "new"):
         assert int(found.gaps[f"{side}_ns"].sum()) == row[f"{side}_span_ns"]
@@ -97,9 +90,7 @@ def test_what_only_one_report_annotates_is_compared_whole_and_said(trace: MakeTr
     for found in (answer(annotated, bare), answer(bare, annotated)):
         assert found.pairs["pair"].tolist() == ["whole trace"]
         [said] = [text for text in found.warnings if "has ranges of NVTX" in text]
-        assert said.startswith(
-            f"{annotated} has ranges of NVTX and {bare} has none, so that whole traces are compared"
-        )
+        assert said.startswith(f"{annotated} has ranges of NVTX and {bare} has none, so that whole traces are compared")
         assert said.endswith("--ranges found")
 
 
@@ -117,9 +108,7 @@ def test_ranges_of_mpi_are_pairs_beside_the_whole_traces(trace: MakeTrace) -> No
 def loop(names: str, length: int = 100, rounds: int = 12) -> list[Items]:
     """Rounds of kernels with one-letter names, each of ``length`` ns, in which nothing is annotated."""
     return [
-        launch_kernel(
-            name, (at, at + 5), (at + 10, at + 10 + length + 10 * (turn % 3)), id=turn * 9 + place + 1
-        )
+        launch_kernel(name, (at, at + 5), (at + 10, at + 10 + length + 10 * (turn % 3)), id=turn * 9 + place + 1)
         for turn in range(rounds)
         for place, name in enumerate(names)
         for at in (turn * (3 * length + 1700) + place * (200 + length),)

@@ -25,9 +25,7 @@ def program(
     at, number = 100_000, 1
     if outside:
         for copy in range(12):
-            items.append(
-                launch_memcpy((10 + copy, 11 + copy), (1000 * copy, 1000 * copy + 900), id=5000 + copy)
-            )
+            items.append(launch_memcpy((10 + copy, 11 + copy), (1000 * copy, 1000 * copy + 900), id=5000 + copy))
     for step in range(12):
         begin = at + pause
         start = begin + 10
@@ -71,11 +69,7 @@ def attributed(path: Path) -> Any:
     ("new", "verdict", "said"),
     [
         ({ADD: (2, 100, 500)}, "same", None),
-        (
-            {ADD: (2, 25, 150)},
-            "less",
-            "vectorAdd runs 0.25x the threads, in as many launches: check its result",
-        ),
+        ({ADD: (2, 25, 150)}, "less", "vectorAdd runs 0.25x the threads, in as many launches: check its result"),
         ({ADD: (1, 100, 500)}, "same", "most of its kernels run 0.50x as often per step"),
         (
             {ADD: (2, 100, 100)},
@@ -130,9 +124,7 @@ def test_the_ledger_of_work_counts(trace: MakeTrace) -> None:
 
 def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:
     """Copies before the first step in place of those in each: the steps are faster, and the program is not."""
-    found = compared(
-        trace, program({ADD: (1, 100, 2000)}, copied=900), program({ADD: (1, 100, 2000)}, outside=True)
-    )
+    found = compared(trace, program({ADD: (1, 100, 2000)}, copied=900), program({ADD: (1, 100, 2000)}, outside=True))
     [text] = [each for each in found.differences[found.largest].doubts if "moved" in each]
     assert text.startswith("moved out of the steps of new, which no longer count it: copies ")
 
@@ -147,14 +139,10 @@ def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:
         ({"noise": [200, 700]}, "no clear change", "recordings of one side differ by up to"),
     ],
 )
-def test_recordings_are_the_unit(
-    also: dict[str, list[int]], verdict: str, said: str, trace: MakeTrace
-) -> None:
+def test_recordings_are_the_unit(also: dict[str, list[int]], verdict: str, said: str, trace: MakeTrace) -> None:
     """With more recordings of either side the verdict is over them; unchanged ones show what is noise."""
     more = {
-        option: [
-            attributed(trace(*program({ADD: (1, 100, ns)}), name=f"{option}{ns}.sqlite")) for ns in lengths
-        ]
+        option: [attributed(trace(*program({ADD: (1, 100, ns)}), name=f"{option}{ns}.sqlite")) for ns in lengths]
         for option, lengths in also.items()
     }
     found = compared(trace, program({ADD: (1, 100, 500)}), program({ADD: (1, 100, 300)}), **more)

@@ -50,18 +50,7 @@ def test_values_that_want_one_slot_keep_their_codes(distinct: int) -> None:
 def test_texts_get_codes_and_come_back() -> None:
     """Equal bytes share a code; empty texts, NULs and prefixes are texts of their own."""
     words = Words()
-    texts = [
-        b"",
-        b"\0",
-        b"\0\0",
-        b"a",
-        b"a\0",
-        b"abcdefgh",
-        b"abcdefgh\0",
-        b"a" * 128,
-        b"a" * 129,
-        b"a" * 500,
-    ]
+    texts = [b"", b"\0", b"\0\0", b"a", b"a\0", b"abcdefgh", b"abcdefgh\0", b"a" * 128, b"a" * 129, b"a" * 500]
     expected = list(range(len(texts)))
     assert sorted(encode(words, texts)) == expected
     assert encode(words, texts) == [words.add(raw) for raw in texts]
@@ -131,11 +120,7 @@ def test_a_frame_holds_the_texts_and_the_numbers_as_they_are() -> None:
     """Texts are shared Python strings, types of numbers stay, and -1 stands for the last text."""
     own = table(50)
     frame = own.frame()
-    assert (
-        frame["name"].tolist()
-        == own.texts("name").tolist()
-        == [WORDS[code] for code in own.texts("name").codes]
-    )
+    assert frame["name"].tolist() == own.texts("name").tolist() == [WORDS[code] for code in own.texts("name").codes]
     assert [str(dtype) for dtype in frame.dtypes] == ["object", "object", "int64", "int32"]
     assert len({id(text) for text in frame["name"]}) == len(set(WORDS))
     assert list(own.records()) == frame.to_dict("records")

@@ -47,9 +47,7 @@ from tests.kit.trace import Range, launch_kernel
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_file_that_is_there_is_never_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
+def test_a_file_that_is_there_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
     """Nor is a link to nothing, whether or not the file system has hard links."""
 
     def refuse(*_: Any) -> None:
@@ -197,9 +195,7 @@ def test_a_pipe_among_results_is_somebody_elses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, bottomless])
-def test_a_report_with_an_odd_record_is_read_with_a_warning(
-    trace: MakeTrace, make: Callable[[Path], None]
-) -> None:
+def test_a_report_with_an_odd_record_is_read_with_a_warning(trace: MakeTrace, make: Callable[[Path], None]) -> None:
     """In a comparison and in a fleet the report counts, and the warning names what was left out."""
     report = trace(Range("a", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
     make(report.with_suffix(".json"))
@@ -213,9 +209,7 @@ def test_a_report_with_an_odd_record_is_read_with_a_warning(
 
 @pytest.mark.parametrize("make", [endless, os.mkfifo])
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
-def test_a_log_that_is_no_file_is_refused(
-    trace: MakeTrace, ending: str, make: Callable[[Path], None]
-) -> None:
+def test_a_log_that_is_no_file_is_refused(trace: MakeTrace, ending: str, make: Callable[[Path], None]) -> None:
     """What SQLite would read beside a report must be a file: nothing waits for it, or copies it without end."""
     report = trace(Range("r", 0, 100), *launch_kernel("k", (10, 20), (30, 40), id=1))
     make(Path(f"{report}{ending}"))
@@ -332,8 +326,7 @@ def test_the_option_is_of_all_tables(
     path = trace(Range("=a", 0, 100), launch_kernel("@k", (10, 12), (20, 30), id=1))
     for folder, options in (("plain", []), ("safe", ["--spreadsheet-safe"])):
         monkeypatch.setattr(
-            "sys.argv",
-            ["nsysprof", command[0], str(path), *command[1:], "-o", str(tmp_path / folder), *options],
+            "sys.argv", ["nsysprof", command[0], str(path), *command[1:], "-o", str(tmp_path / folder), *options]
         )
         with pytest.raises(SystemExit) as ended:
             cli.main()

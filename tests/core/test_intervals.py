@@ -69,8 +69,7 @@ def test_merge_keeps_every_digit_of_large_times() -> None:
 
 def brute_enclosing(start: Ints, end: Ints) -> list[int]:
     return [
-        max((j for j in range(i) if start[j] <= start[i] and end[j] >= end[i]), default=-1)
-        for i in range(len(start))
+        max((j for j in range(i) if start[j] <= start[i] and end[j] >= end[i]), default=-1) for i in range(len(start))
     ]
 
 
@@ -137,9 +136,7 @@ def test_layers_are_monotone_and_as_few_as_the_nesting_is_deep() -> None:
         found = [np.arange(len(end)) if layer is None else layer for layer in layers(end)]
         assert sorted(np.concatenate(found).tolist()) == list(range(len(end))), seed
         assert all((np.diff(end[layer]) >= 0).all() and (np.diff(layer) > 0).all() for layer in found), seed
-        longest = np.ones(
-            len(end), int
-        )  # longest run of intervals each of which ends before the one it follows
+        longest = np.ones(len(end), int)  # longest run of intervals each of which ends before the one it follows
         for i in range(len(end)):
             longest[i] = 1 + max((longest[j] for j in range(i) if end[j] > end[i]), default=0)
         assert len(found) == max(longest.max(initial=1), 1), seed
@@ -188,9 +185,7 @@ def test_sums_of_a_deep_nest_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(steps) <= 10
 
 
-@pytest.mark.parametrize(
-    ("ufunc", "empty"), [(np.minimum, 2**62), (np.maximum, -(2**62)), (np.bitwise_or, 0)]
-)
+@pytest.mark.parametrize(("ufunc", "empty"), [(np.minimum, 2**62), (np.maximum, -(2**62)), (np.bitwise_or, 0)])
 def test_slice_reduce_equals_a_loop(ufunc: np.ufunc, empty: int) -> None:
     """Short, long, empty and overlapping slices give what the ufunc gives on each slice alone."""
     for seed in range(20):
@@ -198,9 +193,7 @@ def test_slice_reduce_equals_a_loop(ufunc: np.ufunc, empty: int) -> None:
         values = rng.integers(0, 10**6, int(rng.choice([0, 1, 255, 256, 257, 5_000])))
         low = np.sort(rng.integers(0, len(values) + 1, 60))
         high = np.minimum(low + rng.choice([0, 1, 3, 255, 256, 1_024, 1_025, 4_000], 60), len(values))
-        expected = [
-            int(ufunc.reduce(values[i:j])) if j > i else empty for i, j in zip(low, high, strict=True)
-        ]
+        expected = [int(ufunc.reduce(values[i:j])) if j > i else empty for i, j in zip(low, high, strict=True)]
         assert slice_reduce(ufunc, values, low, high, empty).tolist() == expected, seed
 
 

@@ -112,10 +112,7 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     """Neither do answers depend on how many rows are worked on at a time."""
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
-    modules = (
-        *("core.arena", "attribution.attribute", "trace.trace"),
-        *("trace.nsys.build", "trace.nsys.host_calls"),
-    )
+    modules = (*("core.arena", "attribution.attribute", "trace.trace"), *("trace.nsys.build", "trace.nsys.host_calls"))
     for size, module in enumerate(modules, 97):
         monkeypatch.setattr(f"nsysprof.{module}._CHUNK", size)
     mine = answer(path, ColumnArena(TINY))
@@ -279,9 +276,7 @@ def test_a_full_disk_is_a_known_failure(monkeypatch: pytest.MonkeyPatch) -> None
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(
-        NsysprofError, match=r"cannot write a scratch file of 8.00 KiB in .*: No space"
-    ) as found:
+    with pytest.raises(NsysprofError, match=r"cannot write a scratch file of 8.00 KiB in .*: No space") as found:
         ColumnArena(TINY).empty(1024, np.int64)
     assert "TMPDIR=" in (found.value.hint or "")
 

@@ -94,11 +94,7 @@ def test_plurals_and_lists() -> None:
         "1.23 M ranges",
     ]
     assert [join_words(words) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
-    assert [join_first(words, 2, repr) for words in ("", "ab", "abcd")] == [
-        "",
-        "'a', 'b'",
-        "'a', 'b' and 2 more",
-    ]
+    assert [join_first(words, 2, repr) for words in ("", "ab", "abcd")] == ["", "'a', 'b'", "'a', 'b' and 2 more"]
 
 
 def test_the_end_is_cut() -> None:

@@ -24,15 +24,8 @@ from tests.kit.fake_ncu import row
 
 HELLO = [sys.executable, "-c", "print('hello from the program')"]
 ROOT = Path(__file__).parents[2]
-TIMES = {
-    "gpu__time_duration__sum": "1,000",
-    "dram__bytes_read__sum": "2,048",
-    "dram__bytes_write__sum": "1,024",
-}
-MATH, FLASH = (
-    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_ffma",
-    "void pytorch_flash::flash_fwd_kernel<X, (int)64>(P)",
-)
+TIMES = {"gpu__time_duration__sum": "1,000", "dram__bytes_read__sum": "2,048", "dram__bytes_write__sum": "1,024"}
+MATH, FLASH = ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_ffma", "void pytorch_flash::flash_fwd_kernel<X, (int)64>(P)")
 FFMA = {"sm__sass_thread_inst_executed_op_ffma_pred_on__sum": "50"}
 RANGES = [
     row(MATH, "RUN::math::S64", "iter0", **TIMES, **FFMA),
@@ -58,10 +51,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 @pytest.fixture
 def count(
-    environment: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Count:
     """Runs `nsysprof counters -o run ARGUMENTS` in the test's folder, with a fault for the made-up ncu to play."""
     run = runner(tmp_path, capsys, monkeypatch, "counters", "-o", "run")
@@ -106,9 +96,7 @@ def test_a_program_is_counted_with_its_record_and_the_next_command(
     assert done.code == 0, done.err
     assert files(tmp_path) == FILES
     lines = (tmp_path / "traces" / FILES[0]).read_text().splitlines()
-    assert lines[0].startswith(
-        "range,order,pid,kernel,grid,block,duration_ns,dram_read_bytes,dram_write_bytes,"
-    )
+    assert lines[0].startswith("range,order,pid,kernel,grid,block,duration_ns,dram_read_bytes,dram_write_bytes,")
     assert lines[1] == f"RUN::math::S64/iter0,0,100,{MATH},8x1x1,128x1x1,1000,2048,1024,,,,,,,,,,"
     assert len(lines) == 5
     assert done.out.splitlines()[0] == "counted 4 kernels"
@@ -130,9 +118,7 @@ def test_a_program_is_counted_with_its_record_and_the_next_command(
     assert "sass_thread" in str(second)
 
 
-def test_nothing_of_the_machine_is_in_the_files(
-    count: Count, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_the_machine_is_in_the_files(count: Count, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the host that ncu tells, nor the folder, nor an argument of the program."""
     monkeypatch.setenv("MY_TOKEN", "tok-1234567890abcdef")
     done = count("--", *HELLO[:2], "import sys", str(tmp_path / "data.bin"), "--key=tok-1234567890abcdef")
@@ -248,9 +234,7 @@ def test_a_dry_run_prints_the_commands(count: Count, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "code"), [("raise SystemExit(42)", 42), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
-def test_the_exit_code_of_the_program_is_passed_on(
-    count: Count, tmp_path: Path, program: str, code: int
-) -> None:
+def test_the_exit_code_of_the_program_is_passed_on(count: Count, tmp_path: Path, program: str, code: int) -> None:
     """Nothing gets a final name; the log is kept."""
     done = count("--", sys.executable, "-c", f"import sys; print('so far', flush=True); {program}")
     assert done.code == code
@@ -279,9 +263,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_whatever_ncu_does_nothing_half_written_gets_a_final_name(
-    count: Count, tmp_path: Path, fault: str
-) -> None:
+def test_whatever_ncu_does_nothing_half_written_gets_a_final_name(count: Count, tmp_path: Path, fault: str) -> None:
     """One line says what went wrong, the hint how to mend it; the log is kept."""
     said, hint = FAULTS[fault]
     done = count("--", *HELLO, fault=fault)
@@ -301,9 +283,7 @@ def test_without_a_gpu_nothing_runs(count: Count, tmp_path: Path) -> None:
     assert not (tmp_path / "traces").exists()
 
 
-def test_without_permission_nothing_runs(
-    count: Count, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_permission_nothing_runs(count: Count, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver says so beforehand."""
     params = tmp_path / "params"
     params.write_text("RmProfilingAdminOnly: 1\n")
@@ -316,9 +296,7 @@ def test_without_permission_nothing_runs(
     assert "hello" not in done.err
 
 
-def test_without_ncu_the_hint_says_how_to_get_it(
-    count: Count, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_ncu_the_hint_says_how_to_get_it(count: Count, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Before anything else is done."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "CUDA toolkit" in last(count("--", *HELLO))
@@ -349,10 +327,7 @@ def test_what_the_table_cannot_tell_is_warned_of(
 ) -> None:
     """Replays, metrics that the chip has not, threads, another kernel in the second run: in the record too."""
     unclear = {**row("u", **TIMES), "pushed": fake_ncu.pushed("a", thread=1) + fake_ncu.pushed("b", thread=2)}
-    rows = {
-        "traffic": [*RANGES, unclear],
-        "work": [*RANGES[1:], row("other", "RUN::math::S64", "iter0"), unclear],
-    }
+    rows = {"traffic": [*RANGES, unclear], "work": [*RANGES[1:], row("other", "RUN::math::S64", "iter0"), unclear]}
     Path(environment["FAKE_NCU_ROWS"]).write_text(json.dumps(rows))
     few = [name for name in fake_ncu.DEFAULT_METRICS if "warps_active" not in name]
     monkeypatch.setenv("FAKE_NCU_METRICS", " ".join(few))

@@ -37,10 +37,7 @@ def test_what_needs_no_flops_is_one_run() -> None:
 def test_constants_that_are_loaded_through_the_tensor_pipe_do_not_count() -> None:
     """HFMA2.MMA is taken off where the chip tells; else it cannot be."""
     pipe = "sm__inst_executed_pipe_tensor"
-    assert columns(*DEFAULT_METRICS)["tensor_instructions"] == {
-        f"{pipe}.sum": 1,
-        f"{pipe}_op_hmma_type_hfma2.sum": -1,
-    }
+    assert columns(*DEFAULT_METRICS)["tensor_instructions"] == {f"{pipe}.sum": 1, f"{pipe}_op_hmma_type_hfma2.sum": -1}
     assert columns(pipe)["tensor_instructions"] == {f"{pipe}.sum": 1}
 
 
@@ -72,9 +69,7 @@ def test_tensor_flops_are_those_of_each_type_once(chip: list[str], kinds: list[s
 def test_other_names_of_the_same_are_taken() -> None:
     """Newer chips spell reads and writes otherwise; what a chip has nothing for is told."""
     found = columns(
-        "dram__bytes_op_read",
-        "dram__bytes_op_write",
-        *(f"smsp{SASS[2:]}f{x}_pred_on" for x in ("add", "mul", "fma")),
+        "dram__bytes_op_read", "dram__bytes_op_write", *(f"smsp{SASS[2:]}f{x}_pred_on" for x in ("add", "mul", "fma"))
     )
     assert found["dram_read_bytes"] == {"dram__bytes_op_read.sum": 1}
     assert all(metric.startswith("smsp__") for metric in found["fp32_flops"])

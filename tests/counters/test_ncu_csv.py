@@ -73,9 +73,7 @@ def test_several_threads_with_ranges_are_not_clear() -> None:
 
 def test_of_started_ranges_the_last_counts() -> None:
     """It is the innermost, in whatever order and domain they are listed."""
-    texts = [
-        f'""{at}:{name}:none:none:RGB:0xff:REGISTERED:{name[2:]}""' for at, name in ((12, "d:b"), (3, "e:a"))
-    ]
+    texts = [f'""{at}:{name}:none:none:RGB:0xff:REGISTERED:{name[2:]}""' for at, name in ((12, "d:b"), (3, "e:a"))]
     assert one("", f" {'  '.join(texts)} ").path == "b"
 
 
@@ -120,9 +118,7 @@ def test_without_ranges_there_are_no_columns_for_them() -> None:
 ])  # fmt: skip
 def test_what_is_no_number_is_none(text: str, number: float | None) -> None:
     """And so is a sum with such a part."""
-    made = table(
-        f'"0","7","","","k","(1, 1, 1)","{text}","1"', metrics=',"a.sum","b.sum"', units=',"byte",""'
-    )
+    made = table(f'"0","7","","","k","(1, 1, 1)","{text}","1"', metrics=',"a.sum","b.sum"', units=',"byte",""')
     (row,) = read_ncu_csv(made, {"a": {"a.sum": 1}, "both": {"a.sum": 2, "b.sum": 3}, "gone": {"c.sum": 1}})
     assert row.values["a"] == number
     assert row.values["both"] == (None if number is None else 2 * number + 3)
@@ -131,9 +127,7 @@ def test_what_is_no_number_is_none(text: str, number: float | None) -> None:
 
 def test_units_are_those_of_the_second_line() -> None:
     """ncu is asked for base units; one that scales all the same is understood."""
-    made = table(
-        '"0","7","","","k","(1, 1, 1)","2.5","3"', metrics=',"t.sum","b.sum"', units=',"usecond","Kbyte"'
-    )
+    made = table('"0","7","","","k","(1, 1, 1)","2.5","3"', metrics=',"t.sum","b.sum"', units=',"usecond","Kbyte"')
     (row,) = read_ncu_csv(made, {"t": {"t.sum": 1}, "b": {"b.sum": 1}})
     assert row.values == {"t": 2500, "b": 3000}
 
@@ -145,9 +139,7 @@ def test_a_difference_is_never_negative() -> None:
     assert row.values == {"d": 0}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "==ERROR== no report\n", '"ID","Process ID"\n"",""\n', REAL[: len(REAL) - 30]]
-)
+@pytest.mark.parametrize("text", ["", "==ERROR== no report\n", '"ID","Process ID"\n"",""\n', REAL[: len(REAL) - 30]])
 def test_what_is_no_table_is_an_error(text: str) -> None:
     """Nothing, ncu's complaint, columns without kernels, and a table that breaks off."""
     with pytest.raises(NsysprofError, match=r"no table|no column|cut off"):

@@ -18,9 +18,7 @@ NCU = Ncu(Path("/n/ncu"), (2025, 3), "2025.3")
 
 def command(options: frozenset[str] = ALL, **how: Any) -> list[str]:
     """The ncu command for a program `p a`."""
-    return ncu_command(
-        CountRequest(("p", "a"), NCU, **how), options, ["m.sum", "n.avg"], Path("/tmp/50%/out")
-    )
+    return ncu_command(CountRequest(("p", "a"), NCU, **how), options, ["m.sum", "n.avg"], Path("/tmp/50%/out"))
 
 
 def test_clocks_and_caches_are_left_alone() -> None:
@@ -78,9 +76,7 @@ def test_a_report_is_printed_with_names_in_full() -> None:
 def test_a_line_per_kernel_becomes_a_count(program: bool) -> None:
     """However the output is cut: kernels are counted, warnings of ncu pass, and of a workload nothing else."""
     profiled = [f'==PROF== Profiling "k" - {number}: 0%....50%....100% - 8 passes\n' for number in range(250)]
-    text = "".join(
-        ["==PROF== Connected to process 7\n", "math 5.66 s\n", *profiled, "==WARNING== odd\n", "done"]
-    )
+    text = "".join(["==PROF== Connected to process 7\n", "math 5.66 s\n", *profiled, "==WARNING== odd\n", "done"])
     shown: list[str] = []
     with kernels_counted(shown.append, program=program) as take:
         for at in range(0, len(text), 37):

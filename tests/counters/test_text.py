@@ -18,12 +18,7 @@ FAMILIES = {"gemm": "gemm", "mm": "gemm", "soft": "softmax"}
 
 def row(path: str, kernel: str, **values: float | None) -> CounterRow:
     """A launch of 1 µs with 1 KiB read at half of the bandwidth, unless told otherwise."""
-    counted = {
-        "duration_ns": 1000.0,
-        "dram_read_bytes": 1024.0,
-        "dram_write_bytes": 0.0,
-        "dram_percent": 50.0,
-    }
+    counted = {"duration_ns": 1000.0, "dram_read_bytes": 1024.0, "dram_write_bytes": 0.0, "dram_percent": 50.0}
     flops = {"tensor_flops": 0.0, "fp32_flops": 100.0, "fp16_flops": 0.0, "fp64_flops": 0.0}
     return CounterRow(path, 0, 1, kernel, "", "", {**dict.fromkeys(METRICS), **counted, **flops, **values})
 

@@ -15,18 +15,7 @@ from nsysprof.diagnosis import diagnose, tried
 from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.finding import UNTRIED, ranked
 from tests.conftest import MakeTrace
-from tests.diagnosis.test_kinds import (
-    Act,
-    call,
-    code,
-    copy,
-    diagnosis_of,
-    kernel,
-    launching,
-    os,
-    read_back,
-    steps,
-)
+from tests.diagnosis.test_kinds import Act, call, code, copy, diagnosis_of, kernel, launching, os, read_back, steps
 from tests.house.test_docs import anchors
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
@@ -87,9 +76,7 @@ def test_every_kind_has_a_section_in_the_guide() -> None:
     """What findings link to exists."""
     heads = anchors(GUIDE.read_text(encoding="utf-8"))
     for name in sorted(EVERY - heads):
-        pytest.fail(
-            f"docs/fixes.md: add the section `## {name.capitalize().replace('-', ' ')}` of the kind {name}"
-        )
+        pytest.fail(f"docs/fixes.md: add the section `## {name.capitalize().replace('-', ' ')}` of the kind {name}")
     assert heads - EVERY == {"fixes"}
 
 
@@ -99,9 +86,7 @@ def test_every_kind_has_a_test() -> None:
     without = EVERY - set(re.findall(r'"([a-z-]+)"', tests))
     for name in sorted(without - UNTESTED):
         pytest.fail(f"tests/diagnosis/test_kinds.py: add a row to HAS for a program that has {name}")
-    assert without >= UNTESTED, (
-        "tests/diagnosis/test_agreement.py: take the kinds that have a test out of UNTESTED"
-    )
+    assert without >= UNTESTED, "tests/diagnosis/test_agreement.py: take the kinds that have a test out of UNTESTED"
 
 
 @pytest.mark.parametrize("place", ["claims", "codes", "words", "whole", "remedies"])
@@ -117,8 +102,6 @@ def test_a_faulty_kind_is_left_out(trace: MakeTrace, monkeypatch: pytest.MonkeyP
     wrong: dict[str, Any] = {place: faulty}
     broken = tuple(replace(kind, **wrong) if kind is first else kind for kind in KINDS)
     monkeypatch.setattr(tried, "KINDS", broken)
-    with pytest.warns(
-        UserWarning, match=r"the kind cpu-code .*\(line \d+ of test_agreement.py: return 1 // 0"
-    ):
+    with pytest.warns(UserWarning, match=r"the kind cpu-code .*\(line \d+ of test_agreement.py: return 1 // 0"):
         found = diagnosis_of(path).findings
     assert [each.id for each in found] == [each.id for each in whole if each.kind != "cpu-code"]

@@ -283,9 +283,7 @@ HAS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("act", "kind", "cause", "lost", "change", "remedy"), HAS, ids=[each[2] for each in HAS]
-)
+@pytest.mark.parametrize(("act", "kind", "cause", "lost", "change", "remedy"), HAS, ids=[each[2] for each in HAS])
 def test_a_program_that_has_it(
     trace: MakeTrace, act: Act, kind: str, cause: str, lost: int, change: str, remedy: str
 ) -> None:
@@ -330,9 +328,7 @@ NOT = [
     pytest.param(wait, nothing, id="a synchronization behind which nothing is late"),
     pytest.param(launching(2), nothing, id="few launches"),
     pytest.param(kernel("add", 264), nothing, id="a full grid"),
-    pytest.param(
-        kernel("heavy", 264, block=(512, 1, 1), shared=(0, 120 << 10)), nothing, id="two whole waves"
-    ),
+    pytest.param(kernel("heavy", 264, block=(512, 1, 1), shared=(0, 120 << 10)), nothing, id="two whole waves"),
     pytest.param(kernel("copy", 1200, block=(256, 1, 1)), nothing, id="a last wave of small blocks"),
     pytest.param(kernel(PRODUCT, 4096, shared=(0, 200 << 10)), nothing, id="few warps by design"),
     pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),

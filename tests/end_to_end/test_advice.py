@@ -26,9 +26,7 @@ def matching() -> ModuleType:
     return module
 
 
-def finding(
-    kind: str, cause: str, remedy: str, path: str = "PHASE::x/step*", often: str = "every step"
-) -> Any:
+def finding(kind: str, cause: str, remedy: str, path: str = "PHASE::x/step*", often: str = "every step") -> Any:
     """A finding as `diagnosis` has it."""
     return {"id": f"{kind}:{path}", "kind": kind, "path": path, "often": often, "steps": 8, "cause": cause,
             "text": f"{cause} costs time", "remedy": remedy, "lost_ns": 80, "gain_ns": 80, "basis": "replayed",
@@ -43,9 +41,7 @@ def label(text: str, hint: str, kind: str = "host") -> dict[str, str]:
 DROP = "drop the synchronization, or move it to where the host has nothing else to do"
 PIN = "pin the memory (pin_memory=True) and copy with non_blocking=True, ahead of need"
 ALLOCATOR = "let the allocator keep its memory: no empty_cache in the loop; allocate and pin before it"
-BUSY = (
-    "PHASE::x/step*: code in step*, exposed by .item() in step*: 10.1 ms per window, 63 % of it, in 27 waits"
-)
+BUSY = "PHASE::x/step*: code in step*, exposed by .item() in step*: 10.1 ms per window, 63 % of it, in 27 waits"
 MATCHES = [
     # the same cause with another advice
     (label(BUSY, DROP), finding("cpu-code", "CPU time in step*", "move this work off the launching thread"), (1, 0)),
@@ -89,18 +85,12 @@ def test_silence_is_no_match(matching: ModuleType) -> None:
 
 def test_a_planted_fault_wants_its_cause_and_no_wrong_remedy(matching: ModuleType) -> None:
     """Busy Python is code, whatever exposed it; a pageable copy goes to the GPU."""
-    code = matching.advices(
-        {"diagnosis": [finding("cpu-code", "CPU time in step*", "move it to another thread")]}
-    )[0]
+    code = matching.advices({"diagnosis": [finding("cpu-code", "CPU time in step*", "move it to another thread")]})[0]
     item = matching.advices(
         {"diagnosis": [finding("synchronization", ".item() in step*", "keep the value on the GPU")]}
     )[0]
-    out = matching.advices({"diagnosis": [finding("pageable-copy", "cudaMemcpyAsync (DtoH pageable)", PIN)]})[
-        0
-    ]
-    into = matching.advices(
-        {"diagnosis": [finding("pageable-copy", "cudaMemcpyAsync (HtoD pageable)", PIN)]}
-    )[0]
+    out = matching.advices({"diagnosis": [finding("pageable-copy", "cudaMemcpyAsync (DtoH pageable)", PIN)]})[0]
+    into = matching.advices({"diagnosis": [finding("pageable-copy", "cudaMemcpyAsync (HtoD pageable)", PIN)]})[0]
     assert [matching.names_fault("busy", each) for each in (code, item, out)] == [True, False, False]
     assert [matching.wrong_remedy("busy", each) for each in (code, item, out)] == [False, True, True]
     assert [matching.names_fault("pageable", each) for each in (code, out, into)] == [False, False, True]

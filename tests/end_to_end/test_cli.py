@@ -226,10 +226,7 @@ def test_a_report_alone_is_analysed(small: Path, run: Run) -> None:
     [
         ("analyze a.sqlite b.sqlite", "nsysprof compare a.sqlite b.sqlite"),
         ("why a.sqlite b.sqlite c.sqlite", "nsysprof fleet a.sqlite b.sqlite c.sqlite"),
-        (
-            "compare a.sqlite b.sqlite c.sqlite",
-            "nsysprof compare a.sqlite b.sqlite --also-new c.sqlite, or nsysprof",
-        ),
+        ("compare a.sqlite b.sqlite c.sqlite", "nsysprof compare a.sqlite b.sqlite --also-new c.sqlite, or nsysprof"),
         ("analyze ?.sqlite", "nsysprof fleet '?.sqlite'"),
         ("analyze a*.sqlite", "nsysprof analyze a.sqlite"),
         ("?.sqlite", "nsysprof fleet '?.sqlite'"),
@@ -385,9 +382,7 @@ def test_results_go_where_they_are_sent(small: Path, run: Run, tmp_path: Path) -
     assert files(tmp_path) == ["a", "a/b c", *(f"a/b c/{name}" for name in TABLES), "report.sqlite"]
 
 
-@pytest.mark.parametrize(
-    ("folder", "report"), [("elsewhere", "../report.sqlite"), ("x", "../x/../report.sqlite")]
-)
+@pytest.mark.parametrize(("folder", "report"), [("elsewhere", "../report.sqlite"), ("x", "../x/../report.sqlite")])
 def test_the_default_folder_is_in_the_current_one(
     folder: str, report: str, small: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,9 +404,7 @@ def test_foreign_charts_count_where_charts_are_drawn(small: Path, run: Run, tmp_
     assert (folder / "timeline.png").read_bytes() == b"mine"
 
 
-def test_a_folder_that_cannot_be_made_still_has_its_answer_printed(
-    small: Path, run: Run, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_made_still_has_its_answer_printed(small: Path, run: Run, tmp_path: Path) -> None:
     """On stdout, with one line on what was not written; a folder that was asked for is a failure."""
     (tmp_path / "report.analysis").write_text("in the way")
     done = run("analyze", small.name, "--no-charts")
@@ -426,10 +419,7 @@ def test_the_answer_to_another_question_is_not_replaced_in_silence(small: Path, 
     """A second run with other options says what the tables were of; the same question again says nothing."""
     run("analyze", small.name, "--no-charts", "--range", "step*")
     done = run("analyze", small.name, "--no-charts")
-    assert (
-        done.err.splitlines()[-1]
-        == "replaced the answer to another question (select step*): -o DIR keeps both"
-    )
+    assert done.err.splitlines()[-1] == "replaced the answer to another question (select step*): -o DIR keeps both"
     assert "replaced" not in run("analyze", small.name, "--no-charts").err
 
 
@@ -447,9 +437,7 @@ def test_another_report_of_that_name_is_no_earlier_result(
 
 
 @pytest.mark.parametrize("charts", ["--charts", "--no-charts"])
-def test_a_folder_that_cannot_be_written_to_after_all(
-    charts: str, small: Path, run: Run, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_written_to_after_all(charts: str, small: Path, run: Run, tmp_path: Path) -> None:
     """What fails only in the writing, such as a folder of a file's name, is one line too, after the summary."""
     folder = tmp_path / "out"
     name = "timeline.png" if charts == "--charts" else "kernels.csv"
@@ -578,9 +566,7 @@ def test_by_splits_what_no_range_owns(trace: MakeTrace, run: Run) -> None:
 
 def test_strict_threads(trace: MakeTrace, run: Run) -> None:
     """`--threads strict` leaves a helper thread's work to nobody, `follow` gives it to the range open elsewhere."""
-    path = trace(
-        Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE
-    )
+    path = trace(Range("backward", 0, 100), launch_kernel("k", (10, 11), (20, 30), id=1, thread=2), duration=LATE)
     assert "\nfollowed  " in run("analyze", path.name, "--no-charts", "--full").out
     strict = run("analyze", path.name, "--no-charts", "--full", "--threads", "strict").out
     assert "\nfollowed  " not in strict
@@ -596,14 +582,7 @@ def test_own_rules_come_first(small: Path, run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        None,
-        "",
-        "not toml [",
-        "[[rule]]\nname = 1\n",
-        "\udcff",
-        '[[rule]]\nname="a"\nmatch="("\nfamily="norm"',
-    ],
+    [None, "", "not toml [", "[[rule]]\nname = 1\n", "\udcff", '[[rule]]\nname="a"\nmatch="("\nfamily="norm"'],
 )
 def test_bad_rules(content: str | None, small: Path, run: Run, tmp_path: Path) -> None:
     """A rule file that is missing, empty or wrong is a known failure that names the file, before any work."""
@@ -655,9 +634,7 @@ def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path
         assert f"note: the report holds {lacks[name]}" in run("analyze", name, "--full").out
         lacking = {"copies.csv"} if name == "work.sqlite" else set(SUMMARIES)
         assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*(set(TABLES) - lacking), *CHARTS])
-    assert "it has no ranges at all" in known_failure(
-        run("analyze", "work.sqlite", "--range", "x", "--no-charts")
-    )
+    assert "it has no ranges at all" in known_failure(run("analyze", "work.sqlite", "--range", "x", "--no-charts"))
 
 
 # ---- the terminal
@@ -666,9 +643,7 @@ def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path
 def test_nothing_in_a_report_reaches_the_terminal_raw(trace: MakeTrace, run: Run) -> None:
     """Names with escape sequences and line ends are written out on stdout, and kept as recorded in the files."""
     bad = "a\x1b[2J\x07\nb\tc"
-    path = trace(
-        Range(bad, 0, 99), launch_kernel(f"k{bad}", (1, 2), (3, 9), id=1), Gpu(0, bad), duration=LATE
-    )
+    path = trace(Range(bad, 0, 99), launch_kernel(f"k{bad}", (1, 2), (3, 9), id=1), Gpu(0, bad), duration=LATE)
     done = run("analyze", path.name, "--no-charts")
     assert [line for line in (done.out + done.err).split("\n") if not line.isprintable()] == []
     assert r"a\x1b[2J\x07 b c" in done.out
@@ -708,9 +683,7 @@ def test_on_a_real_terminal_too(trace: MakeTrace, tmp_path: Path) -> None:
 
 def test_a_terminal_that_knows_ascii_only(trace: MakeTrace, tmp_path: Path) -> None:
     """What the terminal's encoding lacks becomes question marks, not an error."""
-    trace(
-        Range("日本語 🚀", 0, 99), launch_kernel("k", (1, 2), (3, 2009), id=1), Gpu(0, "GPU ±"), duration=LATE
-    )
+    trace(Range("日本語 🚀", 0, 99), launch_kernel("k", (1, 2), (3, 2009), id=1), Gpu(0, "GPU ±"), duration=LATE)
     done = shell("nsysprof analyze report.sqlite --no-charts", tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C")
     assert done.code == 0, done.err
     assert "\n??? ?  " in done.out
@@ -798,9 +771,7 @@ def test_a_parquet_export_and_the_current_folder(
     export = tmp_path / "report_pqtdir"
     export.mkdir()
     with sqlite3.connect(small) as connection:
-        tables = [
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             cursor = connection.execute(f'SELECT * FROM "{table}"')
             names = [column[0] for column in cursor.description]

@@ -55,16 +55,11 @@ def test_programs_run_without_a_gpu(study: ModuleType, change: dict[str, object]
     assert min(times) > 0
 
 
-def test_each_program_is_asked_as_a_report_of_its_own(
-    study: ModuleType, trace: MakeTrace, tmp_path: Path
-) -> None:
+def test_each_program_is_asked_as_a_report_of_its_own(study: ModuleType, trace: MakeTrace, tmp_path: Path) -> None:
     """The part of a report with the steps of one program, and the untimed ones before them."""
     foretell = import_module("foretell")
     whole = trace(
-        *(
-            Range(name, at, at + 90)
-            for name, at in (("warm-up", 0), ("one", 100), ("warm-up", 200), ("two", 300))
-        ),
+        *(Range(name, at, at + 90) for name, at in (("warm-up", 0), ("one", 100), ("warm-up", 200), ("two", 300))),
         *(launch_kernel("k", (at, at + 1), (at + 2, at + 9), id=at) for at in (10, 110, 210, 310)),
     )
     import nsysprof
@@ -79,14 +74,7 @@ def test_errors_and_intervals_are_judged(study: ModuleType, tmp_path: Path) -> N
     judge = import_module("judge")
     names = [case.name for case in study.cases() if case.kind == "graph"]
     [refused, *_] = [case.name for case in study.cases() if case.refused]
-    told = {
-        "kind": "graph",
-        "exit_code": 0,
-        "base_ns": 200,
-        "forecast_ns": 110,
-        "low_ns": 100,
-        "high_ns": 120,
-    }
+    told = {"kind": "graph", "exit_code": 0, "base_ns": 200, "forecast_ns": 110, "low_ns": 100, "high_ns": 120}
     forecasts = [{"case": names[0], **told}, {"case": names[1], **told, "low_ns": 105}, {"case": names[2], **told},
                  {"case": refused, "kind": "none", "exit_code": 3}]  # fmt: skip
     outcomes = [

@@ -93,9 +93,7 @@ def test_a_signal_at_any_time_leaves_all_or_nothing(tmp_path: Path, seed: int) -
     """No hidden folder, no file without its end, no traceback; NSYSPROF_SIGNALS=200 tries as many times by hand."""
     rng = random.Random(seed)
     command = [sys.executable, "-m", "nsysprof", "analyze", str(RUN), "--no-charts", "--html", "-o", "out"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     time.sleep(rng.uniform(0.3, 2.5))
     number = rng.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
     process.send_signal(number)
@@ -113,17 +111,13 @@ def test_two_runs_into_one_folder_do_not_mix(tmp_path: Path) -> None:
     for report in (RUN, BLOCK):
         subprocess.run([*command, report.stem, report], cwd=tmp_path, check=True, capture_output=True)
     both = [
-        subprocess.Popen(
-            [*command, "out", report], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        subprocess.Popen([*command, "out", report], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         for report in (RUN, BLOCK)
     ]
     errors = [each.communicate(timeout=60)[1].decode() for each in both]
     assert 0 in [each.returncode for each in both], errors
     assert not [text for text in errors if "Traceback" in text]
     tables = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.csv")}
-    alone = [
-        {path.name: path.read_bytes() for path in (tmp_path / one.stem).glob("*.csv")} for one in (RUN, BLOCK)
-    ]
+    alone = [{path.name: path.read_bytes() for path in (tmp_path / one.stem).glob("*.csv")} for one in (RUN, BLOCK)]
     assert tables in alone
     assert sorted(path.name for path in tmp_path.iterdir()) == ["block", "out", "run"]

@@ -69,9 +69,7 @@ COPY = "DROP TABLE {t};ALTER TABLE copied RENAME TO {t}"
 # Ways to say the same thing in another file: keywords of `tests.trace.write`.
 SAME: dict[str, dict[str, Any]] = {
     "views": {"sql": rewritten("ALTER TABLE {t} RENAME TO my_{t};CREATE VIEW {t} AS SELECT * FROM my_{t}")},
-    "a column in front": {
-        "sql": rewritten(f"CREATE TABLE copied AS SELECT 'mine' AS note, * FROM {{t}};{COPY}")
-    },
+    "a column in front": {"sql": rewritten(f"CREATE TABLE copied AS SELECT 'mine' AS note, * FROM {{t}};{COPY}")},
     "a column behind": {"sql": rewritten("ALTER TABLE {t} ADD COLUMN note TEXT;UPDATE {t} SET note = 1.5")},
     "backward": {"sql": rewritten(f"CREATE TABLE copied AS SELECT * FROM {{t}} ORDER BY rowid DESC;{COPY}")},
     "rowids far apart": {"sql": rewritten("UPDATE {t} SET rowid = -1000003 * rowid")},
@@ -101,9 +99,7 @@ def analyze(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     """Runs `nsysprof analyze` on a file: its exit code, stderr and folder. The input stays as it is."""
     number = 0
 
-    def run(
-        path: Path, *options: str, charts: bool = False, out: Path | None = None
-    ) -> tuple[int, str, Path]:
+    def run(path: Path, *options: str, charts: bool = False, out: Path | None = None) -> tuple[int, str, Path]:
         nonlocal number
         number += 1
         out = out or tmp_path / f"out{number}"
@@ -264,11 +260,7 @@ def test_rows_that_cannot_be_read_are_missing_and_not_zero(
 
 @pytest.mark.parametrize(
     "view",
-    [
-        "SELECT * FROM gone",
-        "SELECT *, unheard_of(1) FROM copied",
-        'SELECT start, json("{") AS "end" FROM copied',
-    ],
+    ["SELECT * FROM gone", "SELECT *, unheard_of(1) FROM copied", 'SELECT start, json("{") AS "end" FROM copied'],
 )
 def test_a_view_that_fails_is_refused(trace: MakeTrace, analyze: Analyze, view: str) -> None:
     """Its rows cannot even be counted."""
@@ -311,10 +303,7 @@ def test_a_report_that_changes_between_two_tables_is_refused(trace: MakeTrace, f
                 connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY")
                 connection.commit()
 
-    with (
-        open_report(path) as report,
-        pytest.raises(NsysprofError, match=r"was changed while it was read|No such file"),
-    ):
+    with open_report(path) as report, pytest.raises(NsysprofError, match=r"was changed while it was read|No such file"):
         read_tables(report, change)
 
 
@@ -334,10 +323,7 @@ def test_a_report_that_changes_before_it_is_exported_is_refused(trace: MakeTrace
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_ops_without_a_time_take_none(trace: MakeTrace, analyze: Analyze, column: str) -> None:
     """A NULL in start or end makes 0 ns, as SQL's sum has it, and is said."""
-    change = [
-        f"CREATE TABLE copied AS SELECT * FROM {KERNEL}",
-        *(p.format(t=KERNEL) for p in COPY.split(";")),
-    ]
+    change = [f"CREATE TABLE copied AS SELECT * FROM {KERNEL}", *(p.format(t=KERNEL) for p in COPY.split(";"))]
     change.append(f'UPDATE {KERNEL} SET "{column}" = NULL WHERE rowid % 3 = 0')
     path = trace(*program(), duration=END, sql=change)
     code, _, out = analyze(path)
@@ -347,18 +333,9 @@ def test_ops_without_a_time_take_none(trace: MakeTrace, analyze: Analyze, column
 
 @pytest.mark.parametrize(
     "values",
-    [
-        "start = 0",
-        '"end" = 0',
-        'start = "end", "end" = start',
-        '"end" = -5000',
-        "start = -start",
-        'start = "end"',
-    ],
+    ["start = 0", '"end" = 0', 'start = "end", "end" = start', '"end" = -5000', "start = -start", 'start = "end"'],
 )
-def test_lengths_that_are_zero_or_negative_count_as_they_are(
-    trace: MakeTrace, analyze: Analyze, values: str
-) -> None:
+def test_lengths_that_are_zero_or_negative_count_as_they_are(trace: MakeTrace, analyze: Analyze, values: str) -> None:
     """The file's own sum is the total, whatever it holds."""
     path = trace(*program(), duration=END, sql=[f"UPDATE {KERNEL} SET {values} WHERE rowid % 3 = 0"])
     code, _, out = analyze(path, "--threads", "strict")
@@ -366,13 +343,9 @@ def test_lengths_that_are_zero_or_negative_count_as_they_are(
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, MOST), (-MOST, MOST), (-MOST, 0)])
-def test_times_that_add_up_to_centuries_are_refused(
-    trace: MakeTrace, analyze: Analyze, start: int, end: int
-) -> None:
+def test_times_that_add_up_to_centuries_are_refused(trace: MakeTrace, analyze: Analyze, start: int, end: int) -> None:
     """Sums that leave 64 bits would be wrong numbers: the file is damaged, in one line."""
-    path = trace(
-        Range("step", 0, 100), Launch(10, 20, 1), Kernel("k", start, end, 1), Kernel("k", start, end, 1)
-    )
+    path = trace(Range("step", 0, 100), Launch(10, 20, 1), Kernel("k", start, end, 1), Kernel("k", start, end, 1))
     code, said, _ = analyze(path)
     assert code == 1
     assert "more than a century" in said
@@ -416,9 +389,7 @@ def test_names_that_would_break_a_table(trace: MakeTrace, analyze: Analyze) -> N
     ]
     items: list[Items] = [Range(name, 10 * at, 10 * at + 9) for at, name in enumerate(names)]
     items.append(Range(b"\xed\xa0\x80\xff", 500, 600))
-    code, _, out = analyze(
-        trace(*items, launch_kernel("<<<((void k<" * 50, (1, 2), (3, 4), id=1), duration=END)
-    )
+    code, _, out = analyze(trace(*items, launch_kernel("<<<((void k<" * 50, (1, 2), (3, 4), id=1), duration=END))
     rows = answer(out)["instances"]
     assert code == 0
     assert len(rows) == len(items) + 1
@@ -432,16 +403,12 @@ def test_names_that_would_break_a_table(trace: MakeTrace, analyze: Analyze) -> N
     "items",
     [
         pytest.param(
-            [Range("setup", 0, 1000), Range("load", 100, 500), Range("train", 2000, 5000)],
-            id="idle level before",
+            [Range("setup", 0, 1000), Range("load", 100, 500), Range("train", 2000, 5000)], id="idle level before"
         ),
         pytest.param(
-            [Range("train", 2000, 5000), Range("save", 8000, 9000), Range("write", 8100, 8200)],
-            id="idle level behind",
+            [Range("train", 2000, 5000), Range("save", 8000, 9000), Range("write", 8100, 8200)], id="idle level behind"
         ),
-        pytest.param(
-            [Range("a", 0, 2150, domain=1), Range("b", 2050, 5000, domain=2)], id="ranges that cross"
-        ),
+        pytest.param([Range("a", 0, 2150, domain=1), Range("b", 2050, 5000, domain=2)], id="ranges that cross"),
         pytest.param([Range("always", -MOST, MOST)], id="range longer than 64 bits"),
         pytest.param([Launch(-MOST, MOST, 2), Kernel("k", 2500, 2600, 2)], id="call longer than 64 bits"),
         pytest.param([Kernel("k", 0, 1_700_000_000_000_000_000, None)], id="op of 50 years"),
@@ -464,18 +431,7 @@ def test_charts_of_odd_times(trace: MakeTrace, analyze: Analyze, items: Sequence
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "with space",
-        'it\'s "q"',
-        "new\nline",
-        "100%",
-        "%20?x=1#y",
-        "ü漢字",
-        "noending",
-        "$HOME `ls`;",
-        "[b]*?",
-    ],
+    "name", ["with space", 'it\'s "q"', "new\nline", "100%", "%20?x=1#y", "ü漢字", "noending", "$HOME `ls`;", "[b]*?"]
 )
 def test_any_file_name(tmp_path: Path, trace: MakeTrace, analyze: Analyze, name: str) -> None:
     """What the file is called is nobody's business."""
@@ -488,9 +444,7 @@ def test_any_file_name(tmp_path: Path, trace: MakeTrace, analyze: Analyze, name:
 
 
 @pytest.mark.parametrize("link", ["symlink", "hard link", "itself"])
-def test_results_never_replace_the_report(
-    tmp_path: Path, trace: MakeTrace, analyze: Analyze, link: str
-) -> None:
+def test_results_never_replace_the_report(tmp_path: Path, trace: MakeTrace, analyze: Analyze, link: str) -> None:
     """--force replaces results of others, but not the report that they are results of."""
     out = tmp_path / "out-of-force"
     out.mkdir()

@@ -60,9 +60,7 @@ def test_an_interrupt_while_the_command_line_is_imported(module: str, tmp_path: 
     assert interrupted(module, tmp_path / "out") == (-signal.SIGINT, "")
 
 
-@pytest.mark.parametrize(
-    "module", ["numpy", "numpy.linalg", "nsysprof.analyze.breakdown", "nsysprof.analyze.text"]
-)
+@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "nsysprof.analyze.breakdown", "nsysprof.analyze.text"])
 def test_an_interrupt_while_a_command_imports(module: str, tmp_path: Path) -> None:
     """Within a command it ends with the exit code of a shell, nothing on stderr and nothing written."""
     assert interrupted(module, tmp_path / "out") == (128 + signal.SIGINT, "")

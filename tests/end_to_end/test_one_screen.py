@@ -29,11 +29,7 @@ def lines_of(done: Done) -> int:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("command", ["analyze", "why", "steps", "forecast"])
 def test_a_screen_has_commands_that_run(
-    command: str,
-    name: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 40 lines at 100 columns, whose first names the report; what follows a `$` runs, copied as it stands."""
     monkeypatch.setenv("COLUMNS", str(WIDTH))

@@ -80,8 +80,6 @@ def test_comparisons(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.Monke
             names = [permute(path, folder / f"{at}.sqlite", order).name for at, path in enumerate(paths)]
             printed = quietly("compare", *names, "--range", "whole trace", "--no-charts", "-o", "out")
             assert printed.code == 0
-            files = [
-                _FILE_SIZE.sub(b"", (folder / "out" / name).read_bytes()) for name in ("gap.csv", "gap.json")
-            ]
+            files = [_FILE_SIZE.sub(b"", (folder / "out" / name).read_bytes()) for name in ("gap.csv", "gap.json")]
             done.append((printed, *files))
         assert done[0] == done[1]

@@ -85,9 +85,7 @@ WORKLOAD = Workload(
 if __name__ == "__main__":
     sys.exit(main(WORKLOAD))
 '''
-needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch"
-)
+needs_torch = pytest.mark.skipif(find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch")
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -120,9 +118,7 @@ def command(trace: MakeTrace, tmp_path: Path) -> Command:
 
 
 @needs_torch
-def test_it_is_benched_with_its_own_axes_charts_and_words(
-    command: Command, matmul: Path, tmp_path: Path
-) -> None:
+def test_it_is_benched_with_its_own_axes_charts_and_words(command: Command, matmul: Path, tmp_path: Path) -> None:
     """Sizes are columns (`n_size`: n means something else), sweeps go along m, and nothing speaks of attention."""
     sizes = ["--axis", "m=16,32,64", "--axis", "k=8"]
     done = command("bench", "--workload", "mine/matmul.py", *sizes, "--device=cpu", "--samples=12")
@@ -157,15 +153,11 @@ def test_it_is_benched_with_its_own_axes_charts_and_words(
 @needs_torch
 def test_it_is_captured_under_its_own_name(command: Command, matmul: Path, tmp_path: Path) -> None:
     """By the harness, so that the file finds what it imports; its runs are in the record."""
-    done = command(
-        "capture", "--workload", str(matmul), "--axis", "m=16,32", "--device=cpu", "--iterations=2"
-    )
+    done = command("capture", "--workload", str(matmul), "--axis", "m=16,32", "--device=cpu", "--iterations=2")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "traces" / "matmul-m16-m32.json").read_text())
     runs = record["workload"]["runs"]
-    assert [run["range"] for run in runs] == [
-        f"RUN::{name}::M{m}" for m in (16, 32) for name in ("fp32", "blocks")
-    ]
+    assert [run["range"] for run in runs] == [f"RUN::{name}::M{m}" for m in (16, 32) for name in ("fp32", "blocks")]
     assert all(run["status"] == "measured" and (run["n"], run["k"]) == (32, 16) for run in runs)
 
 
@@ -199,10 +191,7 @@ WRONG = {
         MATMUL.replace('"k": Axis', '"id": Axis').replace("at.k", "at.id"),
         "'id' cannot be the name of an axis",
     ),
-    "no FLOPs": (
-        MATMUL.replace("2 * at.m * at.n * at.k,", "0,"),
-        "configurations[0].cost.flops: expected int >= 1",
-    ),
+    "no FLOPs": (MATMUL.replace("2 * at.m * at.n * at.k,", "0,"), "configurations[0].cost.flops: expected int >= 1"),
 }
 
 
@@ -223,9 +212,7 @@ def test_a_file_that_describes_itself_wrongly_is_refused(tmp_path: Path, name: s
 def test_describing_needs_no_torch(tmp_path: Path) -> None:
     """Of the shipped ones and of any other: torch is not imported, whether it is there or not."""
     (tmp_path / "matmul.py").write_text(MATMUL.lstrip())
-    look = (
-        "import runpy, sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1]); del sys.argv[:2];"
-    )
+    look = "import runpy, sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1]); del sys.argv[:2];"
     look += "runpy.run_path(sys.argv[0], run_name='__main__')"
     for program in (
         ROOT / "workloads" / "sdpa.py",
@@ -246,9 +233,7 @@ def test_samples_from_before_workloads_described_themselves_mean_the_same(study:
     data = json.loads(samples_content(samples_file(ANALYSIS / study)))
     assert "workload" not in data
     plan = data["plan"]
-    grids = [
-        described(each, bool(plan.get("backward") or plan.get("train"))) for each in plan["configurations"]
-    ]
+    grids = [described(each, bool(plan.get("backward") or plan.get("train"))) for each in plan["configurations"]]
     about, raw = ask_workload(ROOT / "workloads" / f"{plan['workload']}.py", grids)
     assert [each.id for each in about.configurations] == [each["id"] for each in plan["configurations"]]
     (tmp_path / "samples.json").write_text(json.dumps({**data, "workload": raw}))
@@ -264,12 +249,7 @@ def test_samples_from_before_workloads_described_themselves_mean_the_same(study:
 def described(configuration: dict[str, Any], training: bool) -> dict[str, Any]:
     """A grid that holds this configuration alone."""
     sizes = {name: [configuration[name]] for name in ("batch", "heads", "seq", "head_dim", "dtype")}
-    return {
-        **sizes,
-        "causal": configuration["causal"],
-        "backend": configuration["backends"],
-        "training": training,
-    }
+    return {**sizes, "causal": configuration["causal"], "backend": configuration["backends"], "training": training}
 
 
 def test_no_axis_can_take_the_column_of_something_else(tmp_path: Path) -> None:

@@ -27,10 +27,7 @@ def plain_name(name: str) -> str:
     name = re.sub(r"\b(\d+)u?l?l?\b", r"\1", name)
     before = ""
     while name != before:
-        before, name = (
-            name,
-            re.sub(r"\([^()]*\)", "", re.sub(r"\{lambda\([^(){}]*\)#(\d+)\}", r"{lambda#\1}", name)),
-        )
+        before, name = (name, re.sub(r"\([^()]*\)", "", re.sub(r"\{lambda\([^(){}]*\)#(\d+)\}", r"{lambda#\1}", name)))
     return re.sub(r"\s+(const\b)?", "", re.sub(r"\bvoid (?=[\w~:]+[<:])", "", name))
 
 

@@ -20,22 +20,14 @@ def test_the_table_and_the_findings_are_those_of_the_verdicts() -> None:
     ]
     names = ("step_ms", "window_ms", "added_ms", "named_ms")
     expected = [
-        [
-            row["fault"],
-            row["dose"],
-            *(f"{float(row[name]):.2f}" for name in names),
-            row["named"] or "–",
-            row["verdict"],
-        ]
+        [row["fault"], row["dose"], *(f"{float(row[name]):.2f}" for name in names), row["named"] or "–", row["verdict"]]
         for row in rows
         if row["dose"] != "0"
     ]
     assert shown == expected
     assert {row["verdict"] for row in rows if row["dose"] == "0"} == {"silent, rightly"}
     verdicts = [row["verdict"] for row in rows]
-    named, near = (
-        sum(verdict.startswith(word) for verdict in verdicts) for word in ("named", "named, within")
-    )
+    named, near = (sum(verdict.startswith(word) for verdict in verdicts) for word in ("named", "named, within"))
     [claim] = re.findall(r"In (\d+) of the (\d+)\scases", text)
     assert claim == (str(near), str(named))
     assert len({row["fault"] for row in rows}) == int(re.findall(r"Of the (\d+) faults", text)[0])

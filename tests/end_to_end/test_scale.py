@@ -20,9 +20,7 @@ from tests.conftest import MakeTrace
 from tests.kit.trace import Gpu, global_pid, global_tid
 
 CALL, KERNEL, RANGE, WINDOW = "calls", "kernels", "ranges", "windows"
-Event = tuple[
-    str, int, int, int, int
-]  # what, start, end, thread; the stream of a kernel, whose id is the next call's
+Event = tuple[str, int, int, int, int]  # what, start, end, thread; the stream of a kernel, whose id is the next call's
 END = 10**9  # of the session
 SQL = {
     CALL: "CUPTI_ACTIVITY_KIND_RUNTIME(start, end, globalTid, correlationId, eventClass, nameId, returnValue)"

@@ -43,8 +43,7 @@ TILED_BENCHES = tuple(
     f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
 )
 LARGE = tuple(
-    f"{study}/comparisons.csv"
-    for study in ("baseline", "tiled-attention/bench", "tiled-attention/single-head")
+    f"{study}/comparisons.csv" for study in ("baseline", "tiled-attention/bench", "tiled-attention/single-head")
 )
 INTERVALS = ["speedup_low", "speedup_high"]
 LEDGERS = {"why-math-is-slow": STEPS, "tiled-attention": TILED_STEPS}
@@ -132,9 +131,7 @@ def test_the_ledgers_follow_from_the_report_and_its_counters(
     study = ANALYSIS / name
     text = re.sub(r"\s*\\\n\s*", " ", (study / "README.md").read_text(encoding="utf-8"))
     asked = re.findall(
-        rf"^nsysprof compare (\S+) --base '(\S+)' --new '(\S+)' -o analysis/{name}/(\S+) --force$",
-        text,
-        re.M,
+        rf"^nsysprof compare (\S+) --base '(\S+)' --new '(\S+)' -o analysis/{name}/(\S+) --force$", text, re.M
     )
     assert sorted(step for _, _, _, step in asked) == sorted(LEDGERS[name])
     [report] = {report for report, _, _, _ in asked}
@@ -154,9 +151,7 @@ def test_the_ledgers_follow_from_the_report_and_its_counters(
             for each in (pair, kept_pair):
                 each.pop("findings")  # sentences, whose words may be better by now
             for clock, kept_clock in zip(pair["clocks"], kept_pair["clocks"], strict=True):
-                if clock["reason"].endswith(
-                    "too few to show it"
-                ):  # they gave a verdict when these were written
+                if clock["reason"].endswith("too few to show it"):  # they gave a verdict when these were written
                     kept_clock |= {name: clock[name] for name in ("verdict", "reason")}
         assert _only(document, kept_document) == kept_document, step  # keys may be added
 
@@ -217,11 +212,7 @@ def claims_of_math_vs_flash() -> Iterator[str]:
     for seq, (math, flash, math_mib, flash_mib) in PUBLISHED_4060.items():
         cells = [str(seq), at.time("math", seq), at.time("flash", seq), at.times("math", "flash", seq)]
         cells += [at.time(name, seq, graph=True) for name in ("math", "flash")]
-        cells += [
-            at.times("math", "flash", seq, graph=True),
-            f"{math:g} / {flash:g} ms",
-            format_ratio(math / flash),
-        ]
+        cells += [at.times("math", "flash", seq, graph=True), f"{math:g} / {flash:g} ms", format_ratio(math / flash)]
         yield f"| {' | '.join(cells)} |"
         cells = [str(seq), at.times("cudnn", "auto", seq), at.times("cudnn", "auto", seq, graph=True)]
         cells += [at.times("flash", "cudnn", seq, graph=True)]
@@ -230,10 +221,7 @@ def claims_of_math_vs_flash() -> Iterator[str]:
         row, other = at.row("math", seq), at.row("flash", seq)
         own = row["peak_bytes"] - row["before_bytes"]
         cells = [str(seq), *(at.size(name, seq) for name in ("math", "flash", "efficient", "cudnn"))]
-        cells += [
-            format_ratio(row["peak_bytes"] / other["peak_bytes"]),
-            format_ratio(own / other["peak_bytes"]),
-        ]
+        cells += [format_ratio(row["peak_bytes"] / other["peak_bytes"]), format_ratio(own / other["peak_bytes"])]
         cells += [f"{math_mib} / {flash_mib} MB", format_ratio(math_mib / flash_mib)]
         cells += [format_ratio((math_mib - 8.125) / (flash_mib - 8.125))]
         yield f"| {' | '.join(cells)} |"
@@ -290,9 +278,7 @@ def claims_of_baseline() -> Iterator[str]:
     )
     for batch, heads in ((16, 8), (32, 4)):
         flash, cudnn = (at.row(name, 512, batch=batch, heads=heads) for name in ("flash", "cudnn"))
-        yield (
-            f"B{batch} H{heads}: {format_ns(flash['graph_median_ns'])} and {format_ns(cudnn['graph_median_ns'])}"
-        )
+        yield (f"B{batch} H{heads}: {format_ns(flash['graph_median_ns'])} and {format_ns(cudnn['graph_median_ns'])}")
     small, large = (at.row("flash", 512, batch=batch) for batch in (8, 64))
     grown = large["graph_median_ns"] / small["graph_median_ns"]
     yield f"{format_ratio(grown)} the time of B=8 (share of the peak {format_share(small['graph_share_of_peak'])} → "
@@ -300,9 +286,7 @@ def claims_of_baseline() -> Iterator[str]:
     yield f"`cudnn` takes {at.time('cudnn', 128, graph=True)} and `auto` {at.time('auto', 128, graph=True)}"
     ratio = at.row("flash", 512, batch=16)["aa_ratio"]
     yield f"`flash` at B16 H8 S512, by {format_share(ratio - 1)}"
-    assert (
-        int((at.results["aa_verdict"] == "slower").sum() + (at.results["aa_verdict"] == "faster").sum()) == 1
-    )
+    assert int((at.results["aa_verdict"] == "slower").sum() + (at.results["aa_verdict"] == "faster").sum()) == 1
     yield f"1 of {len(at.results)}"
     yield f"{at.exponent('flash')} for `flash`"
     yield f"{at.exponent('math')} for `math`"
@@ -318,11 +302,7 @@ def claims_of_scaling() -> Iterator[str]:
     for seq in (512, 1024, 2048, 4096, 8192, 16384, 32768):
         naive = seq < 32768
         cells = [str(seq)]
-        cells += [
-            at.time("naive", seq) if naive else "out of memory",
-            at.time("auto", seq),
-            at.time("flash", seq),
-        ]
+        cells += [at.time("naive", seq) if naive else "out of memory", at.time("auto", seq), at.time("flash", seq)]
         cells += [at.times("naive", name, seq) if naive else "" for name in ("flash", "auto")]
         cells += [at.times("naive", name, seq, graph=True) if naive else "" for name in ("flash", "auto")]
         cells += [at.times("flash", "auto", seq, graph=True)]
@@ -335,13 +315,9 @@ def claims_of_scaling() -> Iterator[str]:
     for dtype in ("fp32", "fp16"):
         yield f"{at.exponent('naive', dtype=dtype)} in {dtype}"
     yield f"{at.exponent('auto')} for `auto` and `flash`"
-    rows = at.results[
-        (at.results["backend"] == "naive") & (at.results["seq"] >= 2048) & (at.results["n"] > 0)
-    ]
+    rows = at.results[(at.results["backend"] == "naive") & (at.results["seq"] >= 2048) & (at.results["n"] > 0)]
     over = rows["graph_median_ns"] / rows["median_ns"] - 1
-    assert set(at.results["backend"][at.results["graph_median_ns"] > 1.02 * at.results["median_ns"]]) == {
-        "naive"
-    }
+    assert set(at.results["backend"][at.results["graph_median_ns"] > 1.02 * at.results["median_ns"]]) == {"naive"}
     assert (over > 0.02).all()
     for other in set(BENCHES) - {"scaling"}:
         frame = study_figures(other).results
@@ -428,15 +404,10 @@ def claims_of_call_order() -> Iterator[str]:
         for backend in ("cudnn", "flash", "efficient"):
             cells = []
             for part in (eager, graph):
-                rows = part[
-                    (part["study"] == study) & (part["configuration"] == name) & (part["backend"] == backend)
-                ]
+                rows = part[(part["study"] == study) & (part["configuration"] == name) & (part["backend"] == backend)]
                 rows = rows.set_index("after")
                 if part is eager:
-                    cells += [
-                        f"{format_ns(rows['median_ns'][each])} ({rows['n'][each]})"
-                        for each in (backend, "math")
-                    ]
+                    cells += [f"{format_ns(rows['median_ns'][each])} ({rows['n'][each]})" for each in (backend, "math")]
                     cells.append(ratio_cell(rows.loc["math"].to_dict(), "over_self"))
                 else:
                     known = rows[rows["n"] >= 10]["median_ns"]
@@ -473,15 +444,7 @@ CLAIMS = {
 
 # Figures in the prose that are no results: published ones, data sheets, and levels of confidence.
 GIVEN = {
-    "math-vs-flash": [
-        "95 %",
-        "2,535 MHz",
-        "0.523 ms",
-        "28.97 ms",
-        "32 MiB",
-        "8.125 MiB",
-        "12.16, 16.19 and 24.25 MB",
-    ],
+    "math-vs-flash": ["95 %", "2,535 MHz", "0.523 ms", "28.97 ms", "32 MiB", "8.125 MiB", "12.16, 16.19 and 24.25 MB"],
     "baseline": ["95 %", "183 %", "100 %"],
     "scaling": ["95 %", "256 GiB", "128 GiB", "140 GiB"],
     "long": ["95 %"],
@@ -601,9 +564,7 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
     """Each cell of the table of problems; backward is what forward takes less."""
     folder = ANALYSIS / "tiled-attention" / "o5-o6"
     frame = pd.read_csv(folder / "gradients.csv").set_index(["run", "problem", "backend", "part"])["us"]
-    section = (
-        (folder / "README.md").read_text(encoding="utf-8").split("## Gradients")[1].partition("| what")[0]
-    )
+    section = (folder / "README.md").read_text(encoding="utf-8").split("## Gradients")[1].partition("| what")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| B")]
     assert len(rows) == 8  # the last one is the head of the next table
 
@@ -643,13 +604,7 @@ def test_tables_of_a_page_quote_the_sweeps(study: str, head: str, results: str) 
     known = set(ratios["speedup"].map(format_ratio))
     for frame in frames:
         for ns in pd.concat([frame["median_ns"], frame["graph_median_ns"]]).dropna():
-            known |= {
-                format_ns(ns),
-                f"{ns / 1e3:.1f}",
-                f"{ns / 1e3:.0f}",
-                f"{ns / 1e3:.0f} µs",
-                f"{ns / 1e3:.1f} µs",
-            }
+            known |= {format_ns(ns), f"{ns / 1e3:.1f}", f"{ns / 1e3:.0f}", f"{ns / 1e3:.0f} µs", f"{ns / 1e3:.1f} µs"}
         known |= set(frame["temporary_bytes"].dropna().map(format_bytes))
         known |= {f"{rate:,.0f}" for rate in frame["tokens_per_s"].dropna()}
     cells = [cell.strip(" *") for line in table for cell in line.split("|")[2:-1]]
@@ -701,16 +656,11 @@ def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
     sweep = pd.read_csv(ANALYSIS / "best-kernels" / "results.csv")
     outcome, variants = (
         part.partition("\n\n- **")[0]
-        for part in (folder / "README.md")
-        .read_text(encoding="utf-8")
-        .split("## Outcome")[1]
-        .split("came of it")
+        for part in (folder / "README.md").read_text(encoding="utf-8").split("## Outcome")[1].split("came of it")
     )
 
     def table(text: str) -> list[list[str]]:
-        lines = [
-            line.split("|")[1:-1] for line in text.splitlines() if line.startswith(("| B", "| the same"))
-        ]
+        lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith(("| B", "| the same"))]
         return [[cell.strip() for cell in line] for line in lines]
 
     rows = table(outcome)
@@ -719,11 +669,7 @@ def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
     for row in rows:
         assert {cell for cell in row[1:6] if cell} <= measured
         assert float(row[7]) in times["landed", "tiled_o6"]
-    runs = [
-        ("prologue", build) for build in ("tiled_o5", "tiled_o6", "brief", "early", "quartered", "remember")
-    ]
+    runs = [("prologue", build) for build in ("tiled_o5", "tiled_o6", "brief", "early", "quartered", "remember")]
     for row in table(variants):
-        for cell, run in zip(
-            row[1:], [*runs, ("prologue", "early, remember"), ("now", "tiled_o6")], strict=True
-        ):
+        for cell, run in zip(row[1:], [*runs, ("prologue", "early, remember"), ("now", "tiled_o6")], strict=True):
             assert float(cell) in times[run]

@@ -97,8 +97,7 @@ NSYS_TWO = {
     "memory": (2, 282_065, 358_176, 21),
 }
 OPS = " UNION ALL ".join(
-    f"SELECT start, end, globalPid, correlationId, {int(table == 'KERNEL')} AS kernel"
-    f" FROM CUPTI_ACTIVITY_KIND_{table}"
+    f"SELECT start, end, globalPid, correlationId, {int(table == 'KERNEL')} AS kernel FROM CUPTI_ACTIVITY_KIND_{table}"
     for table in ("KERNEL", "MEMCPY", "MEMSET")
 )
 # Ranges with their names; the calls that launched something, with what they launched, joined within their process.
@@ -225,9 +224,7 @@ def test_the_commands_are_those_that_were_run(name: str) -> None:
     shown = section.split("```")[1].removeprefix("sh\n").strip()
     script = re.sub(r'"\$out/([\w-]+)"', r"\1", (TRACES / "make.sh").read_text(encoding="utf-8"))
     assert f"\n{shown}\n" in script
-    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(
-        record(name)["command"].replace(" traces/made/", " ")
-    )
+    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(record(name)["command"].replace(" traces/made/", " "))
 
 
 def test_the_machine_is_that_of_the_records() -> None:
@@ -332,9 +329,7 @@ def test_backward_is_launched_by_another_thread() -> None:
         FROM launched JOIN ThreadNames AS t ON t.globalTid = launched.globalTid JOIN StringIds ON id = nameId
         GROUP BY launched.globalTid ORDER BY value"""
     helper, main = ask(BLOCK, threads)
-    ledger = {
-        row["fate"]: (row["ops"], row["sum_ns"]) for row in broken_down(BLOCK).ledger.to_dict("records")
-    }
+    ledger = {row["fate"]: (row["ops"], row["sum_ns"]) for row in broken_down(BLOCK).ledger.to_dict("records")}
     assert (main[0], main[3], helper[0], helper[3]) == ("python3", 1, "pt_autograd_0", 0)
     assert (ledger["own thread"], ledger["followed"]) == (main[1:3], helper[1:3])
     assert (main[1], helper[1]) == (1_979, 1_965)

@@ -44,9 +44,7 @@ def test_the_tables_are_made_of_the_reports(tmp_path: Path) -> None:
 def lengths() -> list[tuple[int, int]]:
     """The lengths that the two ranks of train.py draw, step by step."""
     draws = [random.Random(rank) for rank in (0, 1)]
-    return [
-        (draws[0].choice(choices), draws[1].choice(choices)) for choices in [[512, 1024, 1536, 2048]] * 24
-    ]
+    return [(draws[0].choice(choices), draws[1].choice(choices)) for choices in [[512, 1024, 1536, 2048]] * 24]
 
 
 def starts() -> tuple[int, int, int, int]:
@@ -60,9 +58,7 @@ def starts() -> tuple[int, int, int, int]:
         first = part.first_ns[part.path == part.paths.index("step*")]
         mine = part.collective_start >= first[1:].min()
         offset = fleet.waiting.offset_ns[rank]
-        sides.append(
-            (part.collective_start[mine] - offset, part.collective_end[mine] - part.collective_start[mine])
-        )
+        sides.append((part.collective_start[mine] - offset, part.collective_end[mine] - part.collective_start[mine]))
     begun = sides[1][0] - sides[0][0]
     short = sides[1][1] < sides[0][1]
     far = abs(begun) > 2 * fleet.waiting.spread_ns
@@ -112,10 +108,7 @@ def claims() -> Iterator[str]:
         waiting = f"{format_ns(row['waiting_ns'])} ({format_share(row['waiting_ns'] / row['collective_ns'])})"
         exposed = f"{format_ns(row['exposed_ns'])} ({format_share(row['exposed_ns'] / whole[at])})"
         awaited = f"{format_ns(row['caused_ns'])} ({format_share(row['caused_ns'] / caused)})"
-        cells = [
-            str(row["rank"]),
-            *(format_ns(row[f"{name}_ns"]) for name in ("own", "compute", "collective")),
-        ]
+        cells = [str(row["rank"]), *(format_ns(row[f"{name}_ns"]) for name in ("own", "compute", "collective"))]
         yield f"| {' | '.join([*cells, waiting, exposed, awaited])} |"
     steps = fleet.iterations[fleet.iterations["path"] == "step*"].reset_index(drop=True)
     unlike = [at for at, (one, other) in enumerate(lengths()) if one != other]

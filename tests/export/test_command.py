@@ -68,9 +68,7 @@ def test_tables_get_a_folder(run: Run, tmp_path: Path, to: str) -> None:
     assert there(tmp_path / f"run.{to}") == files(to)
 
 
-@pytest.mark.parametrize(
-    ("to", "name"), [("perfetto", "a b.pftrace.gz"), ("csv", "tables"), ("parquet", "t.x")]
-)
+@pytest.mark.parametrize(("to", "name"), [("perfetto", "a b.pftrace.gz"), ("csv", "tables"), ("parquet", "t.x")])
 def test_another_place(run: Run, tmp_path: Path, to: str, name: str) -> None:
     """`-o` names it, in a folder that exists."""
     (tmp_path / "results").mkdir()
@@ -154,16 +152,8 @@ def test_a_place_that_cannot_be_taken_is_refused_at_once(
 
     monkeypatch.setattr(os, "access", access)
     for name, why, hint in (
-        (
-            ".",
-            ".: holds files that an export did not write: locked",
-            "name another place, such as -o run.csv",
-        ),
-        (
-            str(tmp_path),
-            "an export did not write: locked",
-            f"name another place, such as -o {tmp_path}/run.csv",
-        ),
+        (".", ".: holds files that an export did not write: locked", "name another place, such as -o run.csv"),
+        (str(tmp_path), "an export did not write: locked", f"name another place, such as -o {tmp_path}/run.csv"),
         ("locked", "locked: no permission to write there", "name another place with -o"),
         ("locked/x", f"cannot write into {locked}: no permission", "name another place with -o"),
         ("locked/in/x", f"cannot write into {locked}/in: no permission", "name another place with -o"),
@@ -206,9 +196,7 @@ def test_an_empty_folder_is_taken(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_trace_that_comes_meanwhile_stays(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_that_comes_meanwhile_stays(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process wrote it while this one was at work."""
 
     def other(*_: object) -> None:
@@ -255,9 +243,7 @@ def test_a_full_disk_leaves_nothing(run: Run, tmp_path: Path, to: str) -> None:
 
 
 @pytest.mark.parametrize(("to", "number"), [("perfetto", signal.SIGINT), ("csv", signal.SIGTERM)])
-def test_an_interrupt_leaves_nothing(
-    trace: MakeTrace, tmp_path: Path, to: str, number: signal.Signals
-) -> None:
+def test_an_interrupt_leaves_nothing(trace: MakeTrace, tmp_path: Path, to: str, number: signal.Signals) -> None:
     """While it writes: one line, the exit code of a shell, no file and no folder."""
     report = trace(Range("step", 0, 1_000_000), *(Kernel("k", n, n + 1, None) for n in range(30_000)))
     process = subprocess.Popen(
@@ -287,10 +273,7 @@ def test_rules_and_threads_are_those_of_an_analysis(run: Run, tmp_path: Path, tr
         pd.read_csv(tmp_path / name / "ops.csv").to_dict("records") for name in ("a", "b")
     )  # fmt: skip
     assert (own["family"], own["fate"], own["path"]) == ("gemm", "followed", "step")
-    assert (strict["fate"], strict["path"]) == (
-        "outside every range",
-        pytest.approx(float("nan"), nan_ok=True),
-    )
+    assert (strict["fate"], strict["path"]) == ("outside every range", pytest.approx(float("nan"), nan_ok=True))
 
 
 def test_the_library_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,9 +307,7 @@ ERRORS = "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss')
 
 
 def _rows(slices: list[Slice]) -> list[tuple[int, int, str, str, int]]:
-    return sorted(
-        (each.start, each.end - each.start, each.name, each.category, each.depth) for each in slices
-    )
+    return sorted((each.start, each.end - each.start, each.name, each.category, each.depth) for each in slices)
 
 
 @pytest.mark.parametrize("name", ["run", "block", "two-processes"])
@@ -350,9 +331,7 @@ def test_trace_processor_loads_a_real_report_without_an_error(
     values = sorted(point for track in expected.tracks for point in track.values)
     assert sorted(processor.query("SELECT ts, CAST(value AS INT) FROM counter")) == values
     # equal notes of several slices are one set of args
-    notes = processor.query(
-        "SELECT COUNT(*) FROM slice JOIN args USING (arg_set_id) WHERE flat_key LIKE 'debug.%'"
-    )
+    notes = processor.query("SELECT COUNT(*) FROM slice JOIN args USING (arg_set_id) WHERE flat_key LIKE 'debug.%'")
     assert notes == [(sum(len(each.args) for each in slices),)]
 
 

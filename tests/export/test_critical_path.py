@@ -22,9 +22,7 @@ def step(at: int, first: int) -> list[Items]:
         launch_kernel("gemm", (at + 10, at + 20), (at + 100, at + 100_000), id=first),
         launch_memcpy((at + 30, at + 40), (at + 100_000, at + 500_000), id=first + 1),
         launch_kernel("gemm", (at + 50, at + 60), (at + 500_000, at + 600_000), id=first + 2),
-        launch_kernel(
-            "gemm", (at + 1_200_000, at + 1_201_000), (at + 1_201_000, at + 1_600_000), id=first + 3
-        ),
+        launch_kernel("gemm", (at + 1_200_000, at + 1_201_000), (at + 1_201_000, at + 1_600_000), id=first + 3),
     ]
 
 

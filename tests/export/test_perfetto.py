@@ -184,9 +184,7 @@ def _check_counters(source: RecordSource, trace: ReadTrace, offset: int) -> None
         assert min(values) >= 0
         assert all(a != b for a, b in pairwise(values))
         assert list(times) == sorted(set(times))
-        total += sum(
-            value * (after - now) for value, now, after in zip(values, times, times[1:], strict=False)
-        )
+        total += sum(value * (after - now) for value, now, after in zip(values, times, times[1:], strict=False))
     assert total == expected
 
 
@@ -257,8 +255,7 @@ def test_ops_say_their_cause_where_it_is_finer_than_their_family(trace: MakeTrac
     """A convolution of the family gemm says so; a plain product has nothing to add."""
     names = ("implicit_convolve_sgemm", "ampere_sgemm_128x64_tn")
     calls = (
-        launch_kernel(name, (20 * id, 20 * id + 5), (20 * id, 20 * id + 9), id=id)
-        for id, name in enumerate(names, 1)
+        launch_kernel(name, (20 * id, 20 * id + 5), (20 * id, 20 * id + 9), id=id) for id, name in enumerate(names, 1)
     )
     found = ops_of(made(trace, tmp_path, *calls))
     assert [op.args.get("cause") for op in found] == ["convolution", None]
@@ -290,8 +287,7 @@ def test_kernels_have_short_names(trace: MakeTrace, tmp_path: Path) -> None:
     """The full one stands there too, and stands for itself where two kernels have the same short one."""
     fill = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, int>(int)"
     copies = [
-        f"void at::native::vectorized_elementwise_kernel<(int){n}, at::native::X<half>, int>(int)"
-        for n in (2, 4)
+        f"void at::native::vectorized_elementwise_kernel<(int){n}, at::native::X<half>, int>(int)" for n in (2, 4)
     ]
     found = made(trace, tmp_path, *(Kernel(name, n, n + 1, None) for n, name in enumerate([fill, *copies])))
     kernels = ops_of(found)
@@ -339,10 +335,7 @@ def test_projections_that_cross(trace: MakeTrace, tmp_path: Path) -> None:
         for track in found.tracks
         if "· NVTX ·" in track.name
     }
-    assert lanes == {
-        "stream 7 · NVTX · thread 1": [("one", 20, 50)],
-        "stream 7 · NVTX · thread 2": [("two", 30, 40)],
-    }
+    assert lanes == {"stream 7 · NVTX · thread 1": [("one", 20, 50)], "stream 7 · NVTX · thread 2": [("two", 30, 40)]}
 
 
 def test_times_before_zero_are_moved(trace: MakeTrace, tmp_path: Path) -> None:

@@ -99,11 +99,7 @@ def _joined(ops: pd.DataFrame, launches: pd.DataFrame, instances: pd.DataFrame, 
 
 
 def _totals(
-    breakdown: Breakdown,
-    ops: pd.DataFrame,
-    launches: pd.DataFrame,
-    ranges: pd.DataFrame,
-    instances: pd.DataFrame,
+    breakdown: Breakdown, ops: pd.DataFrame, launches: pd.DataFrame, ranges: pd.DataFrame, instances: pd.DataFrame
 ) -> None:
     """Sums over the keys are those that other tables state."""
     per_launch = ops.groupby("launch").agg(
@@ -184,9 +180,7 @@ def test_types_and_descriptions(trace: MakeTrace, tmp_path: Path) -> None:
     for table in TABLES:
         with pq.ParquetFile(tmp_path / "out" / f"{table.file}.parquet") as file:
             schema = file.schema_arrow
-            codec = {
-                file.metadata.row_group(0).column(k).compression for k in range(file.metadata.num_columns)
-            }
+            codec = {file.metadata.row_group(0).column(k).compression for k in range(file.metadata.num_columns)}
         assert codec == {"ZSTD"}
         assert {key.decode(): value.decode() for key, value in schema.metadata.items()} == {
             "nsysprof.schema": "nsysprof-export/1",

@@ -92,12 +92,7 @@ def test_collectives_of_two_communicators_are_matched_each_among_its_own(tmp_pat
                 end = at + (400 if group == "a" else 500)
                 begin, id, stream = at + 100 + 100 * place, 10 * number + 2 + place, 20 + ord(group)
                 events += collective(
-                    "allreduce",
-                    (at + 3 + place, at + 4 + place),
-                    (begin, end),
-                    id,
-                    group=group,
-                    stream=stream,
+                    "allreduce", (at + 3 + place, at + 4 + place), (begin, end), id, group=group, stream=stream
                 )
         path = write_trace(tmp_path / f"{rank}.pt.trace.json", events, distributedInfo={"rank": rank})
         answers.append(ranked(path.name, rank, examined(path)))
@@ -105,9 +100,7 @@ def test_collectives_of_two_communicators_are_matched_each_among_its_own(tmp_pat
     assert (waiting.matched, waiting.unmatched) == (4 * COUNT, 0)
     for rank in (0, 1):
         mine = waiting.each[waiting.each["rank"] == rank]
-        assert mine[["collectives", "waiting_ns", "caused_ns"]].drop_duplicates().values.tolist() == [
-            [2, 100, 100]
-        ]
+        assert mine[["collectives", "waiting_ns", "caused_ns"]].drop_duplicates().values.tolist() == [[2, 100, 100]]
         assert len(mine) == COUNT
 
 
@@ -131,15 +124,10 @@ def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:
     assert ranks["straggler"].tolist() == [False, False, True, False, False, False]
     assert ranks.loc[SLOW, "ratio"] == pytest.approx(330 / 230)
     assert ranks["span_median_ns"].nunique() == 1
-    assert any(
-        text.startswith("rank 2 is a straggler: its own time per iteration is 1.43x")
-        for text in fleet.findings
-    )
+    assert any(text.startswith("rank 2 is a straggler: its own time per iteration is 1.43x") for text in fleet.findings)
     [spread] = fleet.spread[fleet.spread["path"] == "step*"].to_dict("records")
     assert (spread["slowest_rank"], spread["times_slowest"], spread["compared"]) == (SLOW, COUNT, COUNT)
-    finding = (
-        "per iteration rank 2, the slowest, takes 100 ns more of its own than rank 3, the median one: +100 ns"
-    )
+    finding = "per iteration rank 2, the slowest, takes 100 ns more of its own than rank 3, the median one: +100 ns"
     assert any(text.startswith(finding) for text in fleet.findings)
 
 
@@ -148,12 +136,7 @@ def test_the_frames_hold_each_rank_and_iteration(fleet: Fleet) -> None:
     rows = fleet.iterations[fleet.iterations["path"] == "step*"]
     assert rows["iteration"].tolist() == [f"step{at}" for at in range(COUNT)]
     first = rows.iloc[0]
-    assert (first["own_min_ns"], first["own_median_ns"], first["own_max_ns"], first["ranks"]) == (
-        230,
-        230,
-        330,
-        6,
-    )
+    assert (first["own_min_ns"], first["own_median_ns"], first["own_max_ns"], first["ranks"]) == (230, 230, 330, 6)
     assert first["own_mean_ns"] == (5 * 230 + 330) // 6
     assert (first["slowest_rank"], first["fastest_rank"]) == (SLOW, 0)
     mine = fleet.paths[(fleet.paths["path"] == "step*/forward")].set_index("rank")
@@ -164,13 +147,9 @@ def test_the_frames_hold_each_rank_and_iteration(fleet: Fleet) -> None:
 def test_text_names_failures_and_marks_the_straggler(fleet: Fleet) -> None:
     """Whole lines of the text; with fewer rows than ranks the slowest are shown."""
     text = fleet_text(fleet, 3)
-    assert text.startswith(
-        "6 ranks, 24 iterations of step*, 370 ns each (median); of their time: compute 67 %"
-    )
+    assert text.startswith("6 ranks, 24 iterations of step*, 370 ns each (median); of their time: compute 67 %")
     assert "\n   $ nsysprof why job/rank_2.sqlite\n" in text
-    assert "note: 6 ranks in 6 reports; numbered by the run record beside each" in fleet_text(
-        fleet, full=True
-    )
+    assert "note: 6 ranks in 6 reports; numbered by the run record beside each" in fleet_text(fleet, full=True)
     assert "\nunreadable: job/rank_6.sqlite: empty file (ls)\n" in text
     table = text[text.index("rank      span each") :].splitlines()
     assert [line.split()[0] for line in table[2:5]] == ["2", "0", "1"]
@@ -212,9 +191,7 @@ def test_charts_show_every_rank(fleet: Fleet, tmp_path: Path) -> None:
     assert values.shape == (6, 2)
     assert np.argmax(values[:, 0]) == SLOW
     assert "rank 2 !" in texts(heatmap)
-    assert [part.get_label() for part in bars.collections if str(part.get_label()) == "compute"] == [
-        "compute"
-    ]
+    assert [part.get_label() for part in bars.collections if str(part.get_label()) == "compute"] == ["compute"]
     lanes = timeline.axes[0].images[0].get_array()
     assert lanes is not None
     assert lanes.shape[0] == 6
@@ -255,9 +232,7 @@ def test_time_before_the_first_op_is_waiting_of_others(trace: MakeTrace) -> None
             items += [
                 Range(f"step{at}", begin, begin + 900),
                 launch_kernel("gemm_kernel", (first - 10, first - 8), (first, first + 200), id=2 * at + 1),
-                launch_kernel(
-                    ALL_REDUCE, (first - 7, first - 5), (first + 200, end), id=2 * at + 2, stream=9
-                ),
+                launch_kernel(ALL_REDUCE, (first - 7, first - 5), (first + 200, end), id=2 * at + 2, stream=9),
             ]
         answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
     found = fleet_answer(answers)
@@ -284,11 +259,7 @@ def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: MakeTrace) ->
                 id = 100 * at + 2 * gpu + 1
                 items += [
                     launch_kernel(
-                        "gemm_kernel",
-                        (begin + 2 + gpu, begin + 3 + gpu),
-                        (first, first + 50),
-                        id=id,
-                        device=gpu,
+                        "gemm_kernel", (begin + 2 + gpu, begin + 3 + gpu), (first, first + 50), id=id, device=gpu
                     ),
                     launch_kernel(
                         ALL_REDUCE,
@@ -464,10 +435,7 @@ def warmed(trace: MakeTrace) -> Fleet:
     """Two ranks of 15 steps, the second 1.27 times slower; the first step waits for the host, 20 times as long."""
     answers = []
     for rank, compute in enumerate((200, 266)):
-        items: list[Items] = [
-            Range("step0", 0, 9000),
-            launch_kernel("copy_kernel", (2, 5), (20, 40), id=8001),
-        ]
+        items: list[Items] = [Range("step0", 0, 9000), launch_kernel("copy_kernel", (2, 5), (20, 40), id=8001)]
         items += step(0, begin=8000, compute=compute, waits=326 - compute)[1:]
         items += [
             item
@@ -481,17 +449,11 @@ def warmed(trace: MakeTrace) -> Fleet:
 def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> None:
     """Beside a median stands what the usual iterations do, and what the others take stands apart."""
     first, second, third = warmed.findings[:3]
-    assert first.startswith(
-        "2 ranks, 15 iterations of step*, 346 ns each (median); of their time without step0:"
-    )
+    assert first.startswith("2 ranks, 15 iterations of step*, 346 ns each (median); of their time without step0:")
     assert first.endswith("idle 0 %")
-    assert second.startswith(
-        "step0 takes 8.35 µs, 63 % of the time of all iterations, and is in no share or sum"
-    )
+    assert second.startswith("step0 takes 8.35 µs, 63 % of the time of all iterations, and is in no share or sum")
     assert second.endswith("; --skip 1 leaves it out of the medians too")
-    assert third.startswith(
-        "rank 1 is a straggler: its own time per iteration is 1.29x that of the other ranks"
-    )
+    assert third.startswith("rank 1 is a straggler: its own time per iteration is 1.29x that of the other ranks")
     assert "longer in 14 of 14 iterations" in third
     assert any("the others wait for" in text and "in 14 of 14 iterations" in text for text in warmed.findings)
     assert (warmed.left_out, warmed.usual["iterations"].tolist()) == (("step0",), [14, 14])
@@ -514,9 +476,7 @@ def test_two_ranks_have_no_median_rank(warmed: Fleet, fleet: Fleet) -> None:
     for answer, middle in ((warmed, "mean of both ranks"), (fleet, "median rank")):
         assert middle in texts(FLEET_CHARTS[0].figure(answer))
         assert f"over that of the {middle}" in fleet_page(answer)
-        assert any(
-            f"of communication overlaps with compute ({middle}" in finding for finding in answer.findings
-        )
+        assert any(f"of communication overlaps with compute ({middle}" in finding for finding in answer.findings)
     [slowest] = [finding for finding in warmed.findings if "the slowest, takes" in finding]
     assert "more of its own than rank 0: " in slowest
     [relative] = warmed.paths[warmed.paths["path"] == "step*"].groupby("path")["relative"].sum()
@@ -536,8 +496,7 @@ def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:
     heatmap = FLEET_CHARTS[0].figure(found)
     assert "rank 1 ?" in texts(heatmap)
     assert any(
-        each.get_text().startswith("Rank 1 may be a straggler, which is not proven: 1.29x")
-        for each in heatmap.texts
+        each.get_text().startswith("Rank 1 may be a straggler, which is not proven: 1.29x") for each in heatmap.texts
     )
 
 
@@ -566,9 +525,6 @@ def test_whole_reports_speak_of_no_iterations(trace: MakeTrace) -> None:
     found = fleet_answer([ranked(f"{at}", at, examined(path)) for at, path in enumerate(paths)])
     text = " ".join(fleet_text(found, full=True).split())
     assert "rank 1 may be a straggler: its own time is 1.80x that of the other ranks; but one report" in text
-    assert (
-        "in the whole report rank 1, the slowest, takes 40 ns more of its own than rank 0: +40 ns compute"
-        in text
-    )
+    assert "in the whole report rank 1, the slowest, takes 40 ns more of its own than rank 0: +40 ns compute" in text
     assert "1 ? 90 ns 90 ns 1.80x 100 %" in text
     assert "per iteration" not in text

@@ -84,9 +84,7 @@ def scheduler() -> Iterator[str]:
     """The address of a Dask cluster, one for all tests for which it does not matter whose workers there are."""
     command = [sys.executable, "-c", CLUSTER]
     variables = {**environment(), "PYTHONWARNINGS": ""}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip()
@@ -138,14 +136,7 @@ def test_two_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert lines[2].startswith("2 workers, ")
     assert len(lines) == 3
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *(
-            "fleet.csv",
-            "fleet.json",
-            "fleet_heatmap.png",
-            "fleet_timeline.png",
-            "iterations.csv",
-            "ranks.csv",
-        ),
+        *("fleet.csv", "fleet.json", "fleet_heatmap.png", "fleet_timeline.png", "iterations.csv", "ranks.csv")
     ]
     document = json.loads((tmp_path / "out" / "fleet.json").read_text())
     for rank in document["ranks"]:
@@ -182,22 +173,14 @@ def test_the_default_folder_is_named_after_the_reports(run: Run, scheduler: str,
         assert f"Written to {folder}/: " in done.err
 
 
-def test_a_worker_that_is_killed_changes_nothing(
-    run: Run, scheduler: str, tmp_path: Path, many: Path
-) -> None:
+def test_a_worker_that_is_killed_changes_nothing(run: Run, scheduler: str, tmp_path: Path, many: Path) -> None:
     """A real scheduler and two real workers, one of which dies while reports are under way: the answer is the same."""
     arguments = (many, "--rank-from", r"rank_(\d+)", "--no-charts")
     plain = run(*arguments, "-o", "plain", "--scheduler", scheduler)
     assert plain.code == 0, plain.err
     place = tmp_path / "scheduler.json"
     master = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
-    worker: tuple[str | Path, ...] = (
-        "distributed.cli.dask_worker",
-        "--scheduler-file",
-        place,
-        "--nthreads",
-        "1",
-    )
+    worker: tuple[str | Path, ...] = ("distributed.cli.dask_worker", "--scheduler-file", place, "--nthreads", "1")
     worker = (*worker, "--no-nanny", "--no-dashboard")
     with contextlib.ExitStack() as stack:
         stack.enter_context(running(*master, "--scheduler-file", place, folder=tmp_path))
@@ -215,9 +198,7 @@ def test_a_worker_that_is_killed_changes_nothing(
     assert out == plain.out
     for name in ("fleet.csv", "iterations.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
-    one, other = (
-        pd.read_csv(tmp_path / folder / "ranks.csv").drop(columns=COST) for folder in ("out", "plain")
-    )
+    one, other = (pd.read_csv(tmp_path / folder / "ranks.csv").drop(columns=COST) for folder in ("out", "plain"))
     pd.testing.assert_frame_equal(one, other)
 
 
@@ -417,10 +398,7 @@ def test_without_dask_the_hint_is_the_command_to_install_it(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (
-            ["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"],
-            "--workers is of a local cluster",
-        ),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"], "--workers is of a local cluster"),
         ([], "name reports"),
     ],
 )

@@ -86,9 +86,7 @@ def test_all_findings_are_on_the_page(answers: list[ReportAnswer]) -> None:
 def test_hostile_names_stay_text(answers: list[ReportAnswer]) -> None:
     """Reports, hosts, processes, ranges, iterations, reasons and warnings that are markup add no element."""
     fleet = fleet_answer(answers)
-    plain = parse(
-        fleet_page(replace(fleet, failures=(ReportFailure("a", "b", "c"),) * 6, warnings=("w",) * 6))
-    )
+    plain = parse(fleet_page(replace(fleet, failures=(ReportFailure("a", "b", "c"),) * 6, warnings=("w",) * 6)))
     ranks, iterations = fleet.ranks.copy(), fleet.iterations.copy()
     for at, name in enumerate(("report", "host", "process", "gpu_name", "nsys_version")):
         ranks[name] = [HOSTILE[(at + row) % len(HOSTILE)] for row in range(len(ranks))]
@@ -138,9 +136,7 @@ def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
     """All 200 ranks have a row; ranges have the slowest only, iterations the uneven ones, and notes say so."""
     count = MAX_ITERATION_ROWS + 20
     fast, slow = (examined(trace(*steps(count, compute=compute))) for compute in (200, 300))
-    fleet = fleet_answer(
-        [ranked(f"job/node/rank_{at}.sqlite", at, slow if at == 150 else fast) for at in range(200)]
-    )
+    fleet = fleet_answer([ranked(f"job/node/rank_{at}.sqlite", at, slow if at == 150 else fast) for at in range(200)])
     text = fleet_page(fleet)
     page = parse(text)
     assert len(text.encode()) < 1_000_000
@@ -151,9 +147,7 @@ def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
     assert "rank 150" in columns
     assert f"The {MAX_RANK_COLUMNS} slowest of 200 ranks" in page.one("section", id="ranges").text
     assert len(body(page, "iterations")) == MAX_ITERATION_ROWS
-    assert (
-        f"The {MAX_ITERATION_ROWS} of {count} with the largest" in page.one("section", id="iterations").text
-    )
+    assert f"The {MAX_ITERATION_ROWS} of {count} with the largest" in page.one("section", id="iterations").text
 
 
 def test_whole_reports_and_a_single_rank_have_a_page(trace: MakeTrace) -> None:

@@ -15,14 +15,7 @@ import pytest
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet import range_iterations, rank_part
 from nsysprof.fleet.answer import fleet_answer
-from nsysprof.fleet.examine import (
-    ReportFailure,
-    ReportTask,
-    answer_file,
-    examine_report,
-    keep_answer,
-    remove_kept,
-)
+from nsysprof.fleet.examine import ReportFailure, ReportTask, answer_file, examine_report, keep_answer, remove_kept
 from nsysprof.fleet.identity import FILE_NAME, RECORD, identify_ranks, rank_pattern
 from nsysprof.fleet.inputs import ReportFile, find_reports, names_in, natural_key, record_path
 from nsysprof.fleet.range_iterations import Choice
@@ -57,24 +50,15 @@ def step(number: int, *, begin: int, compute: int, waits: int, events: bool = Fa
         launch_kernel("gemm_kernel", (begin + 2, begin + 5), (first, last), id=id),
         Range("ncclAllReduce", begin + 11, begin + 15, thread=2, domain=1),
         launch_kernel(
-            ALL_REDUCE,
-            (begin + 12, begin + 14),
-            (last - 10, last - 10 + waits),
-            id=id + 1,
-            thread=2,
-            stream=9,
+            ALL_REDUCE, (begin + 12, begin + 14), (last - 10, last - 10 + waits), id=id + 1, thread=2, stream=9
         ),
-        launch_kernel(
-            "adam_kernel", (begin + 40, begin + 41), (last - 10 + waits, last + 20 + waits), id=id + 2
-        ),
+        launch_kernel("adam_kernel", (begin + 40, begin + 41), (last - 10 + waits, last + 20 + waits), id=id + 2),
     ]
 
 
 def steps(count: int, compute: int = 200, waits: int = 60, *, events: bool = False) -> list[Items]:
     return [
-        item
-        for at in range(count)
-        for item in step(at, begin=1000 * at, compute=compute, waits=waits, events=events)
+        item for at in range(count) for item in step(at, begin=1000 * at, compute=compute, waits=waits, events=events)
     ]
 
 
@@ -97,11 +81,7 @@ def test_the_parts_of_an_iteration_are_those_of_its_gpu(trace: MakeTrace) -> Non
     assert column(part, "step*", "compute") == [230, 230, 230]
     assert column(part, "step*", "communication") == [60, 60, 60]
     assert column(part, "step*", "exposed") == [50, 50, 50]
-    assert [part.labels[code] for code in part.label[iteration_rows(part, "step*")]] == [
-        "step0",
-        "step1",
-        "step2",
-    ]
+    assert [part.labels[code] for code in part.label[iteration_rows(part, "step*")]] == ["step0", "step1", "step2"]
     assert column(part, "step*/forward", "compute") == [200, 200, 200]
 
 
@@ -125,8 +105,7 @@ def test_idle_time_has_its_reason(trace: MakeTrace) -> None:
 def test_exposed_communication_blocks_where_the_next_compute_was_told_to_wait(trace: MakeTrace) -> None:
     """Of the 60 ns of each all-reduce 50 are exposed; they block only with the event. No other part changes."""
     parts = {
-        events: examined(trace(*steps(3, events=events), name=f"{events}.sqlite")).parts[0]
-        for events in (False, True)
+        events: examined(trace(*steps(3, events=events), name=f"{events}.sqlite")).parts[0] for events in (False, True)
     }
     for events, part in parts.items():
         assert column(part, "step*", "exposed") == [50, 50, 50]
@@ -161,15 +140,9 @@ def test_the_parts_add_up_on_a_real_report(name: str) -> None:
 def test_each_process_of_a_report_is_a_part() -> None:
     """Two programs in one report are two ranks."""
     answer = examined(ROOT / "traces" / "two-processes.sqlite")
-    assert [part.iteration_path for part in answer.parts] == [
-        "RUN::math::S1024/iter*",
-        "RUN::flash::S2048/iter*",
-    ]
+    assert [part.iteration_path for part in answer.parts] == ["RUN::math::S1024/iter*", "RUN::flash::S2048/iter*"]
     ranks = identify_ranks([answer]).ranks
-    assert [(each.rank, each.part.pid) for each in ranks] == [
-        (0, answer.parts[0].pid),
-        (1, answer.parts[1].pid),
-    ]
+    assert [(each.rank, each.part.pid) for each in ranks] == [(0, answer.parts[0].pid), (1, answer.parts[1].pid)]
 
 
 def test_iterations_without_numbers_are_counted(trace: MakeTrace) -> None:
@@ -194,9 +167,7 @@ def repeated(name: str, count: int, busy: int, *, begin: int = 0, every: int = 1
         for start in range(begin, begin + every * count, every)
         for item in (
             Range(name, start, start + every - 50),
-            launch_kernel(
-                "gemm_kernel", (start + 1, start + 2), (start + 10, start + 10 + busy), id=start + 1
-            ),
+            launch_kernel("gemm_kernel", (start + 1, start + 2), (start + 10, start + 10 + busy), id=start + 1),
         )
     ]
 
@@ -227,8 +198,7 @@ def test_numbered_iterations_that_hold_little_are_warned_of(trace: MakeTrace) ->
     found = fleet_answer(chosen, options={"per": "step*"})
     assert found.iteration_path == "step*"
     assert (
-        "iterations of 'step*' hold 17 % of the GPUs' busy time: the findings do not cover the rest"
-        in found.warnings
+        "iterations of 'step*' hold 17 % of the GPUs' busy time: the findings do not cover the rest" in found.warnings
     )
 
 
@@ -280,9 +250,7 @@ def test_threads_share_the_iteration_that_they_name(trace: MakeTrace) -> None:
 
 def test_ranges_of_two_kinds_may_share_a_name(trace: MakeTrace) -> None:
     """A push/pop and a start/end range are two paths with two names, and ranks that have both are compared."""
-    windows = [
-        Range(f"step{at}", 1000 * at, 1000 * at + 950, kind="start_end", range_id=at + 1) for at in range(3)
-    ]
+    windows = [Range(f"step{at}", 1000 * at, 1000 * at + 950, kind="start_end", range_id=at + 1) for at in range(3)]
     answer = examined(trace(*steps(3), *windows))
     assert {"step*", "step* (start/end)"} < set(answer.parts[0].paths)
     found = fleet_answer([ranked(f"{at}", at, answer) for at in range(2)])
@@ -358,15 +326,11 @@ def test_of_two_recorders_under_one_name_the_report_of_nsys_is_read(tmp_path: Pa
     for asked in (str(tmp_path), f"{tmp_path}/*"):
         found, notes = find_reports([asked])
         assert [Path(each.name).name for each in found] == ["other.json.gz", "run.sqlite"]
-        assert notes == [
-            f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has its name, by another recorder"
-        ]
+        assert notes == [f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has its name, by another recorder"]
     assert find_reports([f"{tmp_path}/run.json.gz"])[1] == []
 
 
-def test_a_folder_a_glob_and_a_list_name_reports_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_a_glob_and_a_list_name_reports_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In natural order, exports before what they were made from, and the same file under two names once."""
     for name in (
         "rank_10.sqlite",
@@ -392,9 +356,7 @@ def test_a_folder_a_glob_and_a_list_name_reports_once(
     ]
     assert not notes
     monkeypatch.chdir(tmp_path)
-    found, notes = find_reports(
-        ["rank_*.sqlite", *names_in(tmp_path / "list"), f"file://{tmp_path}/rank_2.sqlite"]
-    )
+    found, notes = find_reports(["rank_*.sqlite", *names_in(tmp_path / "list"), f"file://{tmp_path}/rank_2.sqlite"])
     assert [Path(each.name).name for each in found] == ["rank_2.sqlite", "rank_10.sqlite"]
     assert len(notes) == 3
     assert "counted once" in notes[0]
@@ -414,13 +376,7 @@ def test_each_report_counts_once(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
         memory.pipe(f"/once/{name}", b"x")
-    for asked in (
-        f"{tmp_path}",
-        f"{tmp_path}/r_*",
-        f"file://{tmp_path}",
-        "memory://once",
-        "memory://once/r_*",
-    ):
+    for asked in (f"{tmp_path}", f"{tmp_path}/r_*", f"file://{tmp_path}", "memory://once", "memory://once/r_*"):
         found, notes = find_reports([asked])
         assert [each.name.rpartition("/")[2] for each in found] == ["r_0.sqlite", "r_1_pqtdir", "r_2.qdrep"]
         assert not notes
@@ -485,10 +441,7 @@ def test_ranks_are_numbered_by_the_best_source(trace: MakeTrace) -> None:
     answer = examined(trace(*steps(2)))
     both = [ranked("a/rank_7.sqlite", 1, answer), ranked("b/rank_3.sqlite", 0, answer)]
     found = identify_ranks(both)
-    assert [(each.rank, each.answer.report) for each in found.ranks] == [
-        (0, "b/rank_3.sqlite"),
-        (1, "a/rank_7.sqlite"),
-    ]
+    assert [(each.rank, each.answer.report) for each in found.ranks] == [(0, "b/rank_3.sqlite"), (1, "a/rank_7.sqlite")]
     assert found.source == RECORD
     found = identify_ranks(both, rank_pattern(r"rank_(\d+)"))
     assert [each.rank for each in found.ranks] == [3, 7]
@@ -538,10 +491,7 @@ def test_a_number_too_long_for_a_rank_is_refused(trace: MakeTrace) -> None:
 
 def test_the_environment_in_a_report_names_its_rank(trace: MakeTrace) -> None:
     """As nsys records it, unless it was scrubbed; and the machine."""
-    report = trace(
-        *steps(2),
-        capture={"PROCESS_0:ENVIRONMENT_VARIABLE": 'RANK="4"'},
-    )
+    report = trace(*steps(2), capture={"PROCESS_0:ENVIRONMENT_VARIABLE": 'RANK="4"'})
     answer = examined(report)
     assert answer.environment_rank == 4
     assert answer.record_rank is None

@@ -69,10 +69,7 @@ def test_windows_of_a_replay_are_those_of_the_recording() -> None:
 
 def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
     """The record of the capture says how long steps are then; without it the answer says that it is as profiled."""
-    plain, profiled = (
-        ask(BLOCK, STEPS, graph=["backward"]),
-        ask(BLOCK, STEPS, graph=["backward"], as_profiled=True),
-    )
+    plain, profiled = (ask(BLOCK, STEPS, graph=["backward"]), ask(BLOCK, STEPS, graph=["backward"], as_profiled=True))
     assert plain.unprofiled is not None
     assert abs(plain.unprofiled.residual) < 0.01
     assert plain.base_ns / profiled.base_ns == pytest.approx(1371936 / 1652784, rel=0.01)
@@ -95,9 +92,7 @@ def test_a_graph_takes_the_host_out_of_a_launch_bound_step() -> None:
 
 def test_where_the_host_is_late_a_faster_kernel_brings_nothing() -> None:
     """And where the GPU is busy all the while its gain reaches the step."""
-    assert (
-        ask(BLOCK, STEPS, scale=["*gemm*=0.5"]).forecast_ns == ask(BLOCK, STEPS, delay=["iter*=0us"]).base_ns
-    )
+    assert ask(BLOCK, STEPS, scale=["*gemm*=0.5"]).forecast_ns == ask(BLOCK, STEPS, delay=["iter*=0us"]).base_ns
     tiled = ask(TRACES.parent / "analysis/tiled-attention/tiled.sqlite", scale=["*tiled*=0.5"])
     assert tiled.forecast_ns == pytest.approx(tiled.base_ns / 2, rel=0.01)
     assert tiled.gain_ns == tiled.base.sum() - tiled.forecast.sum() > 0
@@ -112,15 +107,11 @@ def test_where_the_host_is_late_a_faster_kernel_brings_nothing() -> None:
         (4, 30, {0: 100, 1: 70}, (170, 4)),
     ],
 )
-def test_a_critical_path_has_each_ns_once(
-    lag: int, behind: int, ns: dict[int, int], host: tuple[int, int]
-) -> None:
+def test_a_critical_path_has_each_ns_once(lag: int, behind: int, ns: dict[int, int], host: tuple[int, int]) -> None:
     """From the end of the last op back: ops with their own time, latency between them, and the first call's host."""
     first, second, none = 2, 3, [NEVER] * 4
     edges = [
-        SimpleNamespace(
-            to=[*none[:2], ZERO, first], lag=[0, 0, 3, lag], moment=[-1, -1, 0, -1], op=[-1, -1, -1, 0]
-        ),
+        SimpleNamespace(to=[*none[:2], ZERO, first], lag=[0, 0, 3, lag], moment=[-1, -1, 0, -1], op=[-1, -1, -1, 0]),
         SimpleNamespace(to=none, lag=[0] * 4, moment=[-1] * 4, op=[-1] * 4),
     ]
     network = SimpleNamespace(
@@ -128,13 +119,9 @@ def test_a_critical_path_has_each_ns_once(
         done=[first, second], node=[ZERO], of_op=[-1, -1, 0, 1], waits=[0] * 4, extra=[0] * 4,
     )  # fmt: skip
     begins = 100 + lag
-    times = SimpleNamespace(
-        end=np.array([100, begins + 70]), moment=np.array([0]), node=[0, -(1 << 61), 0, begins]
-    )
+    times = SimpleNamespace(end=np.array([100, begins + 70]), moment=np.array([0]), node=[0, -(1 << 61), 0, begins])
     ops = SimpleNamespace(kind=[KERNEL, KERNEL], name=[0, 0])
-    facts = SimpleNamespace(
-        attribution=SimpleNamespace(trace=SimpleNamespace(ops=ops)), communication=[False]
-    )
+    facts = SimpleNamespace(attribution=SimpleNamespace(trace=SimpleNamespace(ops=ops)), communication=[False])
     parts = path_parts(facts, network, times, -50, np.array([0, 1]), -1)  # type: ignore[arg-type]
     compute, latency = host
     assert parts == PathParts((compute, 0, 0, 50 - 3, latency + 3), ns)
@@ -163,11 +150,7 @@ def steps_with(*inside: simulated.Do, count: int = 4) -> list[simulated.Do]:
 def test_steps_that_wait_each_time_shrink_without_the_wait(trace: MakeTrace) -> None:
     """By what lies between the end of a kernel and the next launch, as a simulation has it."""
     do = simulated.Do
-    kernels = (
-        do("launch", 900, 7, "k"),
-        do("range", name="part", body=(do("sync", stream=7),)),
-        do("code", 400),
-    )
+    kernels = (do("launch", 900, 7, "k"), do("range", name="part", body=(do("sync", stream=7),)), do("code", 400))
     program = steps_with(*kernels, count=8)
     path = trace(*simulated.simulate(program).items)
     answer = ask(path, "step", drop_sync=["part"])
@@ -207,9 +190,7 @@ def test_copies_that_do_not_block_let_the_host_go_on(trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize(("api", "gone"), [("cudaStreamSynchronize", True), ("cudaDeviceSynchronize", False)])
-def test_copies_that_do_not_block_leave_synchronizations_of_the_device(
-    trace: MakeTrace, api: str, gone: bool
-) -> None:
+def test_copies_that_do_not_block_leave_synchronizations_of_the_device(trace: MakeTrace, api: str, gone: bool) -> None:
     """`.to()` waits for its copy with the stream; who waits for the whole device means it."""
     items: list[Items] = []
     for at in range(0, 17_600, 2_200):
@@ -223,9 +204,7 @@ def test_copies_that_do_not_block_leave_synchronizations_of_the_device(
     assert (answer.forecast_ns < 2_100) == gone  # from one to the next are 2,200; on the GPU 1,950 of these
 
 
-def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_not_wait(
-    trace: MakeTrace,
-) -> None:
+def test_a_kernel_behind_a_copy_is_compute_for_which_the_call_of_the_copy_does_not_wait(trace: MakeTrace) -> None:
     """As `.item()` at the end of a range: the host is back before the kernel is launched."""
     items: list[Items] = []
     for at in range(0, 13_680, 1_710):
@@ -348,9 +327,7 @@ def test_short_forecasts_keep_digits_and_paths_without_a_change_are_counted() ->
 
 
 @pytest.mark.parametrize("second", [10, 20, 21])
-def test_a_name_whose_times_differ_by_more_than_twice_is_refused(
-    trace: MakeTrace, tmp_path: Path, second: int
-) -> None:
+def test_a_name_whose_times_differ_by_more_than_twice_is_refused(trace: MakeTrace, tmp_path: Path, second: int) -> None:
     """The same name stands for different work then; of others the median is taken."""
     table = tmp_path / "kernels.csv"
     table.write_text(f"kernel,median_ns\nk,10\nk,{second}\nother,5\n")
@@ -411,22 +388,10 @@ def test_the_command_writes_what_it_says(
 ) -> None:
     """Sentence on stdout, folder with document and page; 3 for a refusal."""
     run = runner(tmp_path, capsys, monkeypatch, "forecast")
-    done = run(
-        BLOCK,
-        "--range",
-        STEPS,
-        "--graph",
-        "backward",
-        "-o",
-        str(tmp_path / "a"),
-        "--html",
-        "--md",
-    )
+    done = run(BLOCK, "--range", STEPS, "--graph", "backward", "-o", str(tmp_path / "a"), "--html", "--md")
     assert done.code == 0, done.err
     assert "as a CUDA graph" in done.out
-    assert {"forecast.json", "forecast.png", "report.html"} == {
-        each.name for each in (tmp_path / "a").iterdir()
-    }
+    assert {"forecast.json", "forecast.png", "report.html"} == {each.name for each in (tmp_path / "a").iterdir()}
     refused = run(BLOCK, "--range", STEPS, "--scale", "*=2", "-o", str(tmp_path / "b"))
     assert refused.code == 3
     assert refused.err.count("\n") <= 2

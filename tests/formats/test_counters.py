@@ -51,26 +51,11 @@ def test_a_table_is_read(tmp_path: Path) -> None:
         (f"{HEAD}\n", "holds no kernel"),
         (f"{HEAD}\n{ROW}\n{ROW},1\n", "line 3: 20 cells for 19 columns"),
         (f"{HEAD}\n{ROW.replace('gemm', '')}\n", "line 2: 'kernel' is missing"),
-        (
-            f"{HEAD}\n{ROW.replace('32x32x8', '32x32x8x1')}\n",
-            "line 2: grid: is no grid such as 32x32x8",
-        ),
-        (
-            f"{HEAD}\n{ROW.replace('50.5', '50.5 %')}\n",
-            "line 2: occupancy_percent: expected float, got '50.5 %'",
-        ),
-        (
-            f"{HEAD}\n{ROW.replace(',9,1,', ',9,-1,')}\n",
-            "line 2: dram_read_bytes: expected float >= 0.0, got '-1'",
-        ),
-        (
-            f"{HEAD}\n{ROW.replace(',9,1,', ',9,nan,')}\n",
-            "line 2: dram_read_bytes: expected float >= 0.0, got 'nan'",
-        ),
-        (
-            f"{HEAD}\n{ROW.replace(',9,1,', ',9,1e999,')}\n",
-            "line 2: dram_read_bytes: number out of range, got '1e999'",
-        ),
+        (f"{HEAD}\n{ROW.replace('32x32x8', '32x32x8x1')}\n", "line 2: grid: is no grid such as 32x32x8"),
+        (f"{HEAD}\n{ROW.replace('50.5', '50.5 %')}\n", "line 2: occupancy_percent: expected float, got '50.5 %'"),
+        (f"{HEAD}\n{ROW.replace(',9,1,', ',9,-1,')}\n", "line 2: dram_read_bytes: expected float >= 0.0, got '-1'"),
+        (f"{HEAD}\n{ROW.replace(',9,1,', ',9,nan,')}\n", "line 2: dram_read_bytes: expected float >= 0.0, got 'nan'"),
+        (f"{HEAD}\n{ROW.replace(',9,1,', ',9,1e999,')}\n", "line 2: dram_read_bytes: number out of range, got '1e999'"),
         (f"{HEAD}\n{ROW.replace('0,0,1', '0,x,1')}\n", "line 2: order: expected int, got 'x'"),
         (f"{HEAD}\n{ROW}\n{ROW}\n", "line 3: order 0 does not come after the one before it"),
         (f'{HEAD}\n{ROW}\n"a/iter1', "line 3: no CSV any more"),
@@ -116,8 +101,7 @@ def test_the_record_must_be_of_the_table(tmp_path: Path) -> None:
     found = read_counters(path)
     assert found.gpus == ()
     assert found.doubts == (
-        f"{path}: no record run.counters.json beside it: GPU and libraries are unknown,"
-        " and whether the table is whole",
+        f"{path}: no record run.counters.json beside it: GPU and libraries are unknown, and whether the table is whole",
     )
 
 

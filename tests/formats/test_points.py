@@ -22,13 +22,7 @@ MACHINE = {"gpus": [{"name": "NVIDIA H200"}], "driver": "580.1", "cpu": "a CPU"}
 def plan(**more: Any) -> dict[str, Any]:
     """Two configurations."""
     configurations = [{"id": name, "backends": ["math", "flash", "auto"]} for name in ("S1", "S2")]
-    return {
-        "schema": "nsysprof-bench-plan/1",
-        "samples": 100,
-        "seed": 0,
-        "configurations": configurations,
-        **more,
-    }
+    return {"schema": "nsysprof-bench-plan/1", "samples": 100, "seed": 0, "configurations": configurations, **more}
 
 
 def head(**more: Any) -> dict[str, Any]:
@@ -84,16 +78,8 @@ DAMAGE: Mapping[str, tuple[bytes, bytes, str]] = {
     "bytes in the middle": (b'"kind": "start"', b"\x00\xff\x00", ":2: not a line of a sweep"),
     "half a line in the middle": (b'"torch": "2.11"}}\n', b'"torch', ":2: not a line of a sweep"),
     "NaN": (b'"status": "measured"', b'"status": NaN', ":4: not a line of a sweep: .*NaN is no number"),
-    "another kind of line": (
-        b'"kind": "trying"',
-        b'"kind": "dancing"',
-        ":3: .*kind: invalid value 'dancing'",
-    ),
-    "a point of nothing": (
-        b'"backend": "math"',
-        b'"backed": "math"',
-        ":4: .*: point: 'backend' is missing",
-    ),
+    "another kind of line": (b'"kind": "trying"', b'"kind": "dancing"', ":3: .*kind: invalid value 'dancing'"),
+    "a point of nothing": (b'"backend": "math"', b'"backed": "math"', ":4: .*: point: 'backend' is missing"),
     "a list": (b'{"kind": "start", "environment": {"torch": "2.11"}}', b"[1]", ":2: not a line"),
     "another schema": (b"nsysprof-bench-points/1", b"nsysprof-bench-points/9", ":1: .*points/9"),
     "no plan": (b'"plan"', b'"plane"', ":1: not a line of a sweep: 'plan' is missing"),
@@ -113,9 +99,7 @@ def test_a_damaged_file_is_refused_with_its_line(points: Path, case: str) -> Non
     assert refused.value.hint == "--force starts over"
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\n", b"{}\n", b"null\n", b"SQLite format 3\x00\n", b'{"kind": "sweep"']
-)
+@pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b"null\n", b"SQLite format 3\x00\n", b'{"kind": "sweep"'])
 def test_a_file_that_is_none_is_refused(points: Path, content: bytes) -> None:
     """Empty, of another program, or never begun."""
     points.write_bytes(content)
@@ -201,9 +185,7 @@ def test_who_was_killed_with_others_is_tried_alone_and_who_was_killed_alone_is_n
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"[]\n", b"text\n", b'{"schema": "x", "plan": {}}\n'])
-def test_the_program_refuses_a_foreign_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-) -> None:
+def test_the_program_refuses_a_foreign_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     """In a line; nobody but `nsysprof bench` starts it."""
     path = tmp_path / "points.jsonl"
     path.write_bytes(content)

@@ -143,10 +143,7 @@ def test_the_arguments_of_a_program_are_counted_and_gone() -> None:
     assert (found["wall_ns"], found["workload"]) == (5, None)
     runs = [{"name": "traffic", "ncu_command": join(["ncu", "--nvtx", *PROGRAM])}, {"name": "work"}]
     counted = without_arguments(record(runs=runs))
-    assert counted["runs"] == [
-        {"name": "traffic", "ncu_command": "ncu --nvtx python [3 arguments]"},
-        {"name": "work"},
-    ]
+    assert counted["runs"] == [{"name": "traffic", "ncu_command": "ncu --nvtx python [3 arguments]"}, {"name": "work"}]
 
 
 def test_the_options_of_a_workload_stay() -> None:
@@ -171,9 +168,7 @@ def test_the_options_of_a_workload_stay() -> None:
 def test_variables_that_nsys_is_to_set_lose_their_values(options: tuple[str, ...], workload: Any) -> None:
     """However they are written; their names stay."""
     command = join(["nsysprof", "capture", *options])
-    found = without_arguments(
-        record(*options, program="sleep 1" if workload else join(PROGRAM), workload=workload)
-    )
+    found = without_arguments(record(*options, program="sleep 1" if workload else join(PROGRAM), workload=workload))
     options_alone = without_arguments({"command": command, "program": "x", "workload": {}})["command"]
     assert SECRET not in options_alone
     assert "=..." in options_alone

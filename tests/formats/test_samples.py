@@ -84,9 +84,7 @@ def test_throttled_samples_are_left_out_of_every_set(tmp_path: Path) -> None:
             state["sm_clock_mhz"] = 345
 
     samples = read_bench_samples(changed(tmp_path, change))
-    point = next(
-        each for each in samples.points if each.backend == "flash" and each.shape.sizes["seq"] == 2048
-    )
+    point = next(each for each in samples.points if each.backend == "flash" and each.shape.sizes["seq"] == 2048)
     assert [len(point.samples(kind)) for kind in KINDS] == [9, 11, 10]
     assert (point.left_out, len(point.sets["eager"][0]), point.sm_clock_mhz) == (3, 12, 1980)
 
@@ -106,24 +104,15 @@ WRONG: dict[str, tuple[Change, str]] = {
     "marks": (of_flash("throttled", [0] * 12), r"throttled\[0\]: expected bool, got int"),
     "status": (of_flash("status", "fine"), "status: 'fine' is not one of"),
     "NaN memory": (of_flash("memory", {"peak_bytes": math.nan}), r"memory\[\.\.\.\]: expected float >= 0\.0"),
-    "calls": (
-        of_flash("calls_per_sample", 0),
-        "calls_per_sample: expected int >= 1",
-    ),
+    "calls": (of_flash("calls_per_sample", 0), "calls_per_sample: expected int >= 1"),
     "tolerances": (
         of_flash("tolerances", {"output": "tight"}),
         r"tolerances\[\.\.\.\]: expected float \| null, got str",
     ),
     "no errors": (of_flash("errors", [1]), r"errors: expected object \| null, got array"),
-    "a number of 400 digits": (
-        of_flash("latency_ns", 10**400, 4),
-        r"latency_ns\[4\]: number out of range",
-    ),
+    "a number of 400 digits": (of_flash("latency_ns", 10**400, 4), r"latency_ns\[4\]: number out of range"),
     "longer than a life": (of_flash("latency_ns", 1.7e308, 4), r"latency_ns\[4\]: expected float <= 1e\+18"),
-    "shorter than light": (
-        of_flash("latency_ns", 1e-300, 4),
-        r"latency_ns\[4\]: expected float >= 0\.001",
-    ),
+    "shorter than light": (of_flash("latency_ns", 1e-300, 4), r"latency_ns\[4\]: expected float >= 0\.001"),
     "a large tolerance": (of_flash("tolerance", 10**400), "tolerance: number out of range"),
     "large memory": (
         of_flash("memory", {"peak_bytes": 10**30}),
@@ -173,9 +162,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path, case: str) -> None:
         read_bench_samples(changed(tmp_path, change))
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b'{"schema": "nsysprof-bench/1", "poi', b"\xff\xfe", b"[1, 2]", b"[" * 9999]
-)
+@pytest.mark.parametrize("content", [b"", b'{"schema": "nsysprof-bench/1", "poi', b"\xff\xfe", b"[1, 2]", b"[" * 9999])
 def test_what_is_no_json_is_corrupt_or_foreign(tmp_path: Path, content: bytes) -> None:
     """Empty, cut off, binary and deeply nested files end in one line."""
     path = tmp_path / "samples.json"
@@ -198,26 +185,14 @@ def inside(*path: Any) -> Change:
 
 DAMAGED: dict[str, tuple[Change, str]] = {
     "no points": (top("points", []), "points: expected array of length >= 1"),
-    "GPUs": (
-        inside("environment", "gpus", {"a": 1}),
-        r"environment\.gpus: expected array \| null, got object",
-    ),
-    "a number of GPUs": (
-        inside("environment", "gpus", 5),
-        r"environment\.gpus: expected array \| null, got int",
-    ),
-    "software": (
-        inside("environment", "workload", "x"),
-        r"environment\.workload: expected object \| null, got str",
-    ),
+    "GPUs": (inside("environment", "gpus", {"a": 1}), r"environment\.gpus: expected array \| null, got object"),
+    "a number of GPUs": (inside("environment", "gpus", 5), r"environment\.gpus: expected array \| null, got int"),
+    "software": (inside("environment", "workload", "x"), r"environment\.workload: expected object \| null, got str"),
     "a list of software": (
         inside("environment", "workload", [1]),
         r"environment\.workload: expected object \| null, got array",
     ),
-    "a device": (
-        inside("environment", "workload", "device", 5),
-        r"environment: device: expected str \| null, got int",
-    ),
+    "a device": (inside("environment", "workload", "device", 5), r"environment: device: expected str \| null, got int"),
     "backends": (
         inside("plan", "configurations", 0, "backends", 5),
         r"plan\.configurations\[0\]\.backends: expected array, got int",

@@ -51,9 +51,7 @@ MEASURED = [
 
 
 @pytest.mark.parametrize(("threads", "registers", "shared", "grid", "percent", "waves"), MEASURED)
-def test_what_ncu_printed(
-    threads: int, registers: int, shared: int, grid: int, percent: float, waves: float
-) -> None:
+def test_what_ncu_printed(threads: int, registers: int, shared: int, grid: int, percent: float, waves: float) -> None:
     """Theoretical occupancy and waves per SM of an H200 with 132 SMs."""
     found = occupancy((9, 0), *(np.array([each]) for each in (threads, registers, shared)))
     assert found is not None

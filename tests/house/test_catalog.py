@@ -10,9 +10,7 @@ from nsysprof import catalog
 from nsysprof.errors import NsysprofError
 
 
-def test_the_workloads_are_found_in_a_wheel_and_in_a_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_workloads_are_found_in_a_wheel_and_in_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inside the package, else beside it; private modules are none."""
     monkeypatch.setattr(catalog, "_HERE", tmp_path / "nsysprof")
     for folder in (tmp_path / "workloads", tmp_path / "nsysprof" / "workloads"):

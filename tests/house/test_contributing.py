@@ -35,9 +35,7 @@ def test_the_picture_is_the_contract() -> None:
     (contract,) = configured["tool"]["importlinter"]["contracts"]
     assert drawn == contract["layers"]
     there = {
-        path.stem
-        for path in (ROOT / "nsysprof").iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").exists()
+        path.stem for path in (ROOT / "nsysprof").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert set(re.findall(r"\w+", " ".join(drawn))) == there - {"__init__"}
 

@@ -123,18 +123,13 @@ EXAMPLES = [
     pytest.param(command, shown, id=f"{name}: {command}"[:70])
     for name, text in PAGES.items()
     for lines, shown in re.findall(r"^```sh\n([^`]*)^```\n\n```text\n(.*?)^```", text, re.M | re.S)
-    if (command := lines.splitlines()[-1]).startswith("nsysprof ")
-    and name not in ("compare", "counters", "bench")
+    if (command := lines.splitlines()[-1]).startswith("nsysprof ") and name not in ("compare", "counters", "bench")
 ]
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES)
 def test_the_block_below_a_command_is_what_it_prints(
-    command: str,
-    shown: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each line of a block of text is printed by the command in the block above it, in that order."""
     arguments = shlex.split(command)[1:]
@@ -224,9 +219,7 @@ def test_the_document_is_described(analyzed: Analyzed) -> None:
 def test_the_columns_that_are_printed_are_explained(analyzed: Analyzed) -> None:
     """Each head of the printed table of ranges, and the mark, is in the README's table of words, or says it all."""
     heads = [line for line in analyzed[0].splitlines() if line.startswith("range  ")]
-    told = {
-        word.strip() for row in table_after("word | meaning", "analyze") for word in re.split("[,]", row[0])
-    }
+    told = {word.strip() for row in table_after("word | meaning", "analyze") for word in re.split("[,]", row[0])}
     plain = {"instances", "launches", "kernels", "CPU"}
     assert {word for head in heads for word in re.split(" {2,}", head)} - told <= plain
     assert any(word.startswith("`*`") for word in told)
@@ -258,9 +251,7 @@ def test_every_command_has_its_section() -> None:
     commands = set(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
     rows = re.findall(r"^\| \[`(\w+)`\]", README, re.M)
     for name in sorted(commands - set(rows)):
-        pytest.fail(
-            f"README.md: add the row `| [`{name}`](docs/{name}.md) | its question |` to the table of commands"
-        )
+        pytest.fail(f"README.md: add the row `| [`{name}`](docs/{name}.md) | its question |` to the table of commands")
     for name in sorted(commands - {command.split()[0] for command in SECTIONS}):
         pytest.fail(f'tests/house/test_docs.py: add `"{name}": ("{name}", "", ""),` to SECTIONS')
     assert {command.split()[0] for command in SECTIONS} == commands == set(rows)
@@ -308,9 +299,7 @@ def test_the_library_example_of_another_page_runs(page: str, monkeypatch: pytest
     """Each block of Python that imports the package runs as it stands."""
     monkeypatch.chdir(ROOT)
     examples = [
-        code
-        for code in re.findall(r"^```py(?:thon)?\n(.*?)^```", PAGES[page], re.M | re.S)
-        if "import" in code
+        code for code in re.findall(r"^```py(?:thon)?\n(.*?)^```", PAGES[page], re.M | re.S) if "import" in code
     ]
     assert examples
     for code in examples:
@@ -335,16 +324,11 @@ def test_the_library_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
     """How many times as long, `FP32 on CUDA cores` and how long the GPU waits follow from what is printed."""
-    busy, lines = (
-        {},
-        {line.split(" ")[0]: line for line in analyzed[0].splitlines() if line.startswith("RUN::")},
-    )
+    busy, lines = ({}, {line.split(" ")[0]: line for line in analyzed[0].splitlines() if line.startswith("RUN::")})
     for name in ("math", "math_reduced", "flash"):
         busy[name] = float(re.findall(r"([\d.]+) ms", lines[f"RUN::{name}::S4096"])[1])
     [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
-    told = [
-        f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"
-    ]
+    told = [f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"]
     told += [f"for {100 - int(share)} % of it the GPU waits for flash to be launched"]
     prose = " ".join(ANALYZE.split()).replace("At S=4096", "at S=4096")
     assert [words for words in told if words not in prose] == []
@@ -370,9 +354,7 @@ def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:
     (limits,) = read_budget(budget).ranges
     assert (limits.glob, limits.stat, limits.backend) == ("RUN::flash::*/iter*", "p95", "flash")
     rows = PAGES["check"][PAGES["check"].index("| key | limits |") :]
-    listed = {
-        key for cell in re.findall(r"^\| (`.*?`) \|", rows, re.M) for key in re.findall(r"`(\w+)`", cell)
-    }
+    listed = {key for cell in re.findall(r"^\| (`.*?`) \|", rows, re.M) for key in re.findall(r"`(\w+)`", cell)}
     keys = {*budget_module._Top.__struct_fields__, *budget_module._Range.__struct_fields__} - {"range"}
     assert {key.removesuffix("_ns") for key in keys} <= listed
 

@@ -24,9 +24,7 @@ def test_the_first_two_blocks_run_in_a_fresh_copy_without_gpu_and_torch(tmp_path
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name in ("nsysprof", "workloads", "traces"):
-        shutil.copytree(
-            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.nsys-rep")
-        )
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.nsys-rep"))
     without = tmp_path / "without"
     without.mkdir()
     (without / "torch.py").write_text("raise ImportError('no torch here')\n")

@@ -37,9 +37,7 @@ assert "Usage" in out.getvalue(), out.getvalue()
 def loaded(code: str) -> set[str]:
     """The top-level packages that a fresh interpreter holds after running `code`."""
     script = f"import sys, json\n{code}\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     return {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
 
@@ -54,9 +52,7 @@ def test_import_nsysprof_is_light() -> None:
     assert loaded(AFTER_IMPORT) & HEAVY == set()
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["analyze", "--help"], ["compare", "--help"], ["why", "--help"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["compare", "--help"], ["why", "--help"]])
 def test_help_is_light(arguments: list[str]) -> None:
     """`nsysprof --help`, also that of a subcommand, loads none of the heavy libraries."""
     assert loaded(AFTER_HELP.format(arguments=arguments)) & HEAVY == set()
@@ -65,9 +61,7 @@ def test_help_is_light(arguments: list[str]) -> None:
 def test_opening_a_report_loads_no_pandas() -> None:
     """Up to the attribution the library is numpy only: pandas is for answers, matplotlib for charts."""
     report = str(ROOT / "traces" / "run.sqlite")
-    code = (
-        f"import nsysprof\nwith nsysprof.open_report({report!r}) as report:\n    nsysprof.attribute(report)"
-    )
+    code = f"import nsysprof\nwith nsysprof.open_report({report!r}) as report:\n    nsysprof.attribute(report)"
     heavy = loaded(code) & HEAVY
     assert "numpy" in heavy
     assert heavy <= {"numpy"}
@@ -127,11 +121,7 @@ def circle_in(imports: Mapping[str, Collection[str]]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("imports", "circle"),
-    [
-        ({"a": "bc", "b": "c", "c": ""}, ""),
-        ({"a": "b", "b": "c", "c": "db", "d": ""}, "bcb"),
-    ],
+    ("imports", "circle"), [({"a": "bc", "b": "c", "c": ""}, ""), ({"a": "b", "b": "c", "c": "db", "d": ""}, "bcb")]
 )
 def test_a_circle_is_found(imports: dict[str, str], circle: str) -> None:
     """Two ways to one module are none; the way back is, and what only leads to it is left out."""

@@ -27,9 +27,7 @@ SOURCES = [
     "analysis",
 ]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("build") is None, reason="needs the dev extra: build"
-)
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("build") is None, reason="needs the dev extra: build")
 
 
 def build(source: Path, out: Path, *what: str) -> Path:
@@ -82,14 +80,8 @@ def test_wheel_has_every_module_and_its_data(archives: tuple[Path, Path, Path]) 
         for pattern in ("*.py", "kernels/*.cu")
         for path in (ROOT / "workloads").rglob(pattern)
     }
-    sources |= {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "nsysprof" / "page" / "parts").iterdir()
-    }
-    wanted = sources | {
-        "nsysprof/kernels/kernels.toml",
-        "nsysprof/py.typed",
-        "nsysprof/workloads/__init__.py",
-    }
+    sources |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "nsysprof" / "page" / "parts").iterdir()}
+    wanted = sources | {"nsysprof/kernels/kernels.toml", "nsysprof/py.typed", "nsysprof/workloads/__init__.py"}
     inside = {name for name in names(archives[0]) if name.startswith("nsysprof/")}
     assert inside == wanted
 
@@ -100,9 +92,7 @@ def test_wheel_names_the_command_and_the_licence(archives: tuple[Path, Path, Pat
         (entry,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
         assert "nsysprof = nsysprof.__main__:main" in wheel.read(entry).decode()
         (metadata,) = [name for name in wheel.namelist() if name.endswith("dist-info/METADATA")]
-        requires = [
-            line for line in wheel.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")
-        ]
+        requires = [line for line in wheel.read(metadata).decode().splitlines() if line.startswith("Requires-Dist")]
     assert any(name.endswith("licenses/LICENSE") for name in names(archives[0]))
     assert not [line for line in requires if "torch" in line and "extra ==" not in line]
 

@@ -22,13 +22,9 @@ from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, attributed, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
-FLASH = (
-    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4>>(T1)"
-)
+FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4>>(T1)"
 SPLIT = "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<(int)64, (int)64>>(T1)"
-COMBINE = (
-    "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)64, (int)64>>(T1)"
-)
+COMBINE = "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)64, (int)64>>(T1)"
 FLASH_BACKWARD = (
     "void pytorch_flash::flash_bwd_dot_do_o_kernel<(bool)1, Flash_bwd_kernel_traits<(int)64>>(T1)",
     "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<(int)64>>(T1)",
@@ -36,17 +32,11 @@ FLASH_BACKWARD = (
 )
 FLASH_4 = "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm90FlashAttentionForwardSm90_object_at__tensor0000o11101213_0"
 NAMED_FLASH_4 = f"flash_fwd_sm90_bf16_head_dim128_tile128x128_threads384_causal_{FLASH_4}"
-FLASH_4_HELPER = (
-    "kernel_cutlass_kernel_flash_attncuteflash_bwd_preprocessFlashAttentionBackwardPreprocess_object_at__0"
-)
+FLASH_4_HELPER = "kernel_cutlass_kernel_flash_attncuteflash_bwd_preprocessFlashAttentionBackwardPreprocess_object_at__0"
 FLASH_3 = "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<X>>>(T1::Params)"
 EFFICIENT = "fmha_cutlassF_f16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<X>::Params)"
-EFFICIENT_BACKWARD = (
-    "fmha_cutlassB_f16_aligned_128x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<X>)"
-)
-CUDNN = (
-    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
-)
+EFFICIENT_BACKWARD = "fmha_cutlassB_f16_aligned_128x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<X>)"
+CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
 CUDNN_BACKWARD = (
     "void cudnn::fusion::compute_dot_do_o_specialized<(bool)1, (int)64>(void *)",
     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1_cga1x1x1_kernel0_0",
@@ -78,9 +68,7 @@ def run(name: str, *kernels: str, at: int = 0, **where: Any) -> list[Items]:
     for i, kernel in enumerate(kernels):
         start = at + 10 * i
         items.append(
-            launch_kernel(
-                kernel, (start + 1, start + 2), (start + 20, start + 30 - i), id=at + i + 1, **where
-            )
+            launch_kernel(kernel, (start + 1, start + 2), (start + 20, start + 30 - i), id=at + i + 1, **where)
         )
     return items
 
@@ -231,12 +219,8 @@ def test_what_ran_is_compared_with_what_was_asked_for(
 def test_own_rules_name_own_backends(trace: MakeTrace, tmp_path: Path) -> None:
     """A rule for the user's kernel makes its backend known: asked for and not run, it differs."""
     rules = tmp_path / "mine.toml"
-    rules.write_text(
-        '[[rule]]\nname = "m"\nmatch = "qwxyz"\nfamily = "attention"\nattention_backend = "Naive"\n'
-    )
-    path = trace(
-        *run("RUN::naive::S64", STRANGE), *run("RUN::naive::S128", GEMM, SOFTMAX, at=1000), duration=END
-    )
+    rules.write_text('[[rule]]\nname = "m"\nmatch = "qwxyz"\nfamily = "attention"\nattention_backend = "Naive"\n')
+    path = trace(*run("RUN::naive::S64", STRANGE), *run("RUN::naive::S128", GEMM, SOFTMAX, at=1000), duration=END)
     verdict = judged(path, rules=rules)
     assert observed(verdict) == [("RUN::naive::S64", "Naive"), ("RUN::naive::S128", "math")]
     assert agreement(verdict) == [True, False]
@@ -274,17 +258,13 @@ def test_kernels_outside_do_not_count(trace: MakeTrace) -> None:
 
 def test_the_outermost_run_counts(trace: MakeTrace) -> None:
     """A run inside a run is a part of it and gets no row."""
-    path = trace(
-        *run("RUN::auto::B1", FLASH), Range("x", 3, 400), Range("RUN::cudnn::S64", 5, 300), duration=END
-    )
+    path = trace(*run("RUN::auto::B1", FLASH), Range("x", 3, 400), Range("RUN::cudnn::S64", 5, 300), duration=END)
     assert observed(judged(path)) == [("RUN::auto::B1", "flash")]
 
 
 def test_a_window_counts_what_is_launched_in_it(trace: MakeTrace) -> None:
     """A start/end range is judged by all launches inside, though the iterations own them."""
-    path = trace(
-        *run("RUN::flash::S64", FLASH, SPLIT, kind="start_end"), Range("iter0", 1, 60, thread=1), duration=END
-    )
+    path = trace(*run("RUN::flash::S64", FLASH, SPLIT, kind="start_end"), Range("iter0", 1, 60, thread=1), duration=END)
     assert [(row["observed"], row["kernels"]) for row in judged(path).records()] == [("flash", 2)]
 
 
@@ -323,16 +303,11 @@ def test_memory_operations_are_no_kernels(trace: MakeTrace) -> None:
         duration=END,
     )
     rows = judged(path).records()
-    assert [(row["observed"], row["agrees"], row["kernels"]) for row in rows] == [
-        ("cudnn", True, 1),
-        ("none", None, 0),
-    ]
+    assert [(row["observed"], row["agrees"], row["kernels"]) for row in rows] == [("cudnn", True, 1), ("none", None, 0)]
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 1 << 22])
-def test_overlapping_windows_each_count_all(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, pieces: int
-) -> None:
+def test_overlapping_windows_each_count_all(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
     """Counts are those of plain loops, also when the work is added up in small pieces."""
     monkeypatch.setattr(range_work, "_PIECE", pieces)
     random = np.random.default_rng(7)
@@ -342,10 +317,7 @@ def test_overlapping_windows_each_count_all(
         for i, start in enumerate(starts)
     ]
     names = [FLASH, CUDNN, GEMM, SOFTMAX]
-    calls = [
-        (at, at + 1, names[i % 4])
-        for i, at in enumerate(sorted(random.choice(1200, 60, replace=False).tolist()))
-    ]
+    calls = [(at, at + 1, names[i % 4]) for i, at in enumerate(sorted(random.choice(1200, 60, replace=False).tolist()))]
     work = [
         launch_kernel(name, (start, end), (2000 + 10 * i, 2005 + 10 * i), id=i + 1, thread=9)
         for i, (start, end, name) in enumerate(calls)
@@ -571,13 +543,7 @@ def test_records_are_json(trace: MakeTrace) -> None:
 
 
 # What each request must have run.
-RUNS_AS = {
-    "math": "math",
-    "math_reduced": "math",
-    "flash": "flash",
-    "efficient": "efficient",
-    "cudnn": "cudnn",
-}
+RUNS_AS = {"math": "math", "math_reduced": "math", "flash": "flash", "efficient": "efficient", "cudnn": "cudnn"}
 
 
 def renamed(folder: Path, old: str, new: str) -> BackendVerdict:
@@ -631,9 +597,7 @@ def test_a_wrong_request_is_found_out(tmp_path: Path) -> None:
     ("backend", "request_as", "ran"),
     [("math", "flash", "math"), ("flash", "math", "flash"), ("efficient", "cudnn", "efficient")],
 )
-def test_each_backend_is_distinguished_from_the_others(
-    tmp_path: Path, backend: str, request_as: str, ran: str
-) -> None:
+def test_each_backend_is_distinguished_from_the_others(tmp_path: Path, backend: str, request_as: str, ran: str) -> None:
     """A request renamed for all its sizes differs for all of them."""
     verdict = renamed(tmp_path, f"RUN::{backend}::", f"RUN::{request_as}::B")
     renamed_ones = verdict.ranges[verdict.ranges["range"].str.contains("::B")]

@@ -13,15 +13,7 @@ import pytest
 
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels import rules as kernel_rules
-from nsysprof.kernels.classify import (
-    FAMILIES,
-    MATH_UNITS,
-    Kinds,
-    classify,
-    function_name,
-    load_rules,
-    short_name,
-)
+from nsysprof.kernels.classify import FAMILIES, MATH_UNITS, Kinds, classify, function_name, load_rules, short_name
 
 REPORT = Path(__file__).parents[2] / "traces" / "run.sqlite"
 
@@ -34,9 +26,7 @@ def kept(file: str) -> list[str]:
     return [line for line in lines if not line.startswith("#")]
 
 
-KNOWN = [
-    (name, family, unit) for family, unit, name in (line.split("\t") for line in kept("known_names.tsv"))
-]
+KNOWN = [(name, family, unit) for family, unit, name in (line.split("\t") for line in kept("known_names.tsv"))]
 # Kernels of public HPC codes whose names hold words like add, copy or sum, and do something else or more.
 PLAIN = " ".join(kept("plain_names.txt")).split()
 
@@ -147,9 +137,7 @@ def test_names_of_hpc_codes_stay_other(rules: kernel_rules.Rules) -> None:
     """A word that may mean anything in a program's own name decides nothing: no rule takes any of these names."""
     assert len(set(PLAIN)) == len(PLAIN) >= 250
     kinds = classify(rules, PLAIN + WRAPPED)
-    assert [
-        row for row in zip(PLAIN + WRAPPED, kinds.family, kinds.rule, strict=True) if row[2] != "unmatched"
-    ] == []
+    assert [row for row in zip(PLAIN + WRAPPED, kinds.family, kinds.rule, strict=True) if row[2] != "unmatched"] == []
 
 
 def test_words_of_names_in_any_case_stay_other(rules: kernel_rules.Rules) -> None:
@@ -198,13 +186,7 @@ def test_mangled_names_classify_as_their_demangled_twins(rules: kernel_rules.Rul
 
 def test_short_names_of_the_report_column_classify(rules: kernel_rules.Rules) -> None:
     """The short names that nsys stores still give the family where the function alone decides it."""
-    names = [
-        "softmax_warp_forward",
-        "flash_fwd_kernel",
-        "triu_tril_kernel",
-        "reduce_all_kernel",
-        "CatArrayBatchedCopy",
-    ]
+    names = ["softmax_warp_forward", "flash_fwd_kernel", "triu_tril_kernel", "reduce_all_kernel", "CatArrayBatchedCopy"]
     assert classify(rules, names).family == ["softmax", "attention", "mask", "reduction", "copy"]
 
 
@@ -214,10 +196,7 @@ def test_short_names_of_the_report_column_classify(rules: kernel_rules.Rules) ->
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "efficient"),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1", "cudnn"),
         ("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<(int)64>>(T1)", "flash"),
-        (
-            "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)64>>(T1)",
-            "flash",
-        ),
+        ("void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)64>>(T1)", "flash"),
         ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<X>>>(T1::Params)", "flash"),
         ("triton_tem_fused_flex_attention_3", "flex"),
         ("void tiled_o0<64>(float *)", "tiled_o0"),
@@ -231,8 +210,7 @@ def test_attention_backend(rules: kernel_rules.Rules, name: str, backend: str | 
 
 
 @pytest.mark.parametrize(
-    ("index", "cause"),
-    [(0, "where"), (1, "cast float→half"), (2, "cast to float"), (3, "scale"), (4, "mask build")],
+    ("index", "cause"), [(0, "where"), (1, "cast float→half"), (2, "cast to float"), (3, "scale"), (4, "mask build")]
 )
 def test_causes_of_math_attention(index: int, cause: str) -> None:
     """The extra work of math attention gets a finer label than its family, in both spellings."""
@@ -318,13 +296,7 @@ def test_where_words_looks_at_the_words_of_the_own_name(tmp_path: Path) -> None:
         tmp_path,
         '[[rule]]\nname = "mine"\nmatch = "^rainy day"\nwhere = "words"\nonly = "rainy day seattle"\nfamily = "norm"\n',
     )
-    names = [
-        "rainy_day_kernel",
-        "ns::RainyDay2<int>(int)",
-        "RAINY_DAY_SEATTLE",
-        "rainy_day_london",
-        "a_rainy_day_b_c",
-    ]
+    names = ["rainy_day_kernel", "ns::RainyDay2<int>(int)", "RAINY_DAY_SEATTLE", "rainy_day_london", "a_rainy_day_b_c"]
     assert classify(load_rules(path), names).rule == ["mine", "mine", "mine", "unmatched", "mine"]
 
 
@@ -347,10 +319,7 @@ def test_where_function_looks_at_the_function_only(tmp_path: Path) -> None:
         ("[[rule]]\nmatch = 'abc'\nfamily = 'gemm'", "rule 1: 'name' is missing"),
         ("[[rule]]\nname = 'a'\nfamily = 'gemm'", r"rule 1 \(\"a\"\): 'match' is missing"),
         ("[[rule]]\nname = 'a'\nmatch = 'abc'", r"rule 1 \(\"a\"\): 'family' is missing"),
-        (
-            "[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gem'",
-            "family: 'gem' is not one of gemm, attention",
-        ),
+        ("[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gem'", "family: 'gem' is not one of gemm, attention"),
         (
             "[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nmath_unit = 'FP64'",
             "math_unit: 'FP64' is not one of tensor",
@@ -359,30 +328,15 @@ def test_where_function_looks_at_the_function_only(tmp_path: Path) -> None:
             "[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nwhere = 'all'",
             "where: 'all' is not one of name, function",
         ),
-        (
-            "[[rule]]\nname = 'a'\nmatch = 'a(b'\nfamily = 'gemm'",
-            r"expression 'a\(b' does not compile: missing \)",
-        ),
+        ("[[rule]]\nname = 'a'\nmatch = 'a(b'\nfamily = 'gemm'", r"expression 'a\(b' does not compile: missing \)"),
         ("[[rule]]\nname = 'a'\nmatch = '.*'\nfamily = 'gemm'", r"expression '\.\*' matches every name"),
-        (
-            "[[rule]]\nname = 'a'\nmatch = []\nfamily = 'gemm'",
-            "match: expected array of length >= 1",
-        ),
-        (
-            "[[rule]]\nname = 'a'\nmatch = [1]\nfamily = 'gemm'",
-            r"match\[0\]: expected str, got int",
-        ),
+        ("[[rule]]\nname = 'a'\nmatch = []\nfamily = 'gemm'", "match: expected array of length >= 1"),
+        ("[[rule]]\nname = 'a'\nmatch = [1]\nfamily = 'gemm'", r"match\[0\]: expected str, got int"),
         ("[[rule]]\nname = 1\nmatch = 'abc'\nfamily = 'gemm'", "rule 1: name: expected str, got int"),
         ("[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = ['gemm']", "family: expected str, got array"),
         ("[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nunit = 'x'", "unknown key 'unit'"),
-        (
-            "[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nonly = 'x'",
-            "'only' needs where = \"words\"",
-        ),
-        (
-            "[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nbackward = 1",
-            "backward: expected bool, got int",
-        ),
+        ("[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nonly = 'x'", "'only' needs where = \"words\""),
+        ("[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\nbackward = 1", "backward: expected bool, got int"),
         ("[[rule]]\nname = 'a'\nmatch = 'abc'\nfamily = 'gemm'\ncause = 'to {dst}'", "cause uses {dst}"),
         (
             "[[rule]]\nname = 'a'\nmatch = 'b'\nfamily = 'gemm'\n[[rule]]\nname = 'c'",
@@ -461,10 +415,7 @@ def test_long_names_do_not_blow_up(rules: kernel_rules.Rules) -> None:
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
         ("cudapy::__main__::foo$241(Array<double, 2>)", "cudapy::__main__::foo"),
         ("_ZN2at6native13reduce_kernelILi512EEEvT_", "at::native::reduce_kernel"),
-        (
-            "_ZN2at6native12_GLOBAL__N_128vectorized_layer_norm_kernelIfEEvi",
-            "at::native::vectorized_layer_norm_kernel",
-        ),
+        ("_ZN2at6native12_GLOBAL__N_128vectorized_layer_norm_kernelIfEEvi", "at::native::vectorized_layer_norm_kernel"),
         ("_Z9vectorAddPKfS0_Pfi", "vectorAdd"),
         ("_Z", "_Z"),
     ],
@@ -538,15 +489,8 @@ def test_names_of_other_languages(name: str, short: str, function: str) -> None:
 
 def test_families_of_other_languages(rules: kernel_rules.Rules) -> None:
     """What a function is called decides about regions of directives too."""
-    names = [
-        "nvkernel_matmult_mkn_offload_F1L85_3",
-        "__omp_offloading_34_8975356_saxpy_l8",
-        "feed_input_23_gpu",
-    ]
-    names += [
-        "gpu_broadcast_kernel_cartesian(CompilerMetadata<DynamicSize>)",
-        "partial_mapreduce_grid(identity)",
-    ]
+    names = ["nvkernel_matmult_mkn_offload_F1L85_3", "__omp_offloading_34_8975356_saxpy_l8", "feed_input_23_gpu"]
+    names += ["gpu_broadcast_kernel_cartesian(CompilerMetadata<DynamicSize>)", "partial_mapreduce_grid(identity)"]
     assert classify(rules, names).family == ["gemm", "elementwise", "other", "elementwise", "reduction"]
 
 

@@ -49,11 +49,7 @@ SPEED = {
     "auto": (12_600, 5.1e14),
     "flex": (32_000, 3.3e14),
 }
-UNFUSED_MATRICES = {
-    "math": (3, 4),
-    "math_reduced": (3, 2),
-    "naive": (2, 2),
-}  # how many at a time, bytes of an element
+UNFUSED_MATRICES = {"math": (3, 4), "math_reduced": (3, 2), "naive": (2, 2)}  # how many at a time, bytes of an element
 
 
 def made_up(
@@ -96,9 +92,7 @@ def made_up(
         for dtype, names in (dtypes or {"fp16": backends}).items()
     ]
     points = [
-        _point(
-            shape, backend, workload, backward, device, samples, noise, (slower or {}).get(backend, 1), seed
-        )
+        _point(shape, backend, workload, backward, device, samples, noise, (slower or {}).get(backend, 1), seed)
         for shape, names in shapes
         for backend in names
     ]
@@ -106,9 +100,7 @@ def made_up(
         if (point["memory"]["peak_bytes"] or 0) > memory_limit:
             _give_up(point, "out of memory", "Tried to allocate more than there is.")
         elif point["configuration"]["dtype"] == "fp32" and point["backend"] in ("flash", "cudnn"):
-            _give_up(
-                point, "unsupported", "Expected query, key and value to all be of dtype: {Half, BFloat16}."
-            )
+            _give_up(point, "unsupported", "Expected query, key and value to all be of dtype: {Half, BFloat16}.")
     return {
         "schema": "nsysprof-bench/1",
         "name": name,
@@ -124,15 +116,11 @@ def made_up(
             "graph": True,
             "configurations": [{**shape, "backends": names} for shape, names in shapes],
         },
-        "environment": json.loads(json.dumps(ENVIRONMENT))
-        if device == "cuda"
-        else {"cpu": "a CPU", "gpus": []},
+        "environment": json.loads(json.dumps(ENVIRONMENT)) if device == "cuda" else {"cpu": "a CPU", "gpus": []},
         "environment_hash": "5c1a9d3f0b7e2468" if device == "cuda" else "00cc00cc00cc00cc",
         "peaks": PEAKS if device == "cuda" else None,
         "points": points,
-        "auto": {
-            shape["id"]: "cudnn" for shape, names in shapes if "auto" in names and shape["dtype"] != "fp32"
-        },
+        "auto": {shape["id"]: "cudnn" for shape, names in shapes if "auto" in names and shape["dtype"] != "fp32"},
     }
 
 
@@ -158,9 +146,7 @@ def merged(*runs: Mapping[str, Any]) -> dict[str, Any]:
         for point in run["points"]:
             if (point["configuration"]["id"], point["backend"]) not in seen:
                 out["points"].append(point)
-        out["plan"]["configurations"] += [
-            shape for shape in run["plan"]["configurations"] if shape["id"] not in known
-        ]
+        out["plan"]["configurations"] += [shape for shape in run["plan"]["configurations"] if shape["id"] not in known]
         out["auto"] |= run["auto"]
     return dict(out)
 

@@ -27,9 +27,7 @@ class Done:
 Run = Callable[..., Done]
 
 
-def runner(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *first: str
-) -> Run:
+def runner(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *first: str) -> Run:
     """Runs `nsysprof FIRST … ARGUMENTS …` in this process, through `main()`, in a folder."""
     monkeypatch.chdir(folder)
 

@@ -44,13 +44,7 @@ def write_counters(
             order = seen.get((row.range, row.pid), 0)
             seen[row.range, row.pid] = order + 1
             cells = {"dram_read_bytes": row.read, "dram_write_bytes": row.write, **row.more}
-            named = {
-                "range": row.range,
-                "order": order,
-                "pid": row.pid,
-                "kernel": row.kernel,
-                "grid": row.grid,
-            }
+            named = {"range": row.range, "order": order, "pid": row.pid, "kernel": row.kernel, "grid": row.grid}
             table.writerow({**named, "block": "128x1x1", **cells})
     document = {
         "schema": "nsysprof-counters/1",

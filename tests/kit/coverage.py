@@ -75,11 +75,7 @@ SOURCES = (
         lambda rng, n: 0.03 * rng.normal(size=n),
         lambda rng, n: 0.1 * _regimes(rng, n),
     ),
-    Source(
-        "drift of 10 %",
-        lambda rng, n: 0.03 * rng.normal(size=n),
-        lambda _, n: np.linspace(-0.05, 0.05, n),
-    ),
+    Source("drift of 10 %", lambda rng, n: 0.03 * rng.normal(size=n), lambda _, n: np.linspace(-0.05, 0.05, n)),
     Source("bimodal, 30 % of samples 20 % up", _bimodal),
     Source("clock steps of 32 ns, 5 µs", lambda rng, n: 0.004 * rng.normal(size=n), step=STEP),
 )
@@ -167,11 +163,7 @@ def table_lines(cells: dict[tuple[int, int], tuple[Cell, Cell]]) -> Iterator[str
     """The two tables of the page."""
     head = f"| source | {' | '.join(f'n = {n}' for n in SIZES)} |"
     for which, title in enumerate(("One run", "Three runs, n samples together")):
-        yield from (
-            "",
-            f"{title}: share of intervals that hold the truth · of A/A pairs called different.",
-            "",
-        )
+        yield from ("", f"{title}: share of intervals that hold the truth · of A/A pairs called different.", "")
         yield from (head, f"| --- |{' ---: |' * len(SIZES)}")
         for number, source in enumerate(SOURCES):
             texts = [_text(cells[number, n][which]) for n in SIZES]

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Text: TypeAlias = (
-    str | bytes
-)  # bytes are stored as TEXT as they are: that is how a test writes what is not UTF-8
+Text: TypeAlias = str | bytes  # bytes are stored as TEXT as they are: that is how a test writes what is not UTF-8
 RowOf: TypeAlias = tuple[str, dict[str, Any]]
 
 EVENT_TYPES = {"push_pop": 59, "start_end": 60, "nvtxt_push_pop": 70, "nvtxt_start_end": 71}
@@ -70,9 +68,7 @@ class Range:
                 "text": self.text if by_id else self.name,
                 "textId": strings(self.name) if by_id and self.name is not None else None,
                 "globalTid": None if self.thread is None else global_tid(self.process, self.thread),
-                "endGlobalTid": None
-                if self.end_thread is None
-                else global_tid(self.process, self.end_thread),
+                "endGlobalTid": None if self.end_thread is None else global_tid(self.process, self.end_thread),
                 "domainId": self.domain,
             },
         )
@@ -126,10 +122,7 @@ class MpiCall:
             "globalTid": global_tid(self.process, self.thread),
             "textId": None if self.name is None else strings(self.name),
         }
-        yield (
-            f"MPI_{self.table}_EVENTS",
-            row if self.request is None else {**row, "requestHandle": self.request},
-        )
+        yield (f"MPI_{self.table}_EVENTS", row if self.request is None else {**row, "requestHandle": self.request})
 
 
 @dataclass(frozen=True)
@@ -279,19 +272,12 @@ class Memcpy(_Op):
     bytes: int = 1024
     kind: int = 1
     graph_node: int | None = None
-    cause: int | None = (
-        None  # of a migration: 1 prefetch by the program, 2 page fault, 3 speculation, 4 eviction
-    )
+    cause: int | None = None  # of a migration: 1 prefetch by the program, 2 page fault, 3 speculation, 4 eviction
     host: int = 1  # kind of the memory of the host: 0 pageable, 1 pinned
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         source, target = {1: (self.host, 2), 2: (2, self.host)}.get(self.kind, (2, 2))
-        more: dict[str, int | None] = {
-            "bytes": self.bytes,
-            "copyKind": self.kind,
-            "srcKind": source,
-            "dstKind": target,
-        }
+        more: dict[str, int | None] = {"bytes": self.bytes, "copyKind": self.kind, "srcKind": source, "dstKind": target}
         head = self._head(self.start, self.end, self.id)
         more["migrationCause"] = self.cause
         yield "CUPTI_ACTIVITY_KIND_MEMCPY", {**head, **more, "graphNodeId": self.graph_node}
@@ -443,11 +429,7 @@ class ThreadName:
     process: int = 1
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        row = {
-            "nameId": strings(self.name),
-            "priority": 20,
-            "globalTid": global_tid(self.process, self.thread),
-        }
+        row = {"nameId": strings(self.name), "priority": 20, "globalTid": global_tid(self.process, self.thread)}
         yield "ThreadNames", row
 
 
@@ -545,9 +527,7 @@ class StreamWait(_StreamEvent):
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         row = {"start": self.at, "end": self.at + 1, "syncType": 2}
         yield "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", {**self._head(self.stream, self.id), **row}
-        call = Launch(
-            self.at, self.at + 1, self.id, self.thread, self.process, api="cudaStreamWaitEvent_v3020"
-        )
+        call = Launch(self.at, self.at + 1, self.id, self.thread, self.process, api="cudaStreamWaitEvent_v3020")
         yield from call.rows(strings)
 
 

@@ -14,30 +14,16 @@ from nsysprof.charts.style import style
 # Machado, Oliveira and Fernandes 2009: what a colour (linear RGB) looks like without one kind of cone.
 SIGHT = {
     "normal": np.eye(3),
-    "protan": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deutan": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "tritan": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
 
 
 def texts(figure: Figure) -> list[str]:
     """Every text in the figure, with common spaces."""
     every = figure.findobj(Text)
-    return [
-        text.get_text().replace("\u00a0", " ") for text in every if isinstance(text, Text) and text.get_text()
-    ]
+    return [text.get_text().replace("\u00a0", " ") for text in every if isinstance(text, Text) and text.get_text()]
 
 
 def title_of(figure: Figure) -> str:
@@ -52,9 +38,7 @@ def check_texts(figure: Figure) -> None:
         figure.canvas.draw()
         renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
         shown = [
-            text
-            for text in figure.findobj(Text)
-            if isinstance(text, Text) and text.get_text() and text.get_visible()
+            text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() and text.get_visible()
         ]
         every = [(text.get_text(), Text.get_window_extent(text, renderer)) for text in shown]
     drawn = [(said, box) for said, box in every if box.width]

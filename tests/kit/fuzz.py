@@ -165,9 +165,7 @@ def _parquet(path: Path) -> Iterator[Table]:
 
     files = {file.stem.lower(): file for file in path.glob("*.parquet") if file.is_file()}
 
-    def table(
-        name: str, columns: Sequence[str], ids: Collection[int] = (), needed: Collection[str] = ()
-    ) -> list[Row]:
+    def table(name: str, columns: Sequence[str], ids: Collection[int] = (), needed: Collection[str] = ()) -> list[Row]:
         if name.lower() not in files:
             return []
         with pyarrow.parquet.ParquetFile(files[name.lower()]) as file:
@@ -178,8 +176,7 @@ def _parquet(path: Path) -> Iterator[Table]:
             found = file.read(columns=[there[column.lower()] for column in asked])
         lists = [_bytes(found.column(there[column.lower()])).to_pylist() for column in asked]
         return [
-            dict(zip(asked, row, strict=True))
-            for row in (zip(*lists, strict=True) if lists else [()] * len(found))
+            dict(zip(asked, row, strict=True)) for row in (zip(*lists, strict=True) if lists else [()] * len(found))
         ]
 
     yield table
@@ -194,11 +191,7 @@ def _bytes(column: Any) -> Any:
 
 def _integer(cell: Any) -> int | None:
     """The integer of a cell as the manual has it: reals are cut, spelled-out numbers count, nothing else does."""
-    if (
-        isinstance(cell, Spelled)
-        and any(c in b"0123456789" for c in cell)
-        and not cell.strip(b"-.0123456789")
-    ):
+    if isinstance(cell, Spelled) and any(c in b"0123456789" for c in cell) and not cell.strip(b"-.0123456789"):
         with closing(sqlite3.connect(":memory:")) as connection:
             cell = connection.execute("SELECT CAST(? AS INTEGER)", (cell.decode(),)).fetchone()[0]
     if isinstance(cell, float):
@@ -214,9 +207,7 @@ def _whole(cell: Any) -> int:
 
 def _text(cell: Any) -> str | None:
     return (
-        None
-        if cell is None
-        else (cell if isinstance(cell, bytes) else str(cell).encode()).decode("utf-8", "replace")
+        None if cell is None else (cell if isinstance(cell, bytes) else str(cell).encode()).decode("utf-8", "replace")
     )
 
 
@@ -291,9 +282,7 @@ def every_command(rng: random.Random, path: Path, out: Path) -> list[str]:
     command = rng.choice([*ways, "forecast", "forecast", "steps", "why"])
     more = []
     if command == "forecast":
-        more += rng.choice(([], ["--as-profiled"])) + (
-            rng.choice(([], ["--range=step"])) if not kineto else []
-        )
+        more += rng.choice(([], ["--as-profiled"])) + (rng.choice(([], ["--range=step"])) if not kineto else [])
     if command not in ("export", "scrub"):
         more += rng.choice(([], [], [], ["--threads=strict"], ["--graphs=captured"]))
         more += rng.choice(([], [], ["--ranges=ops,modules,found"], ["--ranges=nvtx"], ["--json"]))
@@ -328,9 +317,7 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
         with (out / "ops.csv").open(newline="", encoding="utf-8") as rows:
             lengths = [int(row["duration_ns"]) for row in csv.DictReader(rows)]
         told = {"ops": len(lengths), "sum_ns": sum(lengths)}
-        yield from (
-            f"ops.csv {name} {n} != {file.totals[name]}" for name, n in told.items() if n != file.totals[name]
-        )
+        yield from (f"ops.csv {name} {n} != {file.totals[name]}" for name, n in told.items() if n != file.totals[name])
     if arguments[0] != "analyze":
         return
     answer = json.loads((out / "analysis.json").read_text(encoding="utf-8"))
@@ -455,9 +442,7 @@ def fuzz(
 
 def main() -> int:
     """Run seeds, print failures as they come, and return 1 if there were any."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin none after that time")
     parser.add_argument("--seed", type=int, default=0, help="the first one")

@@ -55,8 +55,7 @@ def ranks() -> Iterator[list[Item]]:
     """Four ranks with an all-reduce per step: rank 3 computes for longer, and all wait for it."""
     random = Random(3)
     compute = [
-        [3 * MS + random.randrange(60 * US) + (rank == LATE) * 900 * US for rank in range(RANKS)]
-        for _ in range(STEPS)
+        [3 * MS + random.randrange(60 * US) + (rank == LATE) * 900 * US for rank in range(RANKS)] for _ in range(STEPS)
     ]
     for rank in range(RANKS):
         items: list[Item] = []

@@ -53,6 +53,4 @@ def _kernel(what: str, number: int, now: int, process: int) -> Iterator[Items]:
         yield Launch(now + 50, now + 110, id + 1, process=process, api="cudaDeviceSynchronize_v3020")
     elif what == "ranks":
         late = now + 100 + process % 3
-        yield launch_kernel(
-            "ncclDevKernel_AllReduce_Sum", (now + 20, now + 30), (late, now + 180), id=id + 1, **where
-        )
+        yield launch_kernel("ncclDevKernel_AllReduce_Sum", (now + 20, now + 30), (late, now + 180), id=id + 1, **where)

@@ -44,9 +44,7 @@ def agreement(trace: Trace) -> Agreement:
     for thread in np.unique(trace.ranges.thread[annotated]).tolist():
         begins = trace.launches.start[trace.launches.thread == thread]
         steps = annotated & (trace.ranges.thread == thread)
-        first, last = (
-            np.searchsorted(begins, times[steps]) for times in (trace.ranges.start, trace.ranges.end)
-        )
+        first, last = (np.searchsorted(begins, times[steps]) for times in (trace.ranges.start, trace.ranges.end))
         first, last = first[last > first], last[last > first]
         mine = outer & (found.thread == trace.threads[thread])
         place = np.sort(np.searchsorted(begins, found.start[mine]))
@@ -55,9 +53,7 @@ def agreement(trace: Trace) -> Agreement:
             np.sort(last), place, side="right"
         )
         astray = np.count_nonzero(inside & (_distance(place, np.sort(first)) > 1))
-        counts += np.array(
-            [len(first), np.count_nonzero(off <= 1), np.count_nonzero(off == 0), len(place), astray]
-        )
+        counts += np.array([len(first), np.count_nonzero(off <= 1), np.count_nonzero(off == 0), len(place), astray])
     return Agreement(*counts.tolist())
 
 

@@ -28,8 +28,7 @@ class Element:
         """The elements inside with that name and those attributes (``class_`` for ``class``), in order."""
         for each in self.inner:
             if each.name == name and all(
-                each.attributes.get(key.rstrip("_").replace("_", "-")) == value
-                for key, value in attributes.items()
+                each.attributes.get(key.rstrip("_").replace("_", "-")) == value for key, value in attributes.items()
             ):
                 yield each
             yield from each.all(name, **attributes)

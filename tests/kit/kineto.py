@@ -28,9 +28,7 @@ GPU = {
 }
 
 
-def event(
-    category: str, name: str, start: int, end: int, *, pid: Any = PID, tid: Any = PID, **args: Any
-) -> Event:
+def event(category: str, name: str, start: int, end: int, *, pid: Any = PID, tid: Any = PID, **args: Any) -> Event:
     """A complete event; ``args`` with ``_`` for a space."""
     named = {key.replace("_", " ") if key[:1].isupper() else key: value for key, value in args.items()}
     where = {"pid": pid, "tid": tid, "ts": _us(start), "dur": _us(end - start)}
@@ -57,9 +55,7 @@ def call(name: str, start: int, end: int, id: int, **more: Any) -> Event:
     return event("cuda_runtime", name, start, end, correlation=id, **more)
 
 
-def gpu_op(
-    category: str, name: str, start: int, end: int, id: int, stream: int = STREAM, **more: Any
-) -> Event:
+def gpu_op(category: str, name: str, start: int, end: int, id: int, stream: int = STREAM, **more: Any) -> Event:
     """A kernel, gpu_memcpy or gpu_memset."""
     device = more.pop("device", 0)
     where = {"pid": device, "tid": stream, "device": device, "stream": stream}
@@ -98,12 +94,7 @@ def collective(
 
 def wait_event(time: int, id: int, stream: int, record: int, recorded_in: int) -> list[Event]:
     """`cudaStreamWaitEvent`, and what ``enable_cuda_sync_events`` writes of it."""
-    its = {
-        "cuda_sync_kind": "Stream Wait Event",
-        "wait_on_stream": recorded_in,
-        "stream": stream,
-        "device": 0,
-    }
+    its = {"cuda_sync_kind": "Stream Wait Event", "wait_on_stream": recorded_in, "stream": stream, "device": 0}
     its |= {"wait_on_cuda_event_record_corr_id": record, "wait_on_cuda_event_id": 1, "correlation": id}
     return [
         call("cudaStreamWaitEvent", time, time + 2, id),
@@ -130,28 +121,14 @@ def link(id: int, forward: tuple[int, int], backward: tuple[int, int]) -> list[E
     """An arrow from an operator of forward to one of backward: thread and start of each."""
     ends: list[tuple[str, tuple[int, int], Event]] = [("s", forward, {}), ("f", backward, {"bp": "e"})]
     return [
-        {
-            "ph": ph,
-            "id": id,
-            "pid": PID,
-            "tid": tid,
-            "ts": _us(time),
-            "cat": "fwdbwd",
-            "name": "fwdbwd",
-            **more,
-        }
+        {"ph": ph, "id": id, "pid": PID, "tid": tid, "ts": _us(time), "cat": "fwdbwd", "name": "fwdbwd", **more}
         for ph, (tid, time), more in ends
     ]
 
 
 def trace_text(events: list[Event], **beside: Any) -> str:
     """The text of a trace; ``beside`` stands beside its events."""
-    head = {
-        "schemaVersion": 1,
-        "deviceProperties": [GPU],
-        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
-        **beside,
-    }
+    head = {"schemaVersion": 1, "deviceProperties": [GPU], "baseTimeNanoseconds": 1_700_000_000_000_000_000, **beside}
     text = json.dumps({**head, "traceEvents": events, "traceName": "t.json"}, indent=1)
     return re.sub(r'"@(-?)(\d+)@"', _decimal, text)
 

@@ -6,18 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from nsysprof.compare.op_causes import (
-    CAST_DOWN,
-    CAST_UP,
-    FUSED,
-    GUARD,
-    MASK_ADD,
-    MASK_BUILD,
-    PV,
-    QK,
-    SCALING,
-    SOFTMAX,
-)
+from nsysprof.compare.op_causes import CAST_DOWN, CAST_UP, FUSED, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.hardware.peaks import peak_flops
 from tests.kit.study_figures import ANALYSIS, kept_gap, step_figures, study_figures
@@ -32,11 +21,7 @@ _SIDES = {
     "flash": (KERNEL, "base"),
     "cudnn": (KERNEL, "new"),
 }
-_PAIRS = {
-    PRECISION: ("math", "math_reduced"),
-    FUSION: ("math_reduced", "flash"),
-    KERNEL: ("flash", "cudnn"),
-}
+_PAIRS = {PRECISION: ("math", "math_reduced"), FUSION: ("math_reduced", "flash"), KERNEL: ("flash", "cudnn")}
 # What a call of math does, in the order of its kernels, and how many of these there are.
 _DOES = {
     CAST_UP: (3, "makes 32-bit copies of the inputs"),
@@ -170,9 +155,7 @@ def _precision() -> Iterator[str]:
     assert value("math", 4096, "tensor_flops") == 0
     share = format_share(value("math_reduced", 4096, "tensor_flops") / flops["math_reduced"])
     yield f"none of its {flops['math'] / 1e9:.1f} G FLOP, and {share} of the {flops['math_reduced'] / 1e9:.1f} G of"
-    was, now = (
-        sum(value(name, 4096, "ns", cause) for cause in (QK, PV)) for name in ("math", "math_reduced")
-    )
+    was, now = (sum(value(name, 4096, "ns", cause) for cause in (QK, PV)) for name in ("math", "math_reduced"))
     yield f"{format_ratio(was / now)} less time: {format_ns(was)} → {format_ns(now)}"
     reached = [format_share(value("math_reduced", 4096, "dram_share", cause)) for cause in (QK, PV)]
     yield f"Q·Kᵀ reaches {reached[0]} of the bandwidth, P·V {reached[1]}"
@@ -186,8 +169,7 @@ def _precision() -> Iterator[str]:
     shares = [format_share(value(name, 4096, "dram_share", SOFTMAX)) for name in names]
     yield f"({times[0]:.1f} µs → {times[1]:.1f} µs), at {shares[0]} → {shares[1]} of the bandwidth"
     gains = [
-        1 - value("math_reduced", 4096, "ns", cause) / value("math", 4096, "ns", cause)
-        for cause in (MASK_ADD, GUARD)
+        1 - value("math_reduced", 4096, "ns", cause) / value("math", 4096, "ns", cause) for cause in (MASK_ADD, GUARD)
     ]
     yield f"adding the mask and the guard gain {format_share(gains[0])} and {format_share(gains[1])}"
     scalar = [kernel("math_reduced", cause, "::elementwise_kernel") for cause in (GUARD, MASK_ADD)]
@@ -221,8 +203,7 @@ def _fusion_and_kernel() -> Iterator[str]:
     yield f"all of it takes {format_ns(model['least_bytes'] / most * 1e9)}"
     assert f"{flops[1]:.1f}" == f"{flops[2]:.1f}"
     tensor = [
-        format_share(value(name, 4096, "tensor_flops") / value(name, 4096, "flops"))
-        for name in ("flash", "cudnn")
+        format_share(value(name, 4096, "tensor_flops") / value(name, 4096, "flops")) for name in ("flash", "cudnn")
     ]
     assert tensor[0] == tensor[1]
     yield f"the same {flops[1]:.1f} G FLOP at S=4096, {tensor[0]} of them on tensor cores"

@@ -87,9 +87,7 @@ class MadeUpGpu:
         try:
             yield
         except RuntimeError:
-            raise RuntimeError(
-                "CUDA error: operation failed due to a previous error during capture"
-            ) from None
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from None
         finally:
             self.capturing = None
 

@@ -28,9 +28,7 @@ SHARED = "shared options"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    return markdown_table(
-        head, rows, "l" * len(head), escape=lambda cell: cell.replace("|", "\\|"), even=False
-    )
+    return markdown_table(head, rows, "l" * len(head), escape=lambda cell: cell.replace("|", "\\|"), even=False)
 
 
 # ---- commands.md
@@ -99,10 +97,7 @@ def commands_page() -> str:
         if also:
             words = ", ".join(f"`{word}`" for word in also)
             lines += ["", f"[{SHARED.capitalize()}](#{SHARED.replace(' ', '-')}): {words}"]
-    rows = [
-        [f"`{names}`", about]
-        for names, about in sorted(shared, key=lambda option: (option[0].strip("-"), option))
-    ]
+    rows = [[f"`{names}`", about] for names, about in sorted(shared, key=lambda option: (option[0].strip("-"), option))]
     lines += ["", f"## {SHARED.capitalize()}", "", *_table(["option", "does"], rows)]
     return "\n".join(lines) + "\n"
 
@@ -140,14 +135,7 @@ def columns_page() -> str:
     for room in sorted(rooms):
         lines += ["", f"## {room}"]
         for table in rooms[room]:
-            lines += [
-                "",
-                f"### {table.file}",
-                "",
-                f"{table.row[:1].upper()}{table.row[1:]}.",
-                "",
-                *table.dictionary(),
-            ]
+            lines += ["", f"### {table.file}", "", f"{table.row[:1].upper()}{table.row[1:]}.", "", *table.dictionary()]
     return "\n".join(lines) + "\n"
 
 
@@ -182,19 +170,13 @@ def _signature(name: str, of: Any) -> str:
         parameters.append(_parameter(each))
     back = f" -> {_plain(signature.return_annotation)}"
     text = f"{name}({', '.join(parameters)}){back}"
-    return (
-        text
-        if len(text) <= 100
-        else "\n".join([f"{name}(", *(f"    {each}," for each in parameters), f"){back}"])
-    )
+    return text if len(text) <= 100 else "\n".join([f"{name}(", *(f"    {each}," for each in parameters), f"){back}"])
 
 
 def _members(of: type) -> Iterator[str]:
     """What an object of a public class offers: fields, then properties and methods, each with its first sentence."""
     declared = fields(of) if is_dataclass(of) else ()
-    rows = [
-        [f"`.{each.name}`", f"`{_plain(each.type)}`"] for each in declared if not each.name.startswith("_")
-    ]
+    rows = [[f"`.{each.name}`", f"`{_plain(each.type)}`"] for each in declared if not each.name.startswith("_")]
     names = {each.name for each in declared}
     for name, member in inspect.getmembers(of):
         if name.startswith("_") or name in names or isinstance(member, type):

@@ -134,9 +134,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def _column(rng: random.Random, connection: sqlite3.Connection, table: str) -> str:
     columns = _columns(connection, table)
-    telling = [
-        n for n in columns if n in ("start", "end", "globalPid", "globalTid", "correlationId", "eventType")
-    ]
+    telling = [n for n in columns if n in ("start", "end", "globalPid", "globalTid", "correlationId", "eventType")]
     return rng.choice(telling if telling and rng.random() < 0.4 else columns)
 
 
@@ -195,9 +193,7 @@ def _odd_value(rng: random.Random, connection: sqlite3.Connection) -> str:
 def _moved_value(rng: random.Random, connection: sqlite3.Connection) -> str:
     table = _table(rng, connection)
     column, other = _column(rng, connection, table), _column(rng, connection, table)
-    how = rng.choice(
-        ["{o}", "-{c}", "{c} * 1000003", "{c} / 3.0", "CAST({c} AS TEXT)", "{c} + 0.0", "x'00' || {c}"]
-    )
+    how = rng.choice(["{o}", "-{c}", "{c} * 1000003", "{c} / 3.0", "CAST({c} AS TEXT)", "{c} + 0.0", "x'00' || {c}"])
     value = how.format(c=_quoted(column), o=_quoted(other))
     _rebuild(connection, table, "*")
     connection.execute(f"UPDATE {_quoted(table)} SET {_quoted(column)} = {value} WHERE rowid % 3")
@@ -206,9 +202,7 @@ def _moved_value(rng: random.Random, connection: sqlite3.Connection) -> str:
 
 def _rows(rng: random.Random, connection: sqlite3.Connection) -> str:
     table = _table(rng, connection)
-    how = rng.choice(
-        ["DELETE FROM {t} WHERE rowid % 3 = 1", "DELETE FROM {t}", "INSERT INTO {t} SELECT * FROM {t}"]
-    )
+    how = rng.choice(["DELETE FROM {t} WHERE rowid % 3 = 1", "DELETE FROM {t}", "INSERT INTO {t} SELECT * FROM {t}"])
     connection.execute(how.format(t=_quoted(table)))
     return f"{table}: {how}"
 
@@ -233,10 +227,7 @@ def _view(rng: random.Random, connection: sqlite3.Connection) -> str:
         [
             *["SELECT * FROM viewed_"] * 3,
             *["SELECT * FROM viewed_ LIMIT 3", "SELECT * FROM gone", "SELECT *, unheard_of(1) FROM viewed_"],
-            *[
-                "SELECT *, json('{') AS more FROM viewed_",
-                "SELECT * FROM viewed_ UNION ALL SELECT * FROM viewed_",
-            ],
+            *["SELECT *, json('{') AS more FROM viewed_", "SELECT * FROM viewed_ UNION ALL SELECT * FROM viewed_"],
             f"SELECT * FROM {_quoted(table)}",
         ]
     )
@@ -280,18 +271,12 @@ def _kind_of_table(rng: random.Random, connection: sqlite3.Connection) -> str:
 
 def _whole_file(rng: random.Random, connection: sqlite3.Connection) -> str:
     table = _table(rng, connection)
-    how = rng.choice(
-        ["VACUUM", "PRAGMA journal_mode = wal", "ANALYZE", "PRAGMA user_version = 7", "index", "big"]
-    )
+    how = rng.choice(["VACUUM", "PRAGMA journal_mode = wal", "ANALYZE", "PRAGMA user_version = 7", "index", "big"])
     if how == "index":
-        connection.execute(
-            f"CREATE INDEX by_ ON {_quoted(table)}({_quoted(_column(rng, connection, table))})"
-        )
+        connection.execute(f"CREATE INDEX by_ ON {_quoted(table)}({_quoted(_column(rng, connection, table))})")
     elif how == "big":  # records on overflow pages
         column = _column(rng, connection, table)
-        connection.execute(
-            f"UPDATE {_quoted(table)} SET {_quoted(column)} = hex(zeroblob(9000)) WHERE rowid % 5 = 0"
-        )
+        connection.execute(f"UPDATE {_quoted(table)} SET {_quoted(column)} = hex(zeroblob(9000)) WHERE rowid % 5 = 0")
         how = f"big {table}.{column}"
     else:
         connection.execute(how)
@@ -302,12 +287,8 @@ def _schema(rng: random.Random, connection: sqlite3.Connection) -> str:
     """What SQLite itself believes, edited behind its back."""
     table = _table(rng, connection)
     connection.execute("PRAGMA writable_schema = on")
-    how = rng.choice(
-        ["rootpage = 2", "rootpage = 0", "rootpage = 99999", "sql = 'CREATE TABLE'", "name = x'FF'"]
-    )
-    how = rng.choice(
-        [how, "sql = replace(sql, 'start', x'FF')", "sql = replace(sql, 'start', 'begin')", "sql = NULL"]
-    )
+    how = rng.choice(["rootpage = 2", "rootpage = 0", "rootpage = 99999", "sql = 'CREATE TABLE'", "name = x'FF'"])
+    how = rng.choice([how, "sql = replace(sql, 'start', x'FF')", "sql = replace(sql, 'start', 'begin')", "sql = NULL"])
     connection.execute(f"UPDATE sqlite_master SET {how} WHERE name = ?", (table,))
     return f"{table} {how}"
 
@@ -359,9 +340,7 @@ def _by_bytes(rng: random.Random, path: Path) -> list[str]:
 
 def _as_file(rng: random.Random, path: Path) -> tuple[Path, str]:
     """What lies beside the report, and how it is reached."""
-    way = rng.choice(
-        ["wal", "live wal", "journal", "garbage", "empty", "pipe", "zero", "link", "gzip", "name"]
-    )
+    way = rng.choice(["wal", "live wal", "journal", "garbage", "empty", "pipe", "zero", "link", "gzip", "name"])
     beside = Path(f"{path}{rng.choice(['-wal', '-journal', '-shm'])}")
     if way in ("wal", "live wal", "journal"):
         _with_log(path, way)
@@ -490,11 +469,7 @@ def some_trace(rng: random.Random, most: int = 4) -> list[Event]:
                 call("cudaEventRecord", now + 650, now + 660, id + 2),
                 call("cudaMemcpyAsync", now + 670, now + 680, id + 3),
             ]
-            out += [
-                gpu_op(
-                    "gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", now + 700, now + 710, id + 3, 9, bytes=8
-                )
-            ]
+            out += [gpu_op("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", now + 700, now + 710, id + 3, 9, bytes=8)]
     return out
 
 

@@ -15,10 +15,7 @@ def permute(path: Path, to: Path, seed: int) -> Path:
     shutil.copy(path, to)
     with closing(sqlite3.connect(to)) as connection:
         connection.text_factory = bytes
-        names = [
-            row[0].decode()
-            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
+        names = [row[0].decode() for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for name in names:
             rows = connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid').fetchall()
             if seed:

@@ -32,14 +32,11 @@ def read(path: Path, inner: str = "") -> tuple[Counter[Range], Counter[GpuOp]]:
 
     Times are ns since the first event. ``inner`` are categories that count as ranges beside annotations.
     """
-    timed = [
-        (each, *_times(each)) for each in load(path) if each.get("ph") == "X" and each.get("ts") is not None
-    ]
+    timed = [(each, *_times(each)) for each in load(path) if each.get("ph") == "X" and each.get("ts") is not None]
     kept = [
         row
         for row in timed
-        if (category := str(row[0].get("cat", "")).lower())
-        in HOST | GPU | {"user_annotation", "cpu_op", "operator"}
+        if (category := str(row[0].get("cat", "")).lower()) in HOST | GPU | {"user_annotation", "cpu_op", "operator"}
         or category in {"trace", "overhead", "cuda_sync"}
         or (category == "python_function" and _kept(row[0]["name"]))
     ]
@@ -54,9 +51,7 @@ def read(path: Path, inner: str = "") -> tuple[Counter[Range], Counter[GpuOp]]:
         own.sort(key=lambda row: (row[1], -row[2], row[0]))
     calls: dict[int, tuple[int, int, int, dict[str, Any]]] = {}
     for each, start, end in rows:
-        if str(each.get("cat", "")).lower() in HOST and (
-            number := each.get("args", {}).get("correlation", 0)
-        ):
+        if str(each.get("cat", "")).lower() in HOST and (number := each.get("args", {}).get("correlation", 0)):
             known = calls.get(number)
             if known is None or (end - start, start) < known[:2]:
                 calls[number] = end - start, start, end, each

@@ -6,18 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.kit.trace import (
-    EventRecord,
-    Item,
-    Kernel,
-    Launch,
-    Memcpy,
-    Memset,
-    OsCall,
-    Overhead,
-    Range,
-    StreamWait,
-)
+from tests.kit.trace import EventRecord, Item, Kernel, Launch, Memcpy, Memset, OsCall, Overhead, Range, StreamWait
 
 US, MS = 1_000, 1_000_000
 CALL = 4 * US  # what a call of CUDA takes
@@ -63,9 +52,7 @@ class Program:
         self.now += ns
         return self.ids
 
-    def launch(
-        self, name: str, ns: int, stream: int = 7, blocks: int = 264, *, late: int = 0, **shape: Any
-    ) -> None:
+    def launch(self, name: str, ns: int, stream: int = 7, blocks: int = 264, *, late: int = 0, **shape: Any) -> None:
         """Launch a kernel, by default with two blocks for each multiprocessor, that starts ``late`` ns later.
 
         ``shape`` is what else `Kernel` says.
@@ -86,9 +73,7 @@ class Program:
         self.items.append(Overhead(self.now, self.now + ns, self.thread))
         self.now += ns
 
-    def copy(
-        self, kind: int, size: int, ns: int, stream: int = 7, *, blocks: bool = False, host: int = 1
-    ) -> None:
+    def copy(self, kind: int, size: int, ns: int, stream: int = 7, *, blocks: bool = False, host: int = 1) -> None:
         """Copy between host and GPU; where it ``blocks`` the call ends with the copy, as of pageable memory."""
         begun, id = self.now, self.call("cudaMemcpyAsync")
         start = self._run(stream, ns)

@@ -94,9 +94,7 @@ def _windows(rng: random.Random, process: int, thread: int, threads: int) -> lis
         start, end = _span(rng)
         other = rng.choice([None, rng.randint(1, threads)])
         last = None if rng.random() < 0.2 else end
-        out.append(
-            Range(f"w{rng.randint(0, 2)}", start, last, thread, process, kind="start_end", end_thread=other)
-        )
+        out.append(Range(f"w{rng.randint(0, 2)}", start, last, thread, process, kind="start_end", end_thread=other))
     return out
 
 

@@ -87,11 +87,7 @@ class _Process:
         where: dict[str, Any] = {"process": self.pid, "device": device, "stream": stream}
         kind = self.rng.choices((Kernel, Memcpy, Memset), (8, 3, 1))[0]
         ran = self.runs(device, stream, start if kind is Memcpy else end)
-        api = {
-            Kernel: "cudaLaunchKernel_v7000",
-            Memcpy: "cudaMemcpyAsync_v3020",
-            Memset: "cudaMemsetAsync_v3020",
-        }
+        api = {Kernel: "cudaLaunchKernel_v7000", Memcpy: "cudaMemcpyAsync_v3020", Memset: "cudaMemsetAsync_v3020"}
         if kind is Memcpy and self.rng.random() < 0.3:
             self.threads[thread] = end = max(end, ran[1]) + self.some(2)
             api[Memcpy] = "cudaMemcpy_v3020"
@@ -133,9 +129,7 @@ class _Process:
     def wait(self, thread: int) -> None:
         """A stream waits for an event: recorded, recorded later, in another process, or never."""
         at, _ = self.span(thread, 2)
-        event, sync = self.rng.choice(
-            [*self.recorded[-3:], (1, 0), (self.rng.randint(1, 4), self.rng.randint(1, 9))]
-        )
+        event, sync = self.rng.choice([*self.recorded[-3:], (1, 0), (self.rng.randint(1, 4), self.rng.randint(1, 9))])
         device, stream = self.rng.choice([0, 0, 1]), self.rng.choice(STREAMS)
         where = {"process": self.pid, "device": device, "thread": thread, "event": event, "sync": sync}
         self.items.append(StreamWait(stream, at, self.id(), **where))
@@ -170,9 +164,7 @@ class _Process:
         """A call of the operating system, or work of the profiler."""
         start, end = self.span(thread, 15)
         if self.rng.random() < 0.7:
-            self.items.append(
-                OsCall(self.rng.choice(["read", "futex", "nanosleep"]), start, end, thread, self.pid)
-            )
+            self.items.append(OsCall(self.rng.choice(["read", "futex", "nanosleep"]), start, end, thread, self.pid))
         else:
             self.items.append(Overhead(start, end, thread, self.pid))
 
@@ -229,8 +221,4 @@ def _step(process: _Process, number: int) -> None:
 
 def _gpus() -> list[Item]:
     """Devices 0 and 1 are GPUs 0 and 1; in process 2 the other way round."""
-    return [
-        Gpu(0),
-        Gpu(1),
-        *(CudaDevice(device ^ (pid - 1), device, pid) for pid in (1, 2) for device in (0, 1)),
-    ]
+    return [Gpu(0), Gpu(1), *(CudaDevice(device ^ (pid - 1), device, pid) for pid in (1, 2) for device in (0, 1))]

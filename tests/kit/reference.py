@@ -183,28 +183,20 @@ def _ranges(connection: sqlite3.Connection, others: list[int]) -> list[RangeRow]
     session_end = max([duration, *others, *ends])
     out = []
     for event in events:
-        kind, start, is_open = (
-            KINDS[_number(event["eventType"])],
-            _number(event["start"]),
-            event["end"] is None,
-        )
+        kind, start, is_open = (KINDS[_number(event["eventType"])], _number(event["start"]), event["end"] is None)
         end = max(start, session_end) if is_open else _number(event["end"])
         text = strings.get(_number(event["textId"])) if event["textId"] is not None else None
         name = text if text is not None else "[unnamed]" if event["text"] is None else str(event["text"])
         forgotten = kind == "push_pop" and duration != 0 and end == duration
         thread, domain = _number(event["globalTid"]), _number(event["domainId"])
         out.append(RangeRow(start, end, thread, name, domain, kind, is_open or forgotten))
-    return sorted(
-        out, key=lambda row: (row.thread, row.kind, row.start, -row.end, row.name, row.domain, row.unclosed)
-    )
+    return sorted(out, key=lambda row: (row.thread, row.kind, row.start, -row.end, row.name, row.domain, row.unclosed))
 
 
 def _ops(connection: sqlite3.Connection) -> list[Op]:
     strings = {_number(row["id"]): str(row["value"]) for row in _rows(connection, "StringIds")}
     gpus = {row.get("id", row.get("deviceId")) for row in _rows(connection, "TARGET_INFO_GPU")}
-    listed = {
-        (row["pid"], row["cudaId"]): row["gpuId"] for row in _rows(connection, "TARGET_INFO_CUDA_DEVICE")
-    }
+    listed = {(row["pid"], row["cudaId"]): row["gpuId"] for row in _rows(connection, "TARGET_INFO_CUDA_DEVICE")}
     out = []
     for table in OP_TABLES:
         for row in _rows(connection, f"CUPTI_ACTIVITY_KIND_{table}"):
@@ -268,9 +260,7 @@ def _owner(ranges: list[RangeRow], call: Span, threads: str) -> tuple[str, int]:
         if candidates:
             return "followed", candidates[0]
     windows = [
-        at
-        for at, r in enumerate(ranges)
-        if r.kind == "start_end" and r.holds(call) and _window_sees(r, call, threads)
+        at for at, r in enumerate(ranges) if r.kind == "start_end" and r.holds(call) and _window_sees(r, call, threads)
     ]
     if windows:
         return "start/end window", max(windows, key=lambda at: (ranges[at].start, -ranges[at].end, at))
@@ -287,11 +277,7 @@ def _parent(ranges: list[RangeRow], at: int) -> int:
     if mine.kind == "start_end":
         return -1
     return max(
-        (
-            i
-            for i, r in enumerate(ranges[:at])
-            if r.kind == mine.kind and r.thread == mine.thread and r.holds(mine)
-        ),
+        (i for i, r in enumerate(ranges[:at]) if r.kind == mine.kind and r.thread == mine.thread and r.holds(mine)),
         default=-1,
     )
 
@@ -314,9 +300,7 @@ def _totals(
         return outcome in ("own thread", "followed") and out.ranges[owner].thread == mine.thread
 
     start, end = mine.start, mine.end
-    inside = {
-        key for key, call in launch.items() if start <= call.start and call.end <= end and sees(key, call)
-    }
+    inside = {key for key, call in launch.items() if start <= call.start and call.end <= end and sees(key, call)}
     ops = [op for key in inside for op in ops_of[key]]
     if not ops:
         return Totals()

@@ -61,15 +61,11 @@ def in_one_report(path: Path, first: Path, second: Path, shift_ns: int) -> Path:
     ids = {value: id for id, value in connection.execute("SELECT id, value FROM StringIds")}
     more = connection.execute("SELECT id, value FROM other.StringIds").fetchall()
     words = {id: ids.setdefault(value, len(ids) + len(more) + id) for id, value in more}
-    connection.executemany(
-        "INSERT OR IGNORE INTO StringIds VALUES (?, ?)", [(id, text) for text, id in ids.items()]
-    )
+    connection.executemany("INSERT OR IGNORE INTO StringIds VALUES (?, ?)", [(id, text) for text, id in ids.items()])
     connection.create_function("word", 1, words.get)
     tables = connection.execute("SELECT name, sql FROM other.sqlite_master WHERE type = 'table'").fetchall()
     for table, sql in tables:
-        if not table.startswith(
-            ("CUPTI_ACTIVITY", "NVTX_EVENTS", "PROCESSES", "ThreadNames", "TARGET_INFO_CUDA")
-        ):
+        if not table.startswith(("CUPTI_ACTIVITY", "NVTX_EVENTS", "PROCESSES", "ThreadNames", "TARGET_INFO_CUDA")):
             continue
         texts = set(re.findall(r"^\s*(\w+) .*REFERENCES StringIds", sql, re.MULTILINE))
         names = [row[1] for row in connection.execute(f"PRAGMA other.table_info({table})")]

@@ -156,9 +156,7 @@ class Style(NamedTuple):
         lacks = self.lacks_columns.get(table, ())
         new_names = self.renames.get(table, {})
         return {
-            new_names.get(name, name): Column(self.integer, column.required)
-            if column.type == "INTEGER"
-            else column
+            new_names.get(name, name): Column(self.integer, column.required) if column.type == "INTEGER" else column
             for name, column in TABLES[table].items()
             if name not in lacks
         }
@@ -177,13 +175,6 @@ STYLES = {
         {"CUDA_GRAPH_EVENTS": {"graphId": "graphNodeId", "originalGraphId": "originalGraphNodeId"}},
     ),
     "2019": Style(
-        "2019.6.1",
-        "",
-        None,
-        None,
-        _NEWER_THAN_OLDEST,
-        _OLDEST_COLUMNS,
-        {"TARGET_INFO_GPU": {"id": "deviceId"}},
-        "INT",
+        "2019.6.1", "", None, None, _NEWER_THAN_OLDEST, _OLDEST_COLUMNS, {"TARGET_INFO_GPU": {"id": "deviceId"}}, "INT"
     ),
 }

@@ -210,9 +210,7 @@ def random_program(rng: random.Random) -> list[Do]:
     def some(depth: int, sync: bool, stream: int) -> list[Do]:
         out: list[Do] = []
         for _ in range(rng.randint(1, 6)):
-            what = rng.choices(
-                ("launch", "code", "fork", "sync", "hand"), (8, 3, 2, 1 if sync else 0, depth)
-            )[0]
+            what = rng.choices(("launch", "code", "fork", "sync", "hand"), (8, 3, 2, 1 if sync else 0, depth))[0]
             if what == "launch":
                 out.append(Do("launch", rng.randint(1, heavy), stream, rng.choice(["k0", "k1"])))
             elif what == "code":
@@ -226,15 +224,10 @@ def random_program(rng: random.Random) -> list[Do]:
                     Do("launch", rng.randint(1, heavy), other, "k2"),
                 ]
             elif what == "sync":
-                out += [
-                    Do("launch", rng.randint(1, heavy), stream, "k0"),
-                    Do("sync", stream=rng.choice([0, stream])),
-                ]
+                out += [Do("launch", rng.randint(1, heavy), stream, "k0"), Do("sync", stream=rng.choice([0, stream]))]
             else:
                 inner = [Do("launch", rng.randint(1, heavy), stream, "k1"), *some(0, False, stream)]
-                out.append(
-                    Do("hand", body=(*inner, Do("code", rng.randint(1, 9)), Do("launch", 3, stream, "k0")))
-                )
+                out.append(Do("hand", body=(*inner, Do("code", rng.randint(1, 9)), Do("launch", 3, stream, "k0"))))
         return out
 
     program = [*PROLOGUE]

@@ -93,9 +93,7 @@ class Walk:
         with closing(sqlite3.connect(self.path)) as connection:
             connection.row_factory = sqlite3.Row
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            names = [
-                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            ]
+            names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for name in names:
                 rows = connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')
                 self.tables[name] = [dict(row) for row in rows]
@@ -136,9 +134,7 @@ class Walk:
             call = Span(row["start"], row["end"], row["globalTid"])
             key = call.process, row["correlationId"] or 0
             mine = call.end - call.start, call.start, call.thread
-            if key[1] and (
-                key not in out or mine < (out[key].end - out[key].start, out[key].start, out[key].thread)
-            ):
+            if key[1] and (key not in out or mine < (out[key].end - out[key].start, out[key].start, out[key].thread)):
                 out[key] = call
         return out
 
@@ -148,8 +144,7 @@ class Walk:
         asked = {(op.process, op.correlation) for op in self.ops}
         known = [key for key in self.shortest if key in asked]
         return sorted(
-            known,
-            key=lambda key: (self.shortest[key].thread, self.shortest[key].start, self.shortest[key].end),
+            known, key=lambda key: (self.shortest[key].thread, self.shortest[key].start, self.shortest[key].end)
         )
 
     @cached_property
@@ -161,9 +156,7 @@ class Walk:
     def owner(self) -> list[tuple[int, str]]:
         """The range that owns each launch, and by which rule."""
         out = [(-1, "")] * len(self.launches)
-        for launch, owner, outcome in zip(
-            self.launch, self.attribution.owner, self.attribution.outcome, strict=True
-        ):
+        for launch, owner, outcome in zip(self.launch, self.attribution.owner, self.attribution.outcome, strict=True):
             if launch >= 0:
                 out[launch] = owner, outcome
         return out
@@ -187,10 +180,7 @@ class Walk:
     @cached_property
     def order(self) -> list[tuple[Any, ...]]:
         """What decides between ops that start, or end, in the same ns: stream, start, end, name, launch."""
-        return [
-            (self.lane[at], op.start, op.end, self.name(at), self.launch[at], at)
-            for at, op in enumerate(self.ops)
-        ]
+        return [(self.lane[at], op.start, op.end, self.name(at), self.launch[at], at) for at, op in enumerate(self.ops)]
 
     def talks(self, op: int) -> bool:
         """Whether an op is a collective."""
@@ -256,9 +246,7 @@ class Walk:
                 call = self.shortest.get((row["globalPid"], row["correlationId"] or 0))
                 if call is not None:
                     out.append(Event(call.start, False, lane, key))
-            elif (
-                row["syncType"] == 2 and row["eventId"] not in (-1, 0xFFFFFFFF) and row.get("eventSyncId", 1)
-            ):
+            elif row["syncType"] == 2 and row["eventId"] not in (-1, 0xFFFFFFFF) and row.get("eventSyncId", 1):
                 out.append(Event(row["start"], True, lane, key))
         return sorted(out, key=lambda event: (event.time, event.waits, event.lane, event.key))
 
@@ -314,9 +302,7 @@ class Walk:
         """For each op that the legacy default stream made wait the one that it waited for."""
         out: dict[int, int] = {}
         for here in {lane[:2] for lane in self.lanes}:
-            mine = [
-                (self.kinds[lane], op) for lane, ops in self.lanes.items() if lane[:2] == here for op in ops
-            ]
+            mine = [(self.kinds[lane], op) for lane, ops in self.lanes.items() if lane[:2] == here for op in ops]
             default = [op for kind, op in mine if kind == 3]
             others = [op for kind, op in mine if kind == 1]
             for waiting, awaited in ((default, others), (others, default)):
@@ -379,9 +365,7 @@ class Walk:
             if self.launch[op] >= 0 and came <= mine.start:
                 every[self.behind(op)].append(mine.start - came)
         pooled = [length for some in every.values() for length in some]
-        usual = {
-            kind: median(some if len(some) >= 20 else pooled) if pooled else 0 for kind, some in every.items()
-        }
+        usual = {kind: median(some if len(some) >= 20 else pooled) if pooled else 0 for kind, some in every.items()}
         return {kind: int(min(max(4 * value, 20_000), 1_000_000)) for kind, value in usual.items()}
 
     # ---- the walk
@@ -460,9 +444,7 @@ class Walk:
         total = 0
         for gpu in {self.ops[at].gpu for at in some}:
             reach = NEVER
-            for op in sorted(
-                (self.ops[at] for at in some if self.ops[at].gpu == gpu), key=lambda op: op.start
-            ):
+            for op in sorted((self.ops[at] for at in some if self.ops[at].gpu == gpu), key=lambda op: op.start):
                 total += max(op.end - max(op.start, reach), 0)
                 reach = max(reach, op.end)
         return total
@@ -562,8 +544,7 @@ class Walk:
         for key, rows in together.items():
             both = combinations([ranges[row] for row in rows], 2)
             meet = any(
-                one.thread != other.thread and one.start < other.end and other.start < one.end
-                for one, other in both
+                one.thread != other.thread and one.start < other.end and other.start < one.end for one, other in both
             )
             for row in rows:
                 lines.setdefault((*key, ranges[row].thread if meet else 0), []).append(row)
@@ -701,9 +682,7 @@ class Walk:
                 other, cut = row.thread, min(max(row.start, start), end)
         else:
             helped = [
-                number
-                for number in self.followed_by.get(call.thread, [])
-                if self.launches[number].end <= call.start
+                number for number in self.followed_by.get(call.thread, []) if self.launches[number].end <= call.start
             ]
             if helped:
                 last = max(helped, key=lambda number: (self.launches[number].end, number))
@@ -751,10 +730,7 @@ class Walk:
     @cached_property
     def _reach(self) -> dict[int, list[int]]:
         """Until when the calls of each thread reach, from the first to each."""
-        return {
-            thread: list(accumulate((call.end for call in calls), max))
-            for thread, calls in self.calls.items()
-        }
+        return {thread: list(accumulate((call.end for call in calls), max)) for thread, calls in self.calls.items()}
 
     @cached_property
     def lead(self) -> list[int]:
@@ -769,9 +745,7 @@ class Walk:
     def synchronizations(self) -> dict[int, list[Call]]:
         """The synchronizing calls of each thread by their end."""
         return {
-            thread: sorted(
-                (call for call in calls if call.kind == "synchronizing calls"), key=lambda c: c.end
-            )
+            thread: sorted((call for call in calls if call.kind == "synchronizing calls"), key=lambda c: c.end)
             for thread, calls in self.calls.items()
         }
 
@@ -837,17 +811,9 @@ class Walk:
         Without warm-up, unless ``warmed``.
         """
         out = []
-        threads = sorted(
-            {row.thread for row in self.attribution.ranges} | {call.thread for call in self.launches}
-        )
+        threads = sorted({row.thread for row in self.attribution.ranges} | {call.thread for call in self.launches})
         for window in self.windows(chosen) if warmed else self.steady(chosen):
-            home = (
-                self.attribution.ranges[window.range].thread
-                if window.range >= 0
-                else threads[0]
-                if threads
-                else 0
-            )
+            home = self.attribution.ranges[window.range].thread if window.range >= 0 else threads[0] if threads else 0
             earliest = 2 * window.start - window.end  # a window's length before it
             for gap in self.gaps(window):
                 for start, end, kind, op in self.walk(*gap):
@@ -855,9 +821,7 @@ class Walk:
                         continue
                     head = window.gpu, window.range
                     if kind == "host":
-                        out += [
-                            Piece(*head, *rest) for rest in self._host(start, end, op, home, earliest, window)
-                        ]
+                        out += [Piece(*head, *rest) for rest in self._host(start, end, op, home, earliest, window)]
                         continue
                     cause = kind
                     if kind == "runs":
@@ -868,9 +832,7 @@ class Walk:
                             cause = "communication"
                     where = self.merged_owner(op) if kind == "runs" else ""
                     until = min(self.peers.get(op, start), end) if kind == "runs" else start
-                    late, transfer = (
-                        ("late peer", "transfer") if op in self.peers and kind == "runs" else ("", "")
-                    )
+                    late, transfer = ("late peer", "transfer") if op in self.peers and kind == "runs" else ("", "")
                     for first, last, activity in ((start, until, late), (max(start, until), end, transfer)):
                         if first < last:
                             out.append(Piece(*head, first, last, cause, activity, op, "", where, "", 0))
@@ -880,9 +842,7 @@ class Walk:
     def peers(self) -> dict[int, int]:
         """When the last rank came to each collective that others have, too: it is in it for the shortest time."""
         some = [at for at in range(len(self.ops)) if self.talks(at) and self.ops[at].end > self.ops[at].start]
-        some = [
-            at for at in some if "allreduce" in self.ops[at].name.lower() and self.ops[at].gpu is not None
-        ]
+        some = [at for at in some if "allreduce" in self.ops[at].name.lower() and self.ops[at].gpu is not None]
         together: list[list[int]] = []
         for at in sorted(some, key=lambda at: (self.ops[at].name, self.ops[at].end, self.order[at])):
             mine = self.ops[at]
@@ -971,8 +931,6 @@ def _kind(api: str) -> str:
     if waits or (copies and "Async" not in bare and "Peer" not in bare):
         return "synchronizing calls"
     launches = ("cudaGraphLaunch", "cuGraphLaunch", "cudaLaunch", "cuLaunch", "cudaMemset", "cuMemset")
-    if copies or (
-        bare.startswith(launches) and not bare.startswith(("cudaLaunchHostFunc", "cuLaunchHostFunc"))
-    ):
+    if copies or (bare.startswith(launches) and not bare.startswith(("cudaLaunchHostFunc", "cuLaunchHostFunc"))):
         return "launch calls"
     return "other CUDA calls"

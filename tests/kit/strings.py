@@ -39,9 +39,7 @@ def every_string() -> list[Said]:
 
 def sentences(text: str) -> Iterator[str]:
     """The sentences of a paragraph of prose."""
-    for part in re.split(
-        r"(?<=[.!?:;])[\"')*_]*\s+(?=[\"'(*_A-Z`\d→-]|nsys|ncu|p[a-z]+,)", " ".join(text.split())
-    ):
+    for part in re.split(r"(?<=[.!?:;])[\"')*_]*\s+(?=[\"'(*_A-Z`\d→-]|nsys|ncu|p[a-z]+,)", " ".join(text.split())):
         if part.strip():
             yield part.strip()
 
@@ -94,13 +92,11 @@ def _messages(tree: ast.Module, documented: set[ast.expr]) -> Iterator[str]:
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
         inside.update(parts)
         text = "".join(
-            part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else HIDDEN
-            for part in parts
+            part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else HIDDEN for part in parts
         )
         words = re.findall(r"\b[a-z]{2,}\b", text)
         code = re.search(
-            r"\b(SELECT|WHERE|INSERT|PRAGMA|def|import|function|return)\b|[{};<>=]{1}\S*[{};<>]|^\s*[.\[(]|\\|__",
-            text,
+            r"\b(SELECT|WHERE|INSERT|PRAGMA|def|import|function|return)\b|[{};<>=]{1}\S*[{};<>]|^\s*[.\[(]|\\|__", text
         )
         if len(words) >= 3 and not code and len(text) < 2000:
             yield from sentences(text)
@@ -113,9 +109,7 @@ def sample(seed: int, sizes: dict[str, int]) -> list[Said]:
     return [
         said
         for kind, size in sizes.items()
-        for said in chosen.sample(
-            [each for each in found if each.kind == kind and len(each.text.split()) >= 8], size
-        )
+        for said in chosen.sample([each for each in found if each.kind == kind and len(each.text.split()) >= 8], size)
     ]
 
 

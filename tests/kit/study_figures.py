@@ -54,9 +54,7 @@ class StudyFigures:
         """How many times as fast new is: `7.57x (7.41–7.70)`."""
         return ratio_cell(self.pair(base, new, seq, dtype, graph=graph))
 
-    def pair(
-        self, base: str, new: str, seq: int, dtype: str = "fp16", *, graph: bool = False
-    ) -> dict[str, Any]:
+    def pair(self, base: str, new: str, seq: int, dtype: str = "fp16", *, graph: bool = False) -> dict[str, Any]:
         """The comparison of two backends."""
         configuration = self.row(base, seq, dtype)["configuration"]
         return speedups_of(self.comparisons)["graph" if graph else "eager", configuration, base, new]

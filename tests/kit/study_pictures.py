@@ -57,9 +57,7 @@ def all_drawings() -> dict[str, Callable[[], Pictures]]:
     """What draws the pictures of each sweep, ledger, command and script, by its name."""
     sweeps = [path.parent for path in sorted(ANALYSIS.glob("**/samples.json.xz"))]
     drawings: dict[str, Callable[[], Pictures]] = {
-        sweep.relative_to(ROOT).as_posix(): partial(_of_sweep, sweep)
-        for sweep in sweeps
-        if kept_charts(sweep)
+        sweep.relative_to(ROOT).as_posix(): partial(_of_sweep, sweep) for sweep in sweeps if kept_charts(sweep)
     }
     commands = {**COMMANDS, **_ledgers()}
     drawings |= {command: partial(_of_command, command, charts) for command, charts in commands.items()}
@@ -110,9 +108,7 @@ def small_picture(picture: bytes) -> bytes:
 
 def looks_alike(one: bytes, other: bytes) -> bool:
     """Return whether two pictures show the same, up to what a palette of 256 colours changes."""
-    first, second = (
-        np.asarray(Image.open(BytesIO(each)).convert("RGB")).astype(np.int16) for each in (one, other)
-    )
+    first, second = (np.asarray(Image.open(BytesIO(each)).convert("RGB")).astype(np.int16) for each in (one, other))
     if first.shape != second.shape:
         return False
     return int((np.abs(first - second).max(-1) > MOST_MOVED).sum()) <= FEW_PIXELS

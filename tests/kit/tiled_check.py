@@ -231,13 +231,7 @@ def check_gradients(name: str, case: Case) -> tuple[float, str]:
 
 
 def check_stage(
-    name: str,
-    *,
-    small: bool,
-    seeds: int = 1,
-    dtype: str = "",
-    head_dim: int = 0,
-    backward: bool = False,
+    name: str, *, small: bool, seeds: int = 1, dtype: str = "", head_dim: int = 0, backward: bool = False
 ) -> tuple[int, list[str]]:
     """Check all cases of a stage, or those of a type or head dimension; how many there are, and what is wrong with
     which. Prints the largest errors.
@@ -260,9 +254,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     import argparse
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {' '.join(STAGES)} (all)")
     parser.add_argument("--backward", action="store_true", help="the gradients of stages that have some")
     parser.add_argument("--small", action="store_true", help="few small cases, as for a sanitizer")

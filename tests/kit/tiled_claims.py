@@ -35,13 +35,7 @@ PREDICTED = {
     "tiled_o5": ("end of the launch: 35 us", "35 µs"),
 }
 # The targets that were set, what the files predict, and the level of confidence.
-GIVEN_OF_TILED = [words for _, words in PREDICTED.values()] + [
-    "235 µs were predicted",
-    "95 %",
-    "1.5x",
-    "2e-3",
-    "1e-5",
-]
+GIVEN_OF_TILED = [words for _, words in PREDICTED.values()] + ["235 µs were predicted", "95 %", "1.5x", "2e-3", "1e-5"]
 
 
 def bench() -> StudyFigures:
@@ -123,9 +117,7 @@ def rows_of_steps() -> Iterator[str]:
             total = f"{pair['base_mean_ns'] / 1000:,.1f} → {pair['new_mean_ns'] / 1000:,.1f}"
             causes = [cells.get(cause, "") for cause in (FUSED, LATENCY)]
             host = [f"{at.host(seq)[f'{side}_ns'] / 1000:.1f}" for side in ("base", "new")]
-            waits = (
-                " → ".join("0" if each == "0.0" else each for each in host) if any(map(float, host)) else ""
-            )
+            waits = " → ".join("0" if each == "0.0" else each for each in host) if any(map(float, host)) else ""
             yield row_of(f"o{number} → o{number + 1}", str(seq), *causes, waits, total, at.ratio(seq))
 
 
@@ -222,9 +214,7 @@ def rows_of_checks() -> Iterator[str]:
         [hazards] = re.findall(r"RACECHECK SUMMARY: (\d+) hazards displayed", races)
         yield row_of(name, found[1], found[2], found[3] or "", "0", hazards)
     for name, lines in (("tiled_o4", {("289", "124"), ("289", "99")}), ("tiled_o5", {("437", "463")})):
-        control = (ANALYSIS / STUDY / "sanitizer" / "control" / f"{name}-racecheck.txt").read_text(
-            encoding="utf-8"
-        )
+        control = (ANALYSIS / STUDY / "sanitizer" / "control" / f"{name}-racecheck.txt").read_text(encoding="utf-8")
         assert lines_of_races(control) >= lines
 
 
@@ -287,10 +277,7 @@ def _eager(base: str, new: str, seq: int) -> str:
 
 def _reasons() -> Iterator[str]:
     rows = counted()
-    flops = {
-        name: sum(row[f"{kind}_flops"] for kind in ("tensor", "fp32", "fp16")) / 1e9
-        for name, row in rows.items()
-    }
+    flops = {name: sum(row[f"{kind}_flops"] for kind in ("tensor", "fp32", "fp16")) / 1e9 for name, row in rows.items()}
     sizes = {name: format_bytes(row["l2_bytes"]) for name, row in rows.items()}
     shares = {name: format_share(row["sm_percent"] / 100) for name, row in rows.items()}
     yield f"{flops['tiled_o0']:.1f} G FLOP become {flops['tiled_o1']:.1f} G"
@@ -306,9 +293,7 @@ def _reasons() -> Iterator[str]:
     text = (ANALYSIS / STUDY / "bench" / "report.md").read_text(encoding="utf-8")
     assert f"| fp32 product, measured | {product} TFLOP/s |" in text
     yield f"{rate:.1f} TFLOP/s, {format_share(rate / product)} of the {product} TFLOP/s"
-    of_tensor = [
-        format_share(rows[name]["tensor_flops"] / 1e9 / flops[name]) for name in ("tiled_o4", "tiled_o5")
-    ]
+    of_tensor = [format_share(rows[name]["tensor_flops"] / 1e9 / flops[name]) for name in ("tiled_o4", "tiled_o5")]
     assert of_tensor[0] == of_tensor[1]
     yield f"{of_tensor[0]} of {flops['tiled_o4']:.1f} G FLOP"
     yield f"{sizes['tiled_o3']} through L2 become {sizes['tiled_o4']}"

@@ -325,8 +325,7 @@ def many() -> None:
 
 if __name__ == "__main__":
     programs: dict[str, Callable[[], None]] = {
-        each.__name__: each
-        for each in (modules, ranges, loaders, waits, dies, replaced, itself, ranks, rank, many)
+        each.__name__: each for each in (modules, ranges, loaders, waits, dies, replaced, itself, ranks, rank, many)
     }
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -134,9 +134,7 @@ def write(
     tables: dict[str, list[dict[str, Any]]] = {}
     for table, row in (pair for item in given for pair in item.rows(words)):
         tables.setdefault(table, []).append(row)
-    for table, rows in _derived(
-        given, tables, generation, gpus, processes, duration, metadata, capture
-    ).items():
+    for table, rows in _derived(given, tables, generation, gpus, processes, duration, metadata, capture).items():
         tables.setdefault(table, rows)
     tables["StringIds"] = [{"id": id, "value": value} for value, id in words.ids.items()]
     names = list(TABLES) if "*" in empty_tables else list(empty_tables)
@@ -173,13 +171,9 @@ def _derived(
         extra += [Process(pid) for pid in sorted(pid for pid in pids if pid is not None)]
     for table, row in (pair for item in extra for pair in item.rows(Strings())):
         made.setdefault(table, []).append(row)
-    last = max(
-        (row["end"] for rows in tables.values() for row in rows if row.get("end") is not None), default=0
-    )
+    last = max((row["end"] for rows in tables.values() for row in rows if row.get("end") is not None), default=0)
     length = last if duration is None else duration
-    made["ANALYSIS_DETAILS"] = [
-        {"globalVid": VM << 48, "duration": length, "startTime": 0, "stopTime": length}
-    ]
+    made["ANALYSIS_DETAILS"] = [{"globalVid": VM << 48, "duration": length, "startTime": 0, "stopTime": length}]
     if style.export_table:
         export: dict[str, Text | None] = {
             "EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems",
@@ -246,9 +240,7 @@ def _declare(table: str, name: str, column: Column) -> str:
     return f'"{name}" {column.type}{" NOT NULL" if column.required else ""}'
 
 
-def _insert(
-    connection: sqlite3.Connection, table: str, columns: Mapping[str, Column], row: Mapping[str, Any]
-) -> None:
+def _insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Column], row: Mapping[str, Any]) -> None:
     """Insert a row; what the table has no column for is left out, as the exporter of that time had to."""
     unknown = [name for name in row if name not in columns and name not in TABLES.get(table, {})]
     if unknown:

@@ -200,11 +200,7 @@ def picture(driver: Driver, name: str, width: int, height: int) -> np.ndarray[An
 def requests(driver: Driver) -> list[str]:
     """The addresses asked for since the page was opened."""
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    return [
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    ]
+    return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
 
 # ---- both pages
@@ -220,9 +216,7 @@ def requests(driver: Driver) -> list[str]:
     ],
     ids=["analyze", "no charts", "compare", "why"],
 )
-def test_a_page_opens_in_silence(
-    arguments: tuple[str, ...], browser: Driver, pages: Callable[..., Path]
-) -> None:
+def test_a_page_opens_in_silence(arguments: tuple[str, ...], browser: Driver, pages: Callable[..., Path]) -> None:
     """Nothing is said on the console, and nothing but the file itself and what is in it is asked for."""
     folder = pages(*arguments)
     opened(browser, folder)
@@ -276,10 +270,7 @@ def test_the_search_finds_what_is_shortened(page: Driver) -> None:
     texts = "return [...document.querySelectorAll(arguments[0])].map(each => each.textContent.toLowerCase())"
     full, rows = page.execute_script(texts, "#op-names li"), page.execute_script(texts, "#t-ops tbody tr")
     name, word = next(
-        (name, word)
-        for name in full
-        for word in re.findall(r"\w{6,}", name)
-        if not any(word in row for row in rows)
+        (name, word) for name in full for word in re.findall(r"\w{6,}", name) if not any(word in row for row in rows)
     )
     found(page, "[data-search]")[1].send_keys(word)
     left = "return [...document.querySelectorAll('#t-ops tbody tr')].filter(r => !r.hidden).map(r => +r.dataset.n)"
@@ -336,9 +327,7 @@ def test_the_tree_folds_by_mouse_and_keys(page: Driver) -> None:
 def test_a_chosen_range_shows_its_ops_and_its_time(page: Driver) -> None:
     """A click on a range leaves its ops in the other table and moves the timeline there; a button undoes it."""
     whole = view(page)
-    row = next(
-        r for r in found(page, "#t-ranges tbody tr") if r.get_attribute("data-path") == "RUN::flash::S4096"
-    )
+    row = next(r for r in found(page, "#t-ranges tbody tr") if r.get_attribute("data-path") == "RUN::flash::S4096")
     page.execute_script("arguments[0].cells[0].click()", row)
     until(lambda: view(page) != whole)
     assert all("flash" in name for name in shown(page, "#t-ops"))
@@ -354,9 +343,7 @@ def test_a_chosen_range_shows_its_ops_and_its_time(page: Driver) -> None:
 
 def test_rows_are_copied_and_saved(page: Driver) -> None:
     """The buttons of a table give the rows that can be seen, names in full and numbers as they are."""
-    page.execute_script(
-        "addEventListener('copy', event => window.copied = event.clipboardData.getData('text/plain'))"
-    )
+    page.execute_script("addEventListener('copy', event => window.copied = event.clipboardData.getData('text/plain'))")
     search = found(page, "[data-for='t-ops'] [data-search]")[0]
     search.send_keys("softmax flash")
     found(page, "[data-for='t-ops'] button[title^='Copy']")[0].click()
@@ -380,9 +367,7 @@ def test_the_address_keeps_what_is_looked_at(browser: Driver, pages: Callable[..
     opened(browser, folder)
     assert browser.execute_script("return location.hash") == ""
     found(browser, "[data-for='t-ranges'] [data-search]")[0].send_keys("flash")
-    row = next(
-        r for r in found(browser, "#t-ranges tbody tr") if r.get_attribute("data-path") == "RUN::flash::S4096"
-    )
+    row = next(r for r in found(browser, "#t-ranges tbody tr") if r.get_attribute("data-path") == "RUN::flash::S4096")
     browser.execute_script("arguments[0].cells[0].click()", row)
     browser.execute_script("arguments[0].click()", found(browser, ".controls button")[0])
     before, ops, ranges = view(browser), shown(browser, "#t-ops"), shown(browser, "#t-ranges")
@@ -565,11 +550,7 @@ def test_hostile_names_do_nothing(
     browser: Driver, pages: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A range that is called like a script is shown as it is called, in the tree, the tips and the timeline."""
-    names = (
-        "<script>alert(1)</script>",
-        "</script><img src=x onerror=alert(1)>",
-        "\" onmouseover='alert(1)'",
-    )
+    names = ("<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "\" onmouseover='alert(1)'")
     items: list[Items] = []
     for number, name in enumerate(names):
         at = 1000 * number
@@ -645,20 +626,13 @@ def test_a_comparison_shows_a_call_of_either_side(browser: Driver, pages: Callab
     opened(browser, folder)
     read = json.loads((folder / "gap.json").read_text())
     ledgers = browser.execute_script(LEDGERS)
-    known = [
-        [gap[key] for gap in pair["gaps"] for key in ("base_ns", "new_ns", "delta_ns")]
-        for pair in read["pairs"]
-    ]
+    known = [[gap[key] for gap in pair["gaps"] for key in ("base_ns", "new_ns", "delta_ns")] for pair in read["pairs"]]
     assert sorted(ledgers) == sorted(known)
     assert [each.get_attribute("open") for each in found(browser, "details.pair")] == ["true", None, None]
     groups = browser.execute_script(f"return [...new Set({TIMELINE}.rows.map(row => row.group))]")
     assert [group.split(" · ")[0] for group in groups] == ["math", "flash"]
     found(browser, "details.pair summary")[1].click()
-    until(
-        lambda: browser.execute_script(
-            "return document.querySelectorAll('[data-timeline]')[1].timeline.draws > 0"
-        )
-    )
+    until(lambda: browser.execute_script("return document.querySelectorAll('[data-timeline]')[1].timeline.draws > 0"))
 
 
 def test_the_critical_path_is_drawn_and_told(browser: Driver, pages: Callable[..., Path]) -> None:

@@ -77,9 +77,7 @@ def test_an_earlier_page_does_not_stay(command: list[str], nsysprof: Run, tmp_pa
     assert not (out / "report.html").exists()
 
 
-def test_commands_in_one_folder_leave_each_others_pages(
-    nsysprof: Run, tmp_path: Path, trace: MakeTrace
-) -> None:
+def test_commands_in_one_folder_leave_each_others_pages(nsysprof: Run, tmp_path: Path, trace: MakeTrace) -> None:
     """The page of another command is like anybody's file: it goes for --html with --force only."""
     report, out, page = str(math_and_flash(trace)), str(tmp_path / "out"), tmp_path / "out" / "report.html"
     analyze, compare = (

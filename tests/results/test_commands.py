@@ -74,9 +74,7 @@ def write(
         for id in range(20)  # more than ten of each, which a draft of a budget wants
         for part in (
             Range(f"RUN::{'ab'[id % 2]}", 1000 * id, 1000 * id + 400),
-            *launch_kernel(
-                "k", (1000 * id + 10, 1000 * id + 20), (1000 * id + 30, 1000 * id + 200 + id), id=id
-            ),
+            *launch_kernel("k", (1000 * id + 10, 1000 * id + 20), (1000 * id + 30, 1000 * id + 200 + id), id=id),
         )
     ]
     trace(*calls, name="r.sqlite")

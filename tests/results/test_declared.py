@@ -28,10 +28,7 @@ ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
 # Files that a test of their own holds to what the commands write.
 STUDIES = [
-    *(
-        (each, ROOT / "analysis" / "two-ranks" / each.file)
-        for each in (fleet.PATHS, fleet.ITERATIONS, fleet.RANKS)
-    ),
+    *((each, ROOT / "analysis" / "two-ranks" / each.file) for each in (fleet.PATHS, fleet.ITERATIONS, fleet.RANKS)),
     *((each, ROOT / "analysis" / "baseline" / each.file) for each in bench.TABLES),
     (COUNTERS, ROOT / "traces" / "run.counters.csv"),
 ]
@@ -98,16 +95,12 @@ def test_every_column_says_what_it_holds() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "rows", [ColumnTable({"a": np.zeros(1), "b": np.ones(1)}), pd.DataFrame({"a": [0], "b": [1]})]
-)
+@pytest.mark.parametrize("rows", [ColumnTable({"a": np.zeros(1), "b": np.ones(1)}), pd.DataFrame({"a": [0], "b": [1]})])
 def test_a_column_without_values_says_where_to_add_them(rows: ColumnTable | pd.DataFrame) -> None:
     """The declaration gives its columns in order; of one that nobody makes it names the file and what stands beside."""
     assert list(table("t.csv", "a row", {"b a": "each"}).of(rows).columns) == ["b", "a"]
     declared = table("t.csv", "a row", {"a": "one", "more": "two"}, made_in="tiny/tiny.py")
-    message = (
-        "t.csv declares 'more' without values: in nsysprof/tiny/tiny.py add 'more' beside 'a', 'b', where"
-    )
+    message = "t.csv declares 'more' without values: in nsysprof/tiny/tiny.py add 'more' beside 'a', 'b', where"
     with pytest.raises(KeyError, match=message):
         declared.of(rows)
 

@@ -33,11 +33,7 @@ def test_cells_of_csv(tmp_path: Path) -> None:
 def test_frames_and_columns_are_written_alike(tmp_path: Path) -> None:
     """A frame, numpy columns, and rows in several parts make one file."""
     table = ColumnTable({"name": Texts(np.array([1, 0, 1]), ["a", 'b"c']), "n_ns": np.arange(3)})
-    for name, tables in (
-        ("a", table),
-        ("b", table.frame()),
-        ("c", [table.take(slice(0, 2)), table.take(slice(2, 3))]),
-    ):
+    for name, tables in (("a", table), ("b", table.frame()), ("c", [table.take(slice(0, 2)), table.take(slice(2, 3))])):
         write_csv(tables, tmp_path / name)
     texts = {path.read_text() for path in tmp_path.iterdir()}
     assert texts == {'name,n_ns\n"b""c",0\na,1\n"b""c",2\n'}
@@ -74,11 +70,7 @@ def test_the_name_of_a_failure_is_the_file_that_was_asked_for(tmp_path: Path) ->
     """Nobody knows of the name that it has until it is whole."""
     (tmp_path / "x.csv").mkdir()
     for path in (tmp_path / "x.csv", tmp_path / "none" / "y.csv"):
-        with (
-            pytest.raises(NsysprofError, match=f"cannot write {path}: "),
-            writing(tmp_path),
-            whole_file(path) as part,
-        ):
+        with pytest.raises(NsysprofError, match=f"cannot write {path}: "), writing(tmp_path), whole_file(path) as part:
             part.write_text("text")
     assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
 

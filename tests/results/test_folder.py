@@ -52,9 +52,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_a_later_run_replaces_all_of_an_earlier_one_that_ran_meanwhile(
-    together: Together, tmp_path: Path
-) -> None:
+def test_a_later_run_replaces_all_of_an_earlier_one_that_ran_meanwhile(together: Together, tmp_path: Path) -> None:
     """Two runs of one command at once: the files of the one that ends last, and no chart of the other."""
     with together() as (slow, stale):
         with together() as (quick, none):
@@ -113,9 +111,7 @@ def test_only_one_run_at_a_time_gives_names(
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_run_that_fails_leaves_everything_as_it_was(
-    together: Together, tmp_path: Path, error: BaseException
-) -> None:
+def test_a_run_that_fails_leaves_everything_as_it_was(together: Together, tmp_path: Path, error: BaseException) -> None:
     """Nothing of a run that stops half-way: not in a folder with results, and no folder where there was none."""
 
     def fail() -> None:

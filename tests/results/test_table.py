@@ -116,11 +116,7 @@ def test_a_note_explains_shown_columns_alone() -> None:
 
 def test_markdown_shows_cells_as_they_are() -> None:
     """No cell can end its column or become markup; columns are even or as narrow as can be."""
-    assert markdown_table(["a", "n"], [["x|y", "1"]], "lr") == [
-        "| a    |   n |",
-        "|:-----|----:|",
-        "| x\\|y |   1 |",
-    ]
+    assert markdown_table(["a", "n"], [["x|y", "1"]], "lr") == ["| a    |   n |", "|:-----|----:|", "| x\\|y |   1 |"]
     assert markdown_table(["a", "n"], [["x|y", "1"]], "lr", even=False) == [
         "| a | n |",
         "| --- | ---: |",
@@ -143,13 +139,7 @@ def test_a_declared_column_makes_head_cells_and_alignment() -> None:
         ),
     )
     rows = [
-        dict(
-            zip(
-                declared.names,
-                ("a/b", 2_420, 1536, 9e11, 0.25, 1.5, 30, 2.25, 1_234),
-                strict=True,
-            )
-        ),
+        dict(zip(declared.names, ("a/b", 2_420, 1536, 9e11, 0.25, 1.5, 30, 2.25, 1_234), strict=True)),
         {"path": "c", "span_ns": math.nan},
     ]
     shown = declared.show(rows, missing="-")

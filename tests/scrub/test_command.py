@@ -177,11 +177,7 @@ def planted_strings() -> list[str | bytes]:
 
 def planted(trace: MakeTrace, **how: Any) -> Path:
     """The report with all of that in it."""
-    exported = {
-        "EXPORT_HOST": HOST,
-        "EXPORT_USER": USER,
-        "EXPORT_PARAM_INPUT_PATH_ABS": "/srv/planted/x.nsys-rep",
-    }
+    exported = {"EXPORT_HOST": HOST, "EXPORT_USER": USER, "EXPORT_PARAM_INPUT_PATH_ABS": "/srv/planted/x.nsys-rep"}
     return trace(*planted_items(), strings=planted_strings(), metadata=exported, **how)
 
 
@@ -215,11 +211,7 @@ def answers(path: Path) -> dict[str, Any]:
 
 def state(folder: Path) -> dict[str, str]:
     """A hash of each file in a folder."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
-        if path.is_file()
-    }
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
 
 
 def scrubbed(source: Path, out: Path, **how: Any) -> Path:
@@ -256,18 +248,9 @@ def test_no_byte_of_a_secret_is_left(trace: MakeTrace, tmp_path: Path, how: dict
     assert left(out) == []
     names = "SELECT coalesce(text, value) FROM NVTX_EVENTS AS n LEFT JOIN StringIds ON id = textId ORDER BY n.rowid"
     assert [name for (name,) in ask(out, names)] == [
-        *(
-            "step",
-            "opened [working folder]/data",
-            "read [home]",
-            "root/gpu/efficient",
-            "key [environment]",
-            "root",
-        ),
+        *("step", "opened [working folder]/data", "read [home]", "root/gpu/efficient", "key [environment]", "root")
     ]
-    kernels = (
-        "SELECT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName ORDER BY start"
-    )
+    kernels = "SELECT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName ORDER BY start"
     assert [name for (name,) in ask(out, kernels)] == [RAN, "lambda at [home]/x.cu:3"]
 
 
@@ -354,13 +337,9 @@ def strange(trace: MakeTrace) -> Path:
         Range(f"load {STRANGER}/data.bin", 10, 20),
         Range(f"from {ADDRESS}", 30, 40, text_id=True),
         launch_kernel(f"lambda at {STRANGER}/x.cu:3", (100, 110), (120, 200), id=1),
-        Diagnostic(
-            f"Connected to {ADDRESS}:4711, {LONG_ADDRESS} of {MAC}; CUDA 12.4, 127.0.0.1, at 12:46:35"
-        ),
+        Diagnostic(f"Connected to {ADDRESS}:4711, {LONG_ADDRESS} of {MAC}; CUDA 12.4, 127.0.0.1, at 12:46:35"),
         Diagnostic(f"GPU-{UUID} at 0000:01:00.0, adapter {GUID}, nsys 2023.4.4.54"),
-        Row(
-            "TARGET_INFO_NIC_INFO", {"nicId": 1, "name": "mlx5_of_node", "GUID": 123, "stateName": "node0815"}
-        ),
+        Row("TARGET_INFO_NIC_INFO", {"nicId": 1, "name": "mlx5_of_node", "GUID": 123, "stateName": "node0815"}),
         Row("NET_IB_DEVICE_INFO", {"nicId": 1, "name": "node0815 mlx5_0", "guid": "0x506b4b0300cbf00d"}),
         Row("NET_NIC_METRIC", {"start": 1, "nicId": 1, "value": 5, "ipAddress": 169090600}),
         *(
@@ -398,9 +377,7 @@ def test_what_is_not_known_goes(strange: Path, tmp_path: Path) -> None:
     assert [text for text in UNKNOWN if text not in raw] == []
     done = scrub_report(strange, tmp_path / "out.sqlite")
     raw = done.path.read_bytes().decode("utf-8", "replace")
-    assert [
-        text for text in UNKNOWN if text in raw and text != ADDRESS
-    ] == []  # that is in the name of a range
+    assert [text for text in UNKNOWN if text in raw and text != ADDRESS] == []  # that is in the name of a range
     assert {what.split()[0]: sorted(names) for what, names in done.unknown.items()} == {
         "tables": ["NET_IB_DEVICE_INFO", "TARGET_INFO_NIC_INFO", "mine"],
         "columns": ["NET_NIC_METRIC.ipAddress", "NVTX_EVENTS.note", "TARGET_INFO_GPU.serialNumber"],
@@ -425,9 +402,7 @@ def test_what_is_not_known_goes(strange: Path, tmp_path: Path) -> None:
 
 def test_names_of_ranges_lose_paths_when_asked(strange: Path, tmp_path: Path) -> None:
     """`--names`: folders of anybody, and addresses, in ranges and kernels; their times stay."""
-    names = (
-        "SELECT coalesce(text, value) FROM NVTX_EVENTS AS n LEFT JOIN StringIds ON id = textId ORDER BY start"
-    )
+    names = "SELECT coalesce(text, value) FROM NVTX_EVENTS AS n LEFT JOIN StringIds ON id = textId ORDER BY start"
     kernel = "SELECT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
     kept = scrub_report(strange, tmp_path / "kept.sqlite").path
     assert [name for (name,) in ask(kept, names)] == ["step", f"load {STRANGER}/data.bin", f"from {ADDRESS}"]
@@ -450,9 +425,7 @@ def test_what_is_not_known_can_be_kept(strange: Path, run: Run, tmp_path: Path) 
     assert ask(tmp_path / "out.sqlite", "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Novelty'")
     code, _, err = run("scrub", strange, "-o", "other.sqlite", "--keep", "MINE")
     assert code == 1
-    assert err.startswith(
-        "nsysprof: --keep MINE: no table, column or property of that name would be removed\n  hint: "
-    )
+    assert err.startswith("nsysprof: --keep MINE: no table, column or property of that name would be removed\n  hint: ")
     assert not (tmp_path / "other.sqlite").exists()
 
 
@@ -480,10 +453,7 @@ def test_free_pages_are_not_copied(trace: MakeTrace, tmp_path: Path) -> None:
     """Rows that were deleted before are still in the report's file, and not in the copy's."""
     source = trace(Range("step", 0, 100), *launch_kernel("gemm", (10, 15), (20, 30), id=1))
     change(
-        source,
-        "PRAGMA secure_delete = OFF",
-        "CREATE TABLE gone AS SELECT ? AS text",
-        parameters=["planted " * 2000],
+        source, "PRAGMA secure_delete = OFF", "CREATE TABLE gone AS SELECT ? AS text", parameters=["planted " * 2000]
     )
     change(source, "PRAGMA secure_delete = OFF", "DROP TABLE gone")
     assert left(source)
@@ -497,9 +467,7 @@ def test_a_write_ahead_log_belongs_to_the_report(trace: MakeTrace, tmp_path: Pat
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("INSERT INTO NVTX_EVENTS (start, eventType, text) VALUES (5, 34, 'from the log')")
-        connection.execute(
-            "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:USER_NAME', 'planted in the log')"
-        )
+        connection.execute("INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:USER_NAME', 'planted in the log')")
         connection.commit()
         folder = tmp_path / "report"
         folder.mkdir()
@@ -568,9 +536,7 @@ def test_what_somebody_added_gives_nothing_away(trace: MakeTrace, tmp_path: Path
     assert left(out) == []
     names = {name for (name,) in ask(out, "SELECT name FROM sqlite_master")}
     assert names >= bare | added
-    assert (
-        not {"partial", "plain", "telling", "keep", "keep2", "found", "found_content", "sqlite_stat1"} & names
-    )
+    assert not {"partial", "plain", "telling", "keep", "keep2", "found", "found_content", "sqlite_stat1"} & names
     assert ask(out, "SELECT DISTINCT note FROM NVTX_EVENTS") == [("of [environment]",)]
     assert ask(out, "SELECT a, b, c FROM declared") == [(1, "[path]/b", "1 of [home]")]
     assert ask(out, "SELECT k, v FROM keyed ORDER BY k") == [
@@ -584,9 +550,7 @@ def test_what_somebody_added_gives_nothing_away(trace: MakeTrace, tmp_path: Path
 
 
 @pytest.mark.parametrize("style", ["2019", "2022.4", "2025.3"])
-def test_a_report_without_secrets_in_names_says_the_same(
-    trace: MakeTrace, tmp_path: Path, style: str
-) -> None:
+def test_a_report_without_secrets_in_names_says_the_same(trace: MakeTrace, tmp_path: Path, style: str) -> None:
     """Ranges, kernels, ledger and totals are equal; users and hosts that are words change no name."""
     items: list[Items] = [
         Row("META_DATA_CAPTURE", {"name": "DEVICE_DISPLAY_NAME", "value": "gpu"}),
@@ -594,12 +558,7 @@ def test_a_report_without_secrets_in_names_says_the_same(
         Row("META_DATA_CAPTURE", {"name": "PROCESS_0:WORKING_DIR", "value": "/"}),
         *(
             Row("META_DATA_CAPTURE", {"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": value})
-            for value in (
-                'BACKEND="efficient"',
-                'HOME="/root"',
-                'KIND="float"',
-                'WHAT="softmax_forward_kernel"',
-            )
+            for value in ('BACKEND="efficient"', 'HOME="/root"', 'KIND="float"', 'WHAT="softmax_forward_kernel"')
         ),
         Range("root", 0, 900),
         Range("RUN::efficient::S1024", 5, 600),
@@ -650,11 +609,7 @@ def test_what_was_unique_need_not_stay_so(trace: MakeTrace, tmp_path: Path, enco
         "CREATE TABLE two (a TEXT PRIMARY KEY) WITHOUT ROWID",
         "CREATE TABLE three (a TEXT)",
         "CREATE VIEW broken AS SELECT * FROM nowhere",
-        *(
-            f"INSERT INTO {table} (a) VALUES ('{path}')"
-            for table in ("one", "two", "three")
-            for path in paths
-        ),
+        *(f"INSERT INTO {table} (a) VALUES ('{path}')" for table in ("one", "two", "three") for path in paths),
         "CREATE UNIQUE INDEX once ON three (a)",
         "CREATE INDEX of_json ON three (iif(a LIKE '[path]%', json(a), a))",
     )
@@ -915,17 +870,9 @@ def _exported(nsys: Nsys, folder: Path, said: str) -> Path:
 def test_a_real_export_holds_what_was_planted(real: Path) -> None:
     """Or the next tests would show nothing: variables, also of other processes, folder, output, process."""
     raw = real.read_bytes()
-    for secret in (
-        b"planted-hunter2",
-        b"caf\xe9-planted\xff",
-        b"planted-folder",
-        b"planted-user",
-        b"planted output",
-    ):
+    for secret in (b"planted-hunter2", b"caf\xe9-planted\xff", b"planted-folder", b"planted-user", b"planted output"):
         assert secret in raw, secret
-    if ask(
-        real, "SELECT 1 FROM sqlite_master WHERE name = 'META_DATA_CAPTURE'"
-    ):  # before 2023.3 no arguments
+    if ask(real, "SELECT 1 FROM sqlite_master WHERE name = 'META_DATA_CAPTURE'"):  # before 2023.3 no arguments
         assert b"planted-argument" in raw
     assert b"planted-proc" in raw
     assert b"planted-only" in raw
@@ -943,9 +890,7 @@ def test_a_real_export_gives_nothing_away(real: Path, tmp_path: Path) -> None:
     # before it becomes Python the profiled program is nsys's launcher: it or its thread may be recorded so
     program = "SELECT globalTid / 0x1000000 * 0x1000000 FROM NVTX_EVENTS"
     others = ask(real, f"SELECT name FROM PROCESSES WHERE globalPid NOT IN ({program})")
-    threads = (
-        "SELECT value FROM ThreadNames JOIN StringIds ON id = nameId WHERE globalTid / 0x1000000 * 0x1000000"
-    )
+    threads = "SELECT value FROM ThreadNames JOIN StringIds ON id = nameId WHERE globalTid / 0x1000000 * 0x1000000"
     own = {name for (name,) in ask(real, f"{threads} IN ({program})")}
     names = {name for (name,) in others if len(name) > 9} - own
     assert names

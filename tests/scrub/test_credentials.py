@@ -45,31 +45,9 @@ TEXTS = {
 }
 # What programs really call things: words of that kind alone give nothing away.
 PLAIN = (
-    *(
-        "tokens: 1024",
-        "token=17",
-        "backward pass=2",
-        "void foo::token::bar<int>(password::x)",
-        "sk-learn",
-        "a@b",
-    ),
-    *(
-        "hf_transformer_layer",
-        "torch.nn.io",
-        "model.layers.0.attn",
-        "train.py:33",
-        "foo@bar.py",
-        "disk-usage-of-x",
-    ),
-    *(
-        "torch._inductor.local",
-        "std::secret::local",
-        "ghp_short",
-        "AKIA",
-        "eyJ",
-        "node.internal",
-        "Memcpy HtoD",
-    ),
+    *("tokens: 1024", "token=17", "backward pass=2", "void foo::token::bar<int>(password::x)", "sk-learn", "a@b"),
+    *("hf_transformer_layer", "torch.nn.io", "model.layers.0.attn", "train.py:33", "foo@bar.py", "disk-usage-of-x"),
+    *("torch._inductor.local", "std::secret::local", "ghp_short", "AKIA", "eyJ", "node.internal", "Memcpy HtoD"),
     "pthread_create@GLIBC_2.2.5",
 )
 
@@ -96,9 +74,7 @@ def planted() -> list[Items]:
             Row("ENUM_NSYS_EVENT_TYPE", {"id": 900 + number, "name": text, "label": f"label {text}"}),
             Row("NVTX_PAYLOAD_SCHEMAS", {"name": text, "description": f"schema {text}"}),
             Row("TARGET_INFO_SYSTEM_ENV", {"name": "OsDescription", "value": f"{number} {text}"}),
-            Row(
-                "TARGET_INFO_SYSTEM_ENV", {"name": "GpuInfo", "value": json.dumps({"Gpus": [{"Name": text}]})}
-            ),
+            Row("TARGET_INFO_SYSTEM_ENV", {"name": "GpuInfo", "value": json.dumps({"Gpus": [{"Name": text}]})}),
             Row("META_DATA_CAPTURE", {"name": "NVTX_OPTIONS:NVTX_DOMAIN_FILTER_STRING", "value": text}),
             *(
                 Row("NVTX_EVENTS", {"start": at, "eventType": 34, "jsonText": text, "binaryData": form})
@@ -110,9 +86,7 @@ def planted() -> list[Items]:
 
 @pytest.mark.parametrize("names", [False, True])
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
-def test_no_credential_is_left_in_a_report(
-    trace: MakeTrace, tmp_path: Path, names: bool, encoding: str
-) -> None:
+def test_no_credential_is_left_in_a_report(trace: MakeTrace, tmp_path: Path, names: bool, encoding: str) -> None:
     """In no table and no free page; ranges, kernels and marks are as many as before, and most of a name stays."""
     source = trace(*planted(), pragmas=[f"encoding='{encoding}'"])
     assert left(source.read_bytes()) == list(TEXTS.values())
@@ -133,9 +107,7 @@ def test_no_credential_is_left_in_a_trace_of_pytorch(tmp_path: Path, names: bool
         at = 1000 * number
         events += [
             annotation(text, at, at + 900),
-            operator(
-                f"op {text}", at + 1, at + 800, **{"Call stack": text, "Concrete Inputs": ["", f'"{text}"']}
-            ),
+            operator(f"op {text}", at + 1, at + 800, **{"Call stack": text, "Concrete Inputs": ["", f'"{text}"']}),
             *launch(f"kernel<{text}>", (at + 10, at + 20), (at + 30, at + 40), id=number + 1),
         ]
     uuid = {"id": 0, "name": "H100", "uuid": "c8d7e6f5-1111-2222-3333-c8d7e6f5a4b3"}

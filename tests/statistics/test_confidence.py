@@ -76,9 +76,7 @@ def test_block_medians_equal_all_resamples() -> None:
     """All 5^3 ways to fill five places with circular blocks of two, the last one cut."""
     values = [1, 2, 30, 4, 15]
     pairs = [(values[k], values[(k + 1) % 5]) for k in range(5)]
-    every = Counter(
-        float(np.median([*first, *second, third[0]])) for first, second, third in product(pairs, repeat=3)
-    )
+    every = Counter(float(np.median([*first, *second, third[0]])) for first, second, third in product(pairs, repeat=3))
     found = shares(resampled_medians(floats(values), 2, 200_000, np.random.default_rng(3)))
     assert found.keys() == every.keys()
     for value, times in every.items():
@@ -242,16 +240,12 @@ SPIKY_MEDIAN = 3.7906  # of 40 million, plus or minus 0.0003
 
 
 @pytest.mark.parametrize("make", [lognormal, spiky])
-@pytest.mark.parametrize(
-    ("phi", "n"), [(0.0, 10), (0.0, 30), (0.0, 100), (0.3, 50), (0.5, 50), (0.5, 100), (0.7, 100)]
-)
+@pytest.mark.parametrize(("phi", "n"), [(0.0, 10), (0.0, 30), (0.0, 100), (0.3, 50), (0.5, 50), (0.5, 100), (0.7, 100)])
 def test_median_intervals_hold_the_median_in_95_of_100(make: Make, phi: float, n: int) -> None:
     """Skewed samples, with rare spikes, and depending on each other: 93 to 97 % (400 resamples do as well here)."""
     rng = np.random.default_rng([n, int(10 * phi)])
     truth = 1.0 if make is lognormal else SPIKY_MEDIAN
-    held = np.mean(
-        [interval(make(rng, phi, n), resamples=400, seed=k).holds(truth) for k in range(SIMULATED)]
-    )
+    held = np.mean([interval(make(rng, phi, n), resamples=400, seed=k).holds(truth) for k in range(SIMULATED)])
     assert 0.93 - SLACK <= held <= 0.97 + SLACK
 
 

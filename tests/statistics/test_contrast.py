@@ -91,9 +91,7 @@ def test_samples_worth_one_make_no_verdict() -> None:
     assert judge([replace(clear, worth=(10, 30))])[0].verdict == SLOWER
 
 
-@pytest.mark.parametrize(
-    ("n", "apart", "said"), [(14, 3, TOO_FEW_SAMPLES), (14, 15, FASTER), (15, 3, FASTER)]
-)
+@pytest.mark.parametrize(("n", "apart", "said"), [(14, 3, TOO_FEW_SAMPLES), (14, 15, FASTER), (15, 3, FASTER)])
 def test_few_samples_show_a_difference_where_the_sides_lie_apart(n: int, apart: int, said: str) -> None:
     """Of fewer than 15 nobody can tell how they depend on each other: a quarter of both ranges has to lie between."""
     rng = np.random.default_rng(8)
@@ -108,9 +106,7 @@ def test_a_drift_outweighs_a_smaller_difference() -> None:
     found = contrast(base, base * 1.05)
     assert found.verdict != SLOWER
     again = replace(found, p=0.001, ratio_interval=replace(found.ratio_interval, low=1.04), worth=(200, 200))
-    assert (
-        judge([again])[0].reason == "the samples of one side drift by 11 %, which is more than the difference"
-    )
+    assert judge([again])[0].reason == "the samples of one side drift by 11 %, which is more than the difference"
     assert judge([replace(again, drift=0.01)])[0].verdict == SLOWER
 
 

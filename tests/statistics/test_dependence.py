@@ -135,18 +135,14 @@ def test_block_length_equals_the_paper_term_by_term() -> None:
 
 @pytest.mark.parametrize(("phi", "n", "block"), [(0.0, 30, 1), (0.5, 30, 4), (0.7, 50, 8), (0.7, 100, 25)])
 @pytest.mark.parametrize("statistic", ["median", "rank"])
-def test_shortfall_is_what_blocks_show_too_little(
-    phi: float, n: int, block: int, statistic: Statistic
-) -> None:
+def test_shortfall_is_what_blocks_show_too_little(phi: float, n: int, block: int, statistic: Statistic) -> None:
     """The formula against 20,000 series: the variance of means over the mean of the variances that blocks show."""
     series = autoregressive(np.random.default_rng(7), phi, (20_000, n))
     scores = np.sign(series) if statistic == "median" else mid_ranks(series.ravel()).reshape(series.shape)
     away = scores - scores.mean(axis=1, keepdims=True)
     total = np.cumsum(np.hstack([np.zeros((len(away), 1)), away, away[:, : block - 1]]), axis=1)
     shown = ((total[:, block:] - total[:, :-block]) ** 2).mean(axis=1) / block / n
-    assert shortfall(phi, n, block, statistic) == pytest.approx(
-        scores.mean(axis=1).var() / shown.mean(), rel=0.05
-    )
+    assert shortfall(phi, n, block, statistic) == pytest.approx(scores.mean(axis=1).var() / shown.mean(), rel=0.05)
 
 
 def test_shortfall_of_independent_samples() -> None:

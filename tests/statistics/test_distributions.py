@@ -99,9 +99,7 @@ def test_the_normal_distribution_is_scipy_s() -> None:
     """Shares to 12 digits wherever they are no denormals, quantiles to 14, and the ends."""
     values = np.linspace(-35, 35, 1401)
     np.testing.assert_allclose(distributions.normal_below(values), special.ndtr(values), rtol=1e-12)
-    shares = np.concatenate(
-        [np.logspace(-300, -1, 300), np.linspace(0.01, 0.99, 99), 1 - np.logspace(-15, -1, 99)]
-    )
+    shares = np.concatenate([np.logspace(-300, -1, 300), np.linspace(0.01, 0.99, 99), 1 - np.logspace(-15, -1, 99)])
     found = [distributions.normal_quantile(float(share)) for share in shares]
     np.testing.assert_allclose(found, special.ndtri(shares), rtol=1e-14, atol=1e-15)
     assert [distributions.normal_quantile(share) for share in (0, 1)] == [-np.inf, np.inf]
@@ -112,14 +110,10 @@ def test_student_s_t_is_scipy_s(freedom: float) -> None:
     """Shares in the tails to 9 digits, and quantiles; fewer than one degree of freedom counts as one."""
     values = [0, 1e-3, 0.1, 0.5, 1, 1.96, 2.5, 5, 10, 40, 200, 1e4]
     found = [distributions.t_outside(t, freedom) for t in values]
-    np.testing.assert_allclose(
-        found, [2 * special.stdtr(freedom, -t) for t in values], rtol=1e-9, atol=1e-290
-    )
+    np.testing.assert_allclose(found, [2 * special.stdtr(freedom, -t) for t in values], rtol=1e-9, atol=1e-290)
     levels = [0.5, 0.683, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999]
     found = [distributions.t_quantile(level, freedom) for level in levels]
-    np.testing.assert_allclose(
-        found, [special.stdtrit(freedom, (1 + level) / 2) for level in levels], rtol=1e-9
-    )
+    np.testing.assert_allclose(found, [special.stdtrit(freedom, (1 + level) / 2) for level in levels], rtol=1e-9)
     assert distributions.t_quantile(0.95, 0.3) == distributions.t_quantile(0.95, 1)
     assert distributions.t_outside(np.inf, freedom) == 0
 

@@ -90,10 +90,7 @@ def test_periods_are_found(noise: NDArray[np.float64], period: int) -> None:
     span = times(noise + 0.34 * ((np.arange(300) + 3) % period == 0))
     judged = judge(span)
     assert judged.period == period
-    assert (
-        np.flatnonzero(judged.of == PERIODIC).tolist()
-        == np.flatnonzero((np.arange(300) + 3) % period == 0).tolist()
-    )
+    assert np.flatnonzero(judged.of == PERIODIC).tolist() == np.flatnonzero((np.arange(300) + 3) % period == 0).tolist()
 
 
 def test_a_second_kind_is_no_crowd_of_outliers(noise: NDArray[np.float64]) -> None:
@@ -144,9 +141,7 @@ def test_a_step_for_each_unit_gives_the_same_classes(noise: NDArray[np.float64])
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
     """The script of the study."""
-    spec = importlib.util.spec_from_file_location(
-        "false_alarms", ROOT / "analysis/slow-steps/false_alarms.py"
-    )
+    spec = importlib.util.spec_from_file_location("false_alarms", ROOT / "analysis/slow-steps/false_alarms.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -178,11 +173,7 @@ def test_few_steady_steps_are_no_two_kinds(count: int) -> None:
     """Three of eight that lie a little apart are chance; and fewer than eight after warm-up raise no warning."""
     rng = np.random.default_rng(1)
     slow = sum(
-        int(
-            np.isin(
-                judge(np.rint(1e6 * (1 + rng.exponential(0.1, count))).astype(np.int64)).of, SLOW_ONES
-            ).sum()
-        )
+        int(np.isin(judge(np.rint(1e6 * (1 + rng.exponential(0.1, count))).astype(np.int64)).of, SLOW_ONES).sum())
         for _ in range(300)
     )
     assert slow <= 0.01 * 300 * count
@@ -199,9 +190,7 @@ def test_few_steady_steps_are_no_two_kinds(count: int) -> None:
         (12, 3, 0.5, False),
     ],
 )
-def test_a_second_kind_is_more_than_a_tenth_and_clearly_apart(
-    many: int, few: int, apart: float, kinds: bool
-) -> None:
+def test_a_second_kind_is_more_than_a_tenth_and_clearly_apart(many: int, few: int, apart: float, kinds: bool) -> None:
     """Of 16 steps or more, and three at least; the rest differs by nothing."""
     spread = 0.01 * np.linspace(-1, 1, many)
     found = _second_kind(np.concatenate([spread, apart + 0.01 * np.linspace(-1, 1, few)]))

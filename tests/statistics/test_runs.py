@@ -8,15 +8,7 @@ from scipy import special
 
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, contrasts_over_runs
 from nsysprof.statistics.distributions import Floats
-from nsysprof.statistics.runs import (
-    WITHIN,
-    _digamma,
-    _trigamma,
-    moderated_variances,
-    over_runs,
-    rounding_of,
-    scope_of,
-)
+from nsysprof.statistics.runs import WITHIN, _digamma, _trigamma, moderated_variances, over_runs, rounding_of, scope_of
 from tests.kit.coverage import SOURCES, three_runs
 
 
@@ -45,8 +37,7 @@ def test_few_samples_in_a_run_make_no_verdict(each: int, said: str) -> None:
     """However far apart: of so few the medians of three runs can agree by chance, and show nothing."""
     rng = np.random.default_rng(5)
     base, new = (
-        {run: level * rng.lognormal(0, 0.01, each if run else 40) for run in range(3)}
-        for level in (1000, 500)
+        {run: level * rng.lognormal(0, 0.01, each if run else 40) for run in range(3)} for level in (1000, 500)
     )
     [one] = contrasts_over_runs([(base, new)], names=[("a", "b")], roundings=[(0.0, 0.0)])
     assert (one.verdict, one.sure) == (said, said == FASTER)

@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.confidence import BLOCKS, RANGE
-from nsysprof.statistics.summary import (
-    check_sample,
-    clock_step,
-    summarize,
-)
+from nsysprof.statistics.summary import check_sample, clock_step, summarize
 from nsysprof.trace.report import open_report, read_tables
 from tests.kit.coverage import SOURCES, one_run
 from tests.statistics.test_dependence import autoregressive
@@ -85,11 +81,7 @@ def test_a_tick_of_the_clock_is_no_outlier() -> None:
 def test_one_and_two_samples(values: list[int], level: float, cv: float | None) -> None:
     """What cannot be told is None, and the interval says that it is sure of nothing or of half."""
     found = summarize(values, "math")
-    assert [found.minimum, found.median, found.maximum] == [
-        min(values),
-        sum(values) / len(values),
-        max(values),
-    ]
+    assert [found.minimum, found.median, found.maximum] == [min(values), sum(values) / len(values), max(values)]
     assert (found.interval.level, found.interval.method, found.cv) == (level, RANGE, cv)
     assert found.order.lag1 is None
     assert found.drift.change is None

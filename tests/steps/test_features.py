@@ -16,10 +16,7 @@ def test_numbers_in_names_are_what_steps_cost() -> None:
     decoded = random.integers(1, 64, 300)
     span = (5e6 + 9000 * tokens + 20_000 * decoded) * np.exp(0.03 * random.standard_normal(300))
     span[[50, 222]] *= 1.6
-    names = [
-        f"execute_{a}_context_{at}_generation_{b}"
-        for at, (a, b) in enumerate(zip(tokens, decoded, strict=True))
-    ]
+    names = [f"execute_{a}_context_{at}_generation_{b}" for at, (a, b) in enumerate(zip(tokens, decoded, strict=True))]
     fit = fit_features(names, np.arange(300), span.astype(np.int64))
     assert fit is not None
     assert [each.name for each in fit.features] == ["execute", "generation"]
@@ -49,10 +46,7 @@ def test_numbers_that_explain_nothing_are_silent() -> None:
     found = 0
     for _ in range(100):
         span = (1e6 * np.exp(0.05 * random.standard_normal(60))).astype(np.int64)
-        found += (
-            fit_features([f"bs_{size}" for size in random.integers(1, 9, 60)], np.arange(60), span)
-            is not None
-        )
+        found += fit_features([f"bs_{size}" for size in random.integers(1, 9, 60)], np.arange(60), span) is not None
     assert found == 0
     rising = np.arange(1, 61) * 1_000_000
     assert fit_features([f"step {at}" for at in range(60)], np.arange(60), rising) is None

@@ -121,14 +121,7 @@ def test_each_kind_of_delay_is_named(trace: MakeTrace) -> None:
         61: "pthread_cond_timedwait between steps",
         70: "cudaDeviceSynchronize in loss",
     }
-    assert rows["cause"].to_dict() == {
-        20: "host",
-        30: "host",
-        40: "compute",
-        50: "copy",
-        61: "host",
-        70: "host",
-    }
+    assert rows["cause"].to_dict() == {20: "host", 30: "host", 40: "compute", 50: "copy", 61: "host", 70: "host"}
     assert (rows["culprit_ns"] > 0.95 * rows["excess_ns"]).all()
     assert rows.loc[61, "before_ns"] == pytest.approx(3 * MS, rel=0.01)
     found = findings(answer)
@@ -157,9 +150,7 @@ def test_a_slower_clock_is_no_slow_step(trace: MakeTrace) -> None:
     assert by_class["slow"] == [60]
     [chain] = answer.chains
     assert chain.slow_share == 1 / 120
-    assert any(
-        "all kernels slower at once (clock): 8 steps at 1 place" in each.text for each in findings(answer)
-    )
+    assert any("all kernels slower at once (clock): 8 steps at 1 place" in each.text for each in findings(answer))
 
 
 def test_every_so_many_steps(trace: MakeTrace) -> None:
@@ -253,9 +244,7 @@ def test_processes_that_share_a_gpu_have_steps_of_their_own(trace: MakeTrace) ->
     answer = steps_of(trace(*steps(1, 1, 0), *steps(2, 1, 333)))
     assert [(chain.pid, len(chain.span)) for chain in answer.chains] == [(1, 10), (2, 10)]
     assert len(steps_of(trace(*steps(1, 1, 0), *steps(1, 2, 333))).chains) == 2
-    assert [len(chain.span) for chain in steps_of(trace(*steps(1, 1, 0), *steps(1, 2, 10_000))).chains] == [
-        20
-    ]
+    assert [len(chain.span) for chain in steps_of(trace(*steps(1, 1, 0), *steps(1, 2, 10_000))).chains] == [20]
 
 
 def test_steps_of_a_report_without_gpu_work(trace: MakeTrace) -> None:

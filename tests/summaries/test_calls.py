@@ -152,10 +152,7 @@ def test_calls_in_windows(trace: MakeTrace) -> None:
     window = Range("window", 0, 100, kind="start_end")
     malloc = Launch(12, 14, None, thread=2, api="cudaMalloc_v3020")
     path = trace(window, malloc, *launch_kernel("k", (20, 25), (30, 40), id=1, thread=2))
-    assert of(rows_of(path), "call", "merged_path") == [
-        ("cudaLaunchKernel", "window"),
-        ("cudaMalloc", "window"),
-    ]
+    assert of(rows_of(path), "call", "merged_path") == [("cudaLaunchKernel", "window"), ("cudaMalloc", "window")]
     assert {path for (path,) in of(rows_of(path, "strict"), "merged_path")} == {""}
 
 
@@ -248,9 +245,7 @@ def test_versions_are_one_name(trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize(("other_us", "told"), [(8_904, True), (8_905, False)])
-def test_what_takes_a_hundredth_of_the_calls_is_worth_saying(
-    trace: MakeTrace, other_us: int, told: bool
-) -> None:
+def test_what_takes_a_hundredth_of_the_calls_is_worth_saying(trace: MakeTrace, other_us: int, told: bool) -> None:
     """A first launch of 90 µs, of 9 ms in all calls or of a little more."""
     us = 1000
     launches = [(0, 90 * us), *((start * us, (start + 2) * us) for start in (100, 110, 120))]
@@ -269,10 +264,7 @@ def test_module_loading_and_first_launches_are_named(trace: MakeTrace) -> None:
     us = 1000
     launches = [(0, 90 * us), *((start * us, (start + 2) * us) for start in (100, 110, 120))]
     path = trace(
-        *(
-            launch_kernel("k", call, (call[1], call[1] + 1), id=number)
-            for number, call in enumerate(launches, 1)
-        ),
+        *(launch_kernel("k", call, (call[1], call[1] + 1), id=number) for number, call in enumerate(launches, 1)),
         *launch_kernel("always slow", (200 * us, 260 * us), (260 * us, 270 * us), id=9),
         Launch(300 * us, 400 * us, None, api="cuLibraryLoadData"),
         Launch(400 * us, 401 * us, None, api="cuModuleGetFunction"),
@@ -299,9 +291,7 @@ def test_rows_of_the_system_that_are_no_calls(trace: MakeTrace) -> None:
 def test_a_report_without_names_and_results(trace: MakeTrace) -> None:
     """Old exports lack columns: calls that have no name count as calls of their kind, none as failed."""
     lost = {"CUPTI_ACTIVITY_KIND_RUNTIME": ["nameId", "returnValue"], "OSRT_API": ["nameId", "eventClass"]}
-    path = trace(
-        Launch(1, 3, None), Launch(4, 9, None, returned=2), OsCall("read", 10, 11), drop_columns=lost
-    )
+    path = trace(Launch(1, 3, None), Launch(4, 9, None, returned=2), OsCall("read", 10, 11), drop_columns=lost)
     rows = rows_of(path)
     assert of(rows, "call", "count", "sum_ns") == [("CUDA call", 2, 7), ("OS call", 1, 1)]
     assert rows[0]["failed"] == 0

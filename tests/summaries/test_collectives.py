@@ -20,14 +20,7 @@ STEP = [
     *collective("allreduce", (3, 4), (100, 300), id=2, elements=50),
     *collective("allreduce", (5, 6), (300, 400), id=3, elements=50),
     *collective(
-        "_allgather_base",
-        (7, 8),
-        (400, 500),
-        id=4,
-        group="7",
-        ranks="[0, 2, 4, 6]",
-        elements=100,
-        dtype="BFloat16",
+        "_allgather_base", (7, 8), (400, 500), id=4, group="7", ranks="[0, 2, 4, 6]", elements=100, dtype="BFloat16"
     ),
     *launch("gemm", (9, 10), (500, 600), id=9),
 ]
@@ -43,12 +36,7 @@ def test_collectives_are_added_up_by_communicator_and_size(tmp_path: Path) -> No
     """What moved, and at what rate at best, counted as NCCL's tests do: an all-reduce sends everything twice."""
     reduced, gathered = rows(write_trace(tmp_path / "t.json", STEP))
     assert reduced == {
-        **{
-            "merged_path": "step",
-            "collective": "allreduce",
-            "communicator": "ranks 0-1 (all group 0)",
-            "ranks": 2,
-        },
+        **{"merged_path": "step", "collective": "allreduce", "communicator": "ranks 0-1 (all group 0)", "ranks": 2},
         **{"message_bytes": 200, "count": 2, "size_bytes": 400, "sum_ns": 300, "median_ns": 150},
         "bus_bytes_per_s": pytest.approx(200 * 2 * (1 / 2) / 100e-9),
     }

@@ -101,9 +101,7 @@ def test_whether_the_host_waits(trace: MakeTrace, api: str, how: dict[str, Any],
 
 def test_what_is_not_recorded_is_not_known(trace: MakeTrace) -> None:
     """No launch: no call; no kinds of memory, no GPU of a known name, no time: empty, not zero."""
-    path = trace(
-        Memcpy(5, 5, 99, bytes=64), drop_columns={"CUPTI_ACTIVITY_KIND_MEMCPY": ["srcKind", "dstKind"]}
-    )
+    path = trace(Memcpy(5, 5, 99, bytes=64), drop_columns={"CUPTI_ACTIVITY_KIND_MEMCPY": ["srcKind", "dstKind"]})
     [row] = rows_of(path)
     assert (row["source"], row["destination"], row["call"], row["blocking"]) == ("", "", "", "")
     assert (row["count"], row["size_bytes"], row["sum_ns"]) == (1, 64, 0)
@@ -175,12 +173,7 @@ def test_size_bytes_of_kernels_csv(trace: MakeTrace) -> None:
         found = break_down(attribute(report))
         kernels = found.kernels.set_index(["path", "kernel"])["size_bytes"].to_dict()
         merged = found.merged_kernels.set_index(["row", "kernel"])["size_bytes"].to_dict()
-    assert kernels == {
-        ("step0", "k"): 0,
-        ("step0", "memcpy HtoD"): 10,
-        ("step1", "memcpy HtoD"): 27,
-        ("", "memset"): 3,
-    }
+    assert kernels == {("step0", "k"): 0, ("step0", "memcpy HtoD"): 10, ("step1", "memcpy HtoD"): 27, ("", "memset"): 3}
     assert merged == {(0, "k"): 0, (0, "memcpy HtoD"): 37, (-1, "memset"): 3}
 
 
@@ -188,9 +181,7 @@ def test_sums_equal_plain_sql() -> None:
     """Counts, time and bytes of a real report, as one query adds them up."""
     sql = sqlite3.connect(f"file:{RUN}?mode=ro", uri=True)
     kinds = {1: "memcpy HtoD", 2: "memcpy DtoH", 8: "memcpy DtoD"}
-    query = (
-        "SELECT copyKind, count(*), sum(end - start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY 1"
-    )
+    query = "SELECT copyKind, count(*), sum(end - start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY 1"
     expected = {kinds[kind]: tuple(numbers) for kind, *numbers in sql.execute(query)}
     query = "SELECT count(*), sum(end - start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET"
     expected["memset"] = sql.execute(query).fetchone()

@@ -42,8 +42,7 @@ def test_long_gaps_are_rows(trace: MakeTrace) -> None:
         ("GPU 0", 800 * MS, 500 * MS, "c"),
     ]
     assert found.finding == (
-        "Gaps: 2 of 500 ms or more in which a GPU is idle, 1.20 s together;"
-        " busy for less than half in 17 of 60 parts"
+        "Gaps: 2 of 500 ms or more in which a GPU is idle, 1.20 s together; busy for less than half in 17 of 60 parts"
     )
     assert "1 more rows: --top 2, or see gaps.csv, utilisation.csv." in " ".join(
         "\n".join(found.show(1).lines()).split()
@@ -63,9 +62,7 @@ def test_parts_add_up_to_the_time_and_to_busy(trace: MakeTrace) -> None:
 
 def test_without_long_gaps_there_is_nothing_to_see(trace: MakeTrace) -> None:
     """The files are there, with the parts alone; times that do not divide end where the last GPU op does."""
-    found = answer(
-        trace(launch_kernel("a", (0, 1), (10, 20), id=1), launch_kernel("a", (1, 2), (40, 51), id=2))
-    )
+    found = answer(trace(launch_kernel("a", (0, 1), (10, 20), id=1), launch_kernel("a", (1, 2), (40, 51), id=2)))
     assert found.finding == ""
     assert not len(found.files["gaps.csv"])
     assert sum(row["length_ns"] for row in found.files["utilisation.csv"].records()) == 41

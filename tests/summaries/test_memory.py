@@ -97,10 +97,7 @@ def test_kinds_gpus_and_processes_are_apart(trace: MakeTrace) -> None:
 def test_pinned_memory_alone_is_told(trace: MakeTrace) -> None:
     """Where nothing is allocated on a GPU."""
     found = answer_of(trace(KERNEL, Range("load", 0, 50), allocate(20, 0xB0, 5000, id=2, kind=1)))
-    assert (
-        found.finding
-        == "Memory: at most 4.88 KiB of pinned memory on GPU 0, 4.88 KiB of them allocated in load"
-    )
+    assert found.finding == "Memory: at most 4.88 KiB of pinned memory on GPU 0, 4.88 KiB of them allocated in load"
 
 
 def test_pools_hold_what_they_hold(trace: MakeTrace) -> None:
@@ -125,10 +122,7 @@ def steps(sizes: list[int], keep: list[bool]) -> list[Items]:
     """Steps of 100 ns that allocate, and give back but for what they keep."""
     out: list[Items] = [KERNEL]
     for at, (size, kept) in enumerate(zip(sizes, keep, strict=True)):
-        out += [
-            Range(f"step {at}", 100 * at, 100 * at + 90),
-            *allocate(100 * at + 10, 1000 + at, size, id=2 * at + 1),
-        ]
+        out += [Range(f"step {at}", 100 * at, 100 * at + 90), *allocate(100 * at + 10, 1000 + at, size, id=2 * at + 1)]
         if not kept:
             out += allocate(100 * at + 50, 1000 + at, 0, id=2 * at + 2, free=True)
     return out
@@ -166,11 +160,7 @@ def test_the_range_that_keeps_is_named(trace: MakeTrace) -> None:
     items: list[Items] = [KERNEL]
     for step in range(8):
         at = 100 * step
-        items += [
-            Range(f"step {step}", at, at + 90),
-            Range("work", at + 1, at + 30),
-            Range("log", at + 50, at + 80),
-        ]
+        items += [Range(f"step {step}", at, at + 90), Range("work", at + 1, at + 30), Range("log", at + 50, at + 80)]
         items += allocate(at + 60, 5000 + step, 8, id=10 * step + 1)
         if step:
             items += allocate(at + 5, 1000 + step - 1, 0, id=10 * step + 2, free=True)
@@ -186,12 +176,7 @@ def test_the_range_that_keeps_is_named(trace: MakeTrace) -> None:
 
 def test_calls_of_helper_threads_follow(trace: MakeTrace) -> None:
     """As launches do: to the one range that is open elsewhere; strictly they belong to none."""
-    path = trace(
-        KERNEL,
-        Range("backward", 0, 100),
-        allocate(10, 0xA0, 64, id=1, thread=7),
-        MemoryEvent(20, 0xB0, 8),
-    )
+    path = trace(KERNEL, Range("backward", 0, 100), allocate(10, 0xA0, 64, id=1, thread=7), MemoryEvent(20, 0xB0, 8))
     assert rows_of(path)["backward", "device"]["allocated_bytes"] == 64
     assert ("backward", "device") not in rows_of(path, threads="strict")
     assert rows_of(path)["", "device"]["allocated_bytes"] == 72

@@ -105,9 +105,7 @@ def added(rows: Rows, name: str, *columns: str) -> dict[str, list[int]]:
     """The sums of columns by the text of another."""
     out: dict[str, list[int]] = defaultdict(lambda: [0] * len(columns))
     for row in rows:
-        out[row[name]] = [
-            total + int(row[column]) for total, column in zip(out[row[name]], columns, strict=True)
-        ]
+        out[row[name]] = [total + int(row[column]) for total, column in zip(out[row[name]], columns, strict=True)]
     return dict(out)
 
 
@@ -123,12 +121,7 @@ def figures(rows: Rows, columns: tuple[str, ...]) -> dict[str, list[int]]:
     for row in rows:
         name, count, total, least, most = (row[column] for column in columns)
         each = out[name]
-        each[:] = [
-            each[0] + int(count),
-            each[1] + int(total),
-            min(each[2], int(least)),
-            max(each[3], int(most)),
-        ]
+        each[:] = [each[0] + int(count), each[1] + int(total), min(each[2], int(least)), max(each[3], int(most))]
     return dict(out)
 
 
@@ -201,13 +194,7 @@ def test_projected_ranges(report: Path, read: Read, real_nsys: Nsys) -> None:
     launches = by_name(worked, domains, lambda row: int(row["launches"]))
     columns = ("Range Instances", "Total Proj Time (ns)", "Proj Med (ns)", "Proj Max (ns)", "Total GPU Ops")
     assert {
-        key: (
-            str(len(each)),
-            str(sum(each)),
-            f"{np.median(each):.1f}",
-            str(max(each)),
-            str(sum(launches[key])),
-        )
+        key: (str(len(each)), str(sum(each)), f"{np.median(each):.1f}", str(max(each)), str(sum(launches[key])))
         for key, each in spans.items()
     } == {
         (row["Style"], row["Range"].removeprefix(":")): tuple(row[name] for name in columns)
@@ -238,10 +225,7 @@ def rule(nsys: Nsys, report: Path, folder: Path, name: str) -> Rows:
     """The rows of a rule of `nsys analyze` on a copy of the report."""
     copy = Path(shutil.copyfile(report, folder / "copy.sqlite"))
     done = subprocess.run(
-        [nsys.path, "analyze", "--rule", name, "--format", "csv", copy],
-        capture_output=True,
-        text=True,
-        check=True,
+        [nsys.path, "analyze", "--rule", name, "--format", "csv", copy], capture_output=True, text=True, check=True
     )
     lines = done.stdout.splitlines()
     table = next((at for at, line in enumerate(lines) if "Duration (ns)" in line), len(lines))

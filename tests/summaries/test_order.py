@@ -12,25 +12,14 @@ from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.permutation import permute
-from tests.kit.trace import (
-    Items,
-    Memcpy,
-    PageFault,
-    Range,
-    allocate,
-    launch_kernel,
-    launch_memcpy,
-    launch_memset,
-)
+from tests.kit.trace import Items, Memcpy, PageFault, Range, allocate, launch_kernel, launch_memcpy, launch_memset
 
 
 def everything(path: Path) -> str:
     """All that these summaries say of a report, in their order."""
     with open_report(path) as report:
         found = break_down(attribute(report)).summaries
-    return repr(
-        [(found[name].json(1 << 30), found[name].show(99)) for name in ("copies", "memory", "unified")]
-    )
+    return repr([(found[name].json(1 << 30), found[name].show(99)) for name in ("copies", "memory", "unified")])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -46,15 +35,7 @@ def test_any_order_of_rows_gives_the_same(seed: int, trace: MakeTrace, tmp_path:
             launch_memcpy(call, op, id=number, api=api, host=number % 2, bytes=64, device=device),
             launch_memset(call, op, id=number, bytes=8, device=device),
             launch_kernel(rng.choice("ab"), call, op, id=number, device=device),
-            allocate(
-                at,
-                rng.randrange(4),
-                64,
-                id=number,
-                free=rng.random() < 0.5,
-                device=device,
-                pool=(7, at),
-            ),
+            allocate(at, rng.randrange(4), 64, id=number, free=rng.random() < 0.5, device=device, pool=(7, at)),
             Memcpy(at, end, 0, 4096, rng.choice([11, 12]), cause=rng.randrange(4), device=device),
             PageFault(at, end, rng.randrange(5), device, access=rng.randrange(3)),
             PageFault(at, instruction=rng.choice(["main", "load"])),

@@ -52,9 +52,7 @@ def test_only_several_streams_with_work_are_shown(trace: MakeTrace) -> None:
     assert answer(trace(work)).finding == ""
     assert answer(trace(work, launch_kernel("k", (3, 4), (5, 6), id=2, stream=9))).finding == ""
     both = answer(trace(work, launch_kernel("k", (3, 4), (510, 1510), id=2, stream=9)))
-    assert both.finding == (
-        "Streams: 2 with GPU work; two or more run at once for 33 % of the time GPUs are busy"
-    )
+    assert both.finding == ("Streams: 2 with GPU work; two or more run at once for 33 % of the time GPUs are busy")
     assert [column.name for column in both.columns][:4] == ["gpu", "stream", "thread", "ops"]
 
 
@@ -82,9 +80,7 @@ def test_overlap_is_that_of_a_count_by_the_nanosecond(
         active[number, at : at + lasts] = True
     beside = active & (active.sum(axis=0) > 1)
     found = {int(str(row[2])): (row[8], row[10]) for row in rows(trace(*ops))}
-    assert found == {
-        number: (int(active[number].sum()), int(beside[number].sum())) for number in set(stream.tolist())
-    }
+    assert found == {number: (int(active[number].sum()), int(beside[number].sum())) for number in set(stream.tolist())}
 
 
 @pytest.mark.parametrize("path", [RUN, TWO])

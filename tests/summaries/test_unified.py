@@ -65,13 +65,7 @@ def test_events_by_cause(trace: MakeTrace) -> None:
     ]
     assert known == [
         {
-            **{
-                "event": "migration HtoD",
-                "cause": "for page faults",
-                "count": 1,
-                "size_bytes": 4096,
-                "sum_ns": 20,
-            },
+            **{"event": "migration HtoD", "cause": "for page faults", "count": 1, "size_bytes": 4096, "sum_ns": 20},
             "bytes_per_s": 4096 / 20 * 1e9,
         },
         {"event": "GPU page faults", "cause": "read", "count": 3, "page_faults": 14, "sum_ns": 30 + 20 + 60},
@@ -121,11 +115,7 @@ def test_faults_equal_nsys_stats(real_nsys: Nsys, trace: MakeTrace) -> None:
     """By instruction, and those of GPUs in all, with the bytes that migrated."""
     path = trace(*FAULTY)
     by_instruction = stats(real_nsys, path, "um_cpu_page_faults_sum")
-    ours = {
-        row["cause"]: str(int(row["page_faults"]))
-        for row in rows_of(path, "unified.csv")
-        if "CPU" in row["event"]
-    }
+    ours = {row["cause"]: str(int(row["page_faults"])) for row in rows_of(path, "unified.csv") if "CPU" in row["event"]}
     assert {row["CPU Instruction Address"]: row["CPU Page Faults"] for row in by_instruction} == ours
     [total] = stats(real_nsys, path, "um_total_sum")
     assert (total["Total CPU Page Faults"], total["Total GPU PageFaults"]) == ("3", "17")

@@ -70,9 +70,7 @@ def test_what_a_gpu_does_not_tell_is_left_out(smi: Path) -> None:
     assert state["temperature_c"] == 31.0
 
 
-@pytest.mark.parametrize(
-    "text", ["#!/bin/sh\necho 'Driver/library version mismatch' >&2\nexit 9\n", "no program"]
-)
+@pytest.mark.parametrize("text", ["#!/bin/sh\necho 'Driver/library version mismatch' >&2\nexit 9\n", "no program"])
 def test_a_driver_that_does_not_answer_is_none_with_its_reason(smi: Path, text: str) -> None:
     """A broken nvidia-smi is no error, only no driver."""
     smi.write_text(text)
@@ -86,18 +84,13 @@ def test_without_nvidia_smi_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, 
     """The reason names what is missing."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module, "_SMI_PLACES", ())
-    assert ask_driver() == (
-        None,
-        "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it",
-    )
+    assert ask_driver() == (None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it")
     assert gpu_states() == []
 
 
 def test_an_nsys_knows_the_cuda_of_its_newest_cupti(tmp_path: Path) -> None:
     """12.4 is newer than 12.10 is not, and what is no CUPTI library is passed over."""
-    found = newest_cuda(
-        nsys(tmp_path, "libcupti.so.11.8", "libcupti.so.12.4", "libcupti.so.12.10", "libcupti.so.x")
-    )
+    found = newest_cuda(nsys(tmp_path, "libcupti.so.11.8", "libcupti.so.12.4", "libcupti.so.12.10", "libcupti.so.x"))
     assert found == (12, 10)
     (tmp_path / "empty").mkdir()
     assert newest_cuda(nsys(tmp_path / "empty")) == ()
@@ -123,9 +116,7 @@ def test_a_driver_newer_than_nsys_is_warned_of(tmp_path: Path) -> None:
     old = nsys(tmp_path, "libcupti.so.12.4")
     warning = too_new_for(Driver("580.159.04", (13, 0), ()), old)
     assert warning is not None
-    assert warning.startswith(
-        "driver 580.159.04 runs CUDA 13.0, but nsys 2023.4.4.54-v0 knows CUDA 12.4 at most"
-    )
+    assert warning.startswith("driver 580.159.04 runs CUDA 13.0, but nsys 2023.4.4.54-v0 knows CUDA 12.4 at most")
     assert too_new_for(Driver("550.54", (12, 4), ()), old) is None
     assert too_new_for(Driver("530.30", (12, 1), ()), old) is None
     assert too_new_for(Driver("580.159.04", (), ()), old) is None

@@ -27,9 +27,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bin" / "ncu"
 
 
-def test_the_one_that_is_named_comes_first(
-    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_one_that_is_named_comes_first(there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the environment's, then the PATH's; a folder stands for the ncu in it."""
     fake_ncu.install(tmp_path / "other", [])
     assert find_ncu() == Ncu(there, (2025, 3, 1, 0), fake_ncu.VERSION)
@@ -38,9 +36,7 @@ def test_the_one_that_is_named_comes_first(
     assert find_ncu(there).path == there
 
 
-def test_without_any_the_hint_says_how_to_get_one(
-    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_the_hint_says_how_to_get_one(there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several that are installed the newest is taken."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NsysprofError, match="no ncu found") as caught:

@@ -66,9 +66,7 @@ def test_a_version_is_its_leading_numbers(text: str, numbers: tuple[int, ...]) -
     assert version_numbers(text) == numbers
 
 
-def test_an_nsys_that_cannot_even_be_looked_for_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_nsys_that_cannot_even_be_looked_for_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Somebody's home that is not there, a folder that nobody may look into: one line, and where to get nsys."""
     with pytest.raises(NsysprofError, match="~nosuch-user/nsys: not a working nsys: no such file"):
         find_nsys("~nosuch-user/nsys")
@@ -82,9 +80,7 @@ def test_an_nsys_that_cannot_even_be_looked_for_is_none(
     assert "developer.nvidia.com" in str(caught.value.hint)
 
 
-def test_the_named_nsys_wins_over_the_environment_and_the_path(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_named_nsys_wins_over_the_environment_and_the_path(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Named, then NSYSPROF_NSYS, then the PATH, then the newest of the usual places."""
     newest = fake("opt/2025.3/bin/nsys", "2025.3.1.90-2531v0")
     fake("opt/2024.2/bin/nsys", "2024.2.3.38-2423v0")
@@ -187,9 +183,7 @@ def test_the_importer_of_nsight_compute_is_found(fake: Fake) -> None:
 
 def test_an_export_appears_under_its_name_only_when_it_is_whole(fake: Fake, tmp_path: Path) -> None:
     """nsys writes elsewhere; the file is moved to its name at the end and nothing else stays."""
-    nsys = find_nsys(
-        fake("n/nsys", "2024.2.3.38-v0", f'test ! -e {tmp_path}/o/out.sqlite && echo data > "$5"')
-    )
+    nsys = find_nsys(fake("n/nsys", "2024.2.3.38-v0", f'test ! -e {tmp_path}/o/out.sqlite && echo data > "$5"'))
     (tmp_path / "o").mkdir()
     export(nsys, tmp_path / "a b.nsys-rep", tmp_path / "o" / "out.sqlite")
     assert [entry.name for entry in (tmp_path / "o").iterdir()] == ["out.sqlite"]
@@ -244,9 +238,7 @@ def test_an_export_into_a_missing_folder_says_how_to_make_it(fake: Fake, tmp_pat
         ("", "could not export it: exit code 1"),
     ],
 )
-def test_a_failed_export_says_why_and_leaves_nothing(
-    fake: Fake, tmp_path: Path, said: str, message: str
-) -> None:
+def test_a_failed_export_says_why_and_leaves_nothing(fake: Fake, tmp_path: Path, said: str, message: str) -> None:
     """Each refusal of a real nsys becomes one line, and its half-written file is removed."""
     (tmp_path / "said").write_text(said)
     (tmp_path / "a.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 36398880.\x00")

@@ -102,9 +102,7 @@ def test_quirk_01_the_capture_version_is_not_the_export_version(report: Make) ->
         ("/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64", None),
     ],
 )
-def test_the_nsys_that_recorded_is_told_by_its_folder(
-    report: Make, folder: str, recorder: str | None
-) -> None:
+def test_the_nsys_that_recorded_is_told_by_its_folder(report: Make, folder: str, recorder: str | None) -> None:
     """Where no metadata has it; the folders of other tools have versions of their own, which are not it."""
     about = report(
         {
@@ -123,10 +121,7 @@ def test_half_known_metadata_is_a_warning(report: Make) -> None:
     assert about.warnings == (
         "the report's metadata (META_DATA_EXPORT) lacks EXPORT_PRODUCT_VERSION and EXPORT_SCHEMA_VERSION",
     )
-    both = {
-        "META_DATA_EXPORT": ("name TEXT, value TEXT", []),
-        "EXPORT_META_DATA": ("name, value", meta("1", "2")),
-    }
+    both = {"META_DATA_EXPORT": ("name TEXT, value TEXT", []), "EXPORT_META_DATA": ("name, value", meta("1", "2"))}
     assert report(both).about.generation == "EXPORT_META_DATA"
 
 
@@ -159,10 +154,7 @@ def test_quirk_04_columns_are_read_by_name(report: Make) -> None:
     """Columns of the user's own, in any order, and tables that lack most of nsys's, are no obstacle."""
     about = report(
         {
-            "TARGET_INFO_GPU": (
-                "note TEXT, computeMajor, name TEXT, mine REAL, id",
-                [("x", 8, "A100", 0.5, 3)],
-            ),
+            "TARGET_INFO_GPU": ("note TEXT, computeMajor, name TEXT, mine REAL, id", [("x", 8, "A100", 0.5, 3)]),
             "ANALYSIS_DETAILS": ("stopTime, duration", [(1, 55)]),
             "PROCESSES": ("name, globalPid", [("python3", VM | 7 << 24)]),
         }
@@ -184,9 +176,7 @@ def test_quirk_05_text_that_is_not_utf8_is_read_tolerantly(report: Make, tmp_pat
     )
     with closing(sqlite3.connect(opened.path)) as connection:
         connection.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_USER', CAST(x'B1E8C3B6' AS TEXT))")
-        connection.execute(
-            "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('OsDescription', CAST(x'57C0B1' AS TEXT))"
-        )
+        connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('OsDescription', CAST(x'57C0B1' AS TEXT))")
         connection.commit()
     about = open_report(opened.path).about
     assert (about.nsys_version, about.cpu) == ("2023.4.4.54", "Ryzen")
@@ -202,9 +192,7 @@ def test_quirk_19_devices_join_through_the_device_table(report: Make) -> None:
         }
     )
     assert gpus_of(opened, (10, 0), (11, 0), (12, 1), (VM | 11 << 24, 0)) == [0, 1, 1, 1]
-    unlisted = (
-        VM | 99 << 24
-    )  # gets what the listed processes agree on: device 0 is not the same GPU everywhere
+    unlisted = VM | 99 << 24  # gets what the listed processes agree on: device 0 is not the same GPU everywhere
     assert gpus_of(opened, (unlisted, 0), (unlisted, 1)) == [None, 1]
 
 
@@ -248,9 +236,7 @@ def test_quirk_19_windows_lists_gpus_that_cuda_cannot_use(report: Make) -> None:
 
 def test_quirk_19_the_table_of_gpus_may_be_missing(report: Make) -> None:
     """The GpuInfo property, JSON since 2023, still has them; unreadable, it says nothing."""
-    info = (
-        '{"Gpus":[{"Id":0,"Name":"NVIDIA H200","TotalMemory":"150109880320","SmCount":132,"ComputeMajor":9}]}'
-    )
+    info = '{"Gpus":[{"Id":0,"Name":"NVIDIA H200","TotalMemory":"150109880320","SmCount":132,"ComputeMajor":9}]}'
     env = "name TEXT, value TEXT"
     opened = report({"TARGET_INFO_SYSTEM_ENV": (env, [("GpuInfo", info)])})
     (gpu,) = opened.about.gpus
@@ -285,11 +271,7 @@ def test_quirk_22_nothing_of_the_environment_is_shown(report: Make) -> None:
             "META_DATA_EXPORT": ("name TEXT, value TEXT", meta("2025.3.2.0", "3.20.3")),
             "TARGET_INFO_SYSTEM_ENV": (
                 "name TEXT, value TEXT",
-                [
-                    ("DeviceEnvironment", "A=secret\0"),
-                    ("Hostname", "secret"),
-                    ("OsDescription", "Ubuntu 24.04"),
-                ],
+                [("DeviceEnvironment", "A=secret\0"), ("Hostname", "secret"), ("OsDescription", "Ubuntu 24.04")],
             ),
         }
     ).about
@@ -322,10 +304,7 @@ def test_diagnostics_of_other_shapes_are_read_too(report: Make) -> None:
     about = report(
         {
             "StringIds": ("id, value", [(4, "Lost events.")]),
-            "DIAGNOSTIC_EVENT": (
-                "severity TEXT, textId INTEGER",
-                [("Warning", 4), ("Info", 4), ("Error", 5)],
-            ),
+            "DIAGNOSTIC_EVENT": ("severity TEXT, textId INTEGER", [("Warning", 4), ("Info", 4), ("Error", 5)]),
         }
     ).about
     assert about.diagnostics == (Diagnostic("warning", "unknown", "Lost events.", 1),)
@@ -369,11 +348,7 @@ def test_opening_brings_in_no_heavy_library(report: Make) -> None:
         f" sys.exit(', '.join(sorted({heavy} & set(sys.modules))) or 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(report().path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        [sys.executable, "-c", code, str(report().path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -161,9 +161,5 @@ def test_schema_equals_a_real_export(name: str) -> None:
     shared = tables(path) & set(TABLES)
     assert len(shared) >= 15
     for table in shared:
-        real = {
-            name: (kind, bool(need)) for _, name, kind, need, *_ in ask(path, f"PRAGMA table_info({table})")
-        }
-        assert {name: tuple(column) for name, column in STYLES["2025.3"].columns(table).items()} == real, (
-            table
-        )
+        real = {name: (kind, bool(need)) for _, name, kind, need, *_ in ask(path, f"PRAGMA table_info({table})")}
+        assert {name: tuple(column) for name, column in STYLES["2025.3"].columns(table).items()} == real, table

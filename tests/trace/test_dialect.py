@@ -43,18 +43,13 @@ def spoken(path: Path) -> str:
 @pytest.mark.parametrize(("kernel", "expected"), BY_NAME)
 def test_kernels_tell(kernel: str, expected: str, trace: MakeTrace) -> None:
     """Of PyTorch, directives, and CUDA C++, whose programs are no Python; a library's kernels tell nothing."""
-    assert (
-        spoken(trace(Kernel(kernel, 0, 10, 1), Kernel("sgemm_128x64_nn", 10, 20, 2), processes=False))
-        == expected
-    )
+    assert spoken(trace(Kernel(kernel, 0, 10, 1), Kernel("sgemm_128x64_nn", 10, 20, 2), processes=False)) == expected
 
 
 def test_several_kernels_named_like_those_of_xla_tell(trace: MakeTrace) -> None:
     """One alone may be called so by anyone."""
     names = ("loop_add_fusion_3", "input_reduce_fusion", "wrapped_transpose", "triton_softmax_2")
-    assert (
-        spoken(trace(*(Kernel(name, at, at + 1, 1) for at, name in enumerate(names)), processes=False)) == JAX
-    )
+    assert spoken(trace(*(Kernel(name, at, at + 1, 1) for at, name in enumerate(names)), processes=False)) == JAX
     assert spoken(trace(Kernel("loop_add_fusion_3", 0, 10, 1), processes=False)) == CUDA_CPP
 
 

@@ -26,8 +26,7 @@ def ranges_of(path: Path, *sources: str) -> list[tuple[str, str, int, int, str]]
     kinds = [RANGE_KINDS[code] for code in found.kind.tolist()]
     rows = zip(names, found.start.tolist(), found.end.tolist(), kinds, strict=True)
     return sorted(
-        ((name.text, name.domain, start, end, kind) for name, start, end, kind in rows),
-        key=lambda row: row[2],
+        ((name.text, name.domain, start, end, kind) for name, start, end, kind in rows), key=lambda row: row[2]
     )
 
 
@@ -151,9 +150,7 @@ def test_tables_without_what_makes_a_range_are_warned_of(trace: MakeTrace) -> No
     with open_report(path) as report:
         found = report.reader.other_ranges(read_tables(report), ["mpi", "openacc"])
     assert [name.text for name in found.names] == ["MPI call"]
-    assert found.warnings == (
-        "MPI_OTHER_EVENTS lacks globalTid: its 1 rows cannot be read and are no ranges",
-    )
+    assert found.warnings == ("MPI_OTHER_EVENTS lacks globalTid: its 1 rows cannot be read and are no ranges",)
     only = trace(MpiCall("MPI_Init", 0, 5), drop_columns={"MPI_OTHER_EVENTS": ["globalTid"]})
     with open_report(only) as report:
         assert any("MPI_OTHER_EVENTS lacks" in each for each in nsysprof.attribute(report).trace.warnings)
@@ -197,9 +194,7 @@ def test_constructs_are_those_of_nsys_stats(trace: MakeTrace, real_nsys: Nsys) -
     for text, _, start, end, _ in ranges_of(path, "openacc"):
         ours.setdefault(text, []).append(end - start)
     name = "openacc_sum" if real_nsys.version >= (2023,) else "openaccsum"
-    assert {
-        text: (str(len(each)), str(sum(each)), str(min(each)), str(max(each))) for text, each in ours.items()
-    } == {
+    assert {text: (str(len(each)), str(sum(each)), str(min(each)), str(max(each))) for text, each in ours.items()} == {
         row["Name"]: tuple(row[column] for column in ("Num Calls", "Total Time (ns)", "Min (ns)", "Max (ns)"))
         for row in stats(real_nsys, path, name)
     }

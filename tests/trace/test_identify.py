@@ -46,9 +46,7 @@ def refused(path: Path) -> NsysprofError:
 
 def test_a_report_is_an_sqlite_file_whatever_its_name(tmp_path: Path) -> None:
     """The content decides: nsys's files are often renamed."""
-    assert (
-        identify(database(tmp_path / "report.db.bak", [NEW, "CREATE TABLE ThreadNames (nameId)"])) == "sqlite"
-    )
+    assert identify(database(tmp_path / "report.db.bak", [NEW, "CREATE TABLE ThreadNames (nameId)"])) == "sqlite"
 
 
 def test_a_parquet_folder_and_a_report_are_told_apart(tmp_path: Path) -> None:
@@ -149,9 +147,7 @@ def test_an_export_that_failed_is_half_written(tmp_path: Path) -> None:
     assert "half-written export: nsys failed before" in refused(failed).message
 
 
-@pytest.mark.parametrize(
-    "last", ["ThreadNames", "ENUM_NSYS_EVENT_TYPE", "META_DATA_EXPORT", "EXPORT_META_DATA"]
-)
+@pytest.mark.parametrize("last", ["ThreadNames", "ENUM_NSYS_EVENT_TYPE", "META_DATA_EXPORT", "EXPORT_META_DATA"])
 def test_an_export_with_the_last_tables_is_whole(tmp_path: Path, last: str) -> None:
     """Any table that nsys writes after the events shows that it got there."""
     assert identify(database(tmp_path / "r.sqlite", [NEW, EVENTS, f"CREATE TABLE {last} (x)"])) == "sqlite"
@@ -194,9 +190,7 @@ def test_a_damaged_name_in_the_schema_is_one_line(tmp_path: Path) -> None:
 def test_a_file_that_breaks_part_way_is_one_line(tmp_path: Path) -> None:
     """A page that reads as garbage is found when its table is read, and is the same kind of error."""
     rows = [f"INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_{n}', '{'x' * 900}')" for n in range(99)]
-    report = database(
-        tmp_path / "d.sqlite", [NEW, "CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)", *rows]
-    )
+    report = database(tmp_path / "d.sqlite", [NEW, "CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)", *rows])
     content = bytearray(report.read_bytes())
     content[8192:] = b"\xee" * (len(content) - 8192)
     report.write_bytes(content)
@@ -238,16 +232,10 @@ def test_no_permission_is_its_own_error(tmp_path: Path, monkeypatch: pytest.Monk
         (b'"traceEvents"', "text, beginning '\"traceEvents\"'", "reads .sqlite"),
         (b"<!DOCTYPE html>", "XML or HTML text", "reads .sqlite"),
         ("Grüße\n".encode() * 800, "text, beginning 'Grüße'", "reads .sqlite"),
-        (
-            b"\xff\xfe\x00\x01\x02\x03\x04\x05\x06",
-            "binary, first bytes ff fe 00 01 02 03 04 05",
-            "reads .sqlite",
-        ),
+        (b"\xff\xfe\x00\x01\x02\x03\x04\x05\x06", "binary, first bytes ff fe 00 01 02 03 04 05", "reads .sqlite"),
     ],
 )
-def test_any_other_file_is_named_by_its_first_bytes(
-    tmp_path: Path, content: bytes, what: str, hint: str
-) -> None:
+def test_any_other_file_is_named_by_its_first_bytes(tmp_path: Path, content: bytes, what: str, hint: str) -> None:
     """What people hand over by mistake, with the command that makes it readable."""
     path = tmp_path / "r.sqlite"
     path.write_bytes(content)
@@ -272,9 +260,7 @@ def test_a_report_with_a_log_beside_it_is_left_to_the_source(tmp_path: Path) -> 
         connection.execute("CREATE TABLE ANALYSIS_DETAILS (globalVid INTEGER, duration INTEGER)")
         connection.execute("INSERT INTO ANALYSIS_DETAILS VALUES (1, 77)")
         connection.commit()
-        before = {
-            entry.name: entry.read_bytes() for entry in tmp_path.iterdir() if entry.suffix != ".sqlite-shm"
-        }
+        before = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir() if entry.suffix != ".sqlite-shm"}
         with open_report(path) as report:
             assert report.about.duration_ns == 77
         assert before == {

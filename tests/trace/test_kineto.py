@@ -63,8 +63,7 @@ def same_as_plain(path: Path, inner: str = "") -> None:
     ranges, ops = plain_kineto.read(path, inner)
     assert Counter(zip(names, trace.ranges.start.tolist(), trace.ranges.end.tolist(), strict=True)) == ranges
     times = zip(
-        *(values.tolist() for values in (trace.ops.start, trace.ops.end, trace.ops.launch, found.op_owner)),
-        strict=True,
+        *(values.tolist() for values in (trace.ops.start, trace.ops.end, trace.ops.launch, found.op_owner)), strict=True
     )
     assert ops == Counter(
         (
@@ -84,10 +83,7 @@ def test_annotations_are_ranges_and_correlations_join_launches(tmp_path: Path, n
     path = write_trace(tmp_path / name, STEP)
     same_as_plain(path)
     found = read(path)
-    assert [(row.outcome, row.ops) for row in found.ledger if row.ops] == [
-        ("own thread", 2),
-        ("no launch row", 1),
-    ]
+    assert [(row.outcome, row.ops) for row in found.ledger if row.ops] == [("own thread", 2), ("no launch row", 1)]
     assert found.trace.op_names == ["gemm", "launched before", "memcpy HtoD"]
     assert [gpu.name for gpu in found.trace.report.about.gpus] == ["NVIDIA H100"]
     assert found.trace.copies.size_bytes.tolist() == [4096]
@@ -120,26 +116,18 @@ def test_modules_without_a_thread_follow_the_operators_inside(tmp_path: Path) ->
     inside = [operator("aten::mm", 20, 40), operator("aten::add", 50, 60), operator("aten::mm", 120, 140)]
     other = [operator("aten::mul", 130, 150, tid=200)]
     lost = {"pid": 0, "tid": 0}
-    modules = [
-        module("Net_0", 10, 70, **lost),
-        module("Both_0", 110, 160, **lost),
-        module("Half_0", 30, 65, **lost),
-    ]
+    modules = [module("Net_0", 10, 70, **lost), module("Both_0", 110, 160, **lost), module("Half_0", 30, 65, **lost)]
     found = read(write_trace(tmp_path / "t.json", [*inside, *other, *modules]), "modules").trace
     assert [found.range_names[code].text for code in found.ranges.name.tolist()] == ["nn.Module: Net_0"]
     assert found.threads[found.ranges.thread[0]] & 0xFFFFFF == PID
-    assert any(
-        "whose thread is not recorded" in sentence and ": 2;" in sentence for sentence in found.warnings
-    )
+    assert any("whose thread is not recorded" in sentence and ": 2;" in sentence for sentence in found.warnings)
 
 
 def test_times_are_exact_and_begin_with_the_first_event(tmp_path: Path) -> None:
     """Nanoseconds after years of µs are not rounded, as a float64 would."""
     base = 4_523_326_945_790_484_001
     found = read(
-        write_trace(
-            tmp_path / "t.json", [annotation("a", base, base + 7), annotation("b", base + 3, base + 4)]
-        )
+        write_trace(tmp_path / "t.json", [annotation("a", base, base + 7), annotation("b", base + 3, base + 4)])
     )
     assert found.trace.ranges.start.tolist() == [0, 3]
     assert found.trace.ranges.end.tolist() == [7, 4]
@@ -277,10 +265,7 @@ HEAD = trace_text(STEP)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (
-            HEAD.replace('"bytes": 4096', '"bytes": NaN, "x": -Infinity, "y": nan').encode(),
-            "",
-        ),
+        (HEAD.replace('"bytes": 4096', '"bytes": NaN, "x": -Infinity, "y": nan').encode(), ""),
         (HEAD.replace('"aten::mm"', '"aten\x01\\Q::mm"').encode(), ""),
         (HEAD.replace('"ph": "X"', '"ph": "X", "ph": "X"').encode(), ""),
         (HEAD.encode("utf-16"), ""),
@@ -288,9 +273,7 @@ HEAD = trace_text(STEP)
         (HEAD.replace('"aten::mm"', f'"{"m" * 3_000_000}"').encode(), ""),
         (HEAD.replace('"schemaVersion": 1', f'"deep": {"[" * 50_000}{"]" * 50_000}').encode(), ""),
         (
-            HEAD.replace(
-                '"correlation": 3', f'"correlation": 3, "deep": {"[" * 5_000}{"]" * 5_000}'
-            ).encode(),
+            HEAD.replace('"correlation": 3', f'"correlation": 3, "deep": {"[" * 5_000}{"]" * 5_000}').encode(),
             "cannot be read and are left out: 1",
         ),
         (
@@ -301,20 +284,7 @@ HEAD = trace_text(STEP)
         (HEAD[: HEAD.index('"traceName"')].encode(), "the file ends early"),
         (HEAD[HEAD.index("[", HEAD.index("traceEvents")) : HEAD.rindex("]") + 1].encode(), ""),
     ],
-    ids=[
-        "nan",
-        "bad text",
-        "twice",
-        "utf-16",
-        "bom",
-        "long",
-        "deep",
-        "deep event",
-        "no text",
-        "two",
-        "cut",
-        "list",
-    ],
+    ids=["nan", "bad text", "twice", "utf-16", "bom", "long", "deep", "deep event", "no text", "two", "cut", "list"],
 )
 def test_odd_text_costs_nothing_else(tmp_path: Path, content: bytes, words: str) -> None:
     """Whatever is odd about some of the text, all GPU ops are read."""
@@ -334,8 +304,7 @@ def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(
 ) -> None:
     """The events before the cut, or before what is damaged, are read, and a warning says that others are missing."""
     path = write_trace(
-        tmp_path / name,
-        [each for at in range(50) for each in launch(f"k{at * at}", (at, at), (at, at), at + 1)],
+        tmp_path / name, [each for at in range(50) for each in launch(f"k{at * at}", (at, at), (at, at), at + 1)]
     )
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)] + behind)
@@ -401,9 +370,7 @@ def test_the_trace_that_is_shipped_is_read_as_a_plain_reading_does() -> None:
 )
 def test_commands_read_traces(tmp_path: Path, command: list[str], expected: str) -> None:
     """Each command that reads reports takes a trace, and names its recorder."""
-    path = write_trace(
-        tmp_path / "t.pt.trace.json.gz", [*STEP, *launch("late", (850, 860), (950, 990), id=9)]
-    )
+    path = write_trace(tmp_path / "t.pt.trace.json.gz", [*STEP, *launch("late", (850, 860), (950, 990), id=9)])
     words = [str(tmp_path / "out") if word == "OUT" else word for word in command]
     words += [] if "-o" in words else ["-o", str(tmp_path / "out")]
     result = quietly(words[0], path, *words[1:])
@@ -433,9 +400,7 @@ def test_copies_without_a_size_have_no_rate(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", events)
     result = quietly("analyze", path, "-o", tmp_path / "out", "--no-charts", "--full")
     assert "size is not recorded, and counts as 0 B: 1" in " ".join(result.out.split())
-    copies, calls, kernels = (
-        pd.read_csv(tmp_path / "out" / f"{each}.csv") for each in ("copies", "calls", "kernels")
-    )
+    copies, calls, kernels = (pd.read_csv(tmp_path / "out" / f"{each}.csv") for each in ("copies", "calls", "kernels"))
     assert copies[["size_bytes", "small_count"]].to_numpy().tolist() == [[0, 0]]
     assert copies[["bytes_per_s", "median_bytes_per_s"]].isna().to_numpy().all()
     assert dict(zip(calls["call"], calls["what"], strict=True)) == {
@@ -492,16 +457,10 @@ def test_overhead_without_a_thread_halts_those_that_make_no_call_meanwhile(tmp_p
 
 def test_what_the_driver_does_is_no_overhead_of_the_profiler(tmp_path: Path) -> None:
     """CUPTI counts compilation, lazy loading and a full queue as overhead; without a profiler they are there, too."""
-    names = (
-        "Lazy Function Loading",
-        "Runtime Triggered Module Loading",
-        "Command Buffer Full",
-        "Driver Compiler",
-    )
+    names = ("Lazy Function Loading", "Runtime Triggered Module Loading", "Command Buffer Full", "Driver Compiler")
     others = ("Activity Buffer Request", "Instrumentation", "Resource")
     overhead = [
-        event("overhead", name, 100 * at, 100 * at + 50, pid=-1, tid=0)
-        for at, name in enumerate([*names, *others], 1)
+        event("overhead", name, 100 * at, 100 * at + 50, pid=-1, tid=0) for at, name in enumerate([*names, *others], 1)
     ]
     path = write_trace(tmp_path / "t.json", [*launch("a", (0, 10), (20, 30), id=1), *overhead])
     kinds = {name: kind for *_, name, kind in activity_of(path)}

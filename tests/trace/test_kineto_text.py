@@ -22,11 +22,7 @@ _MANY = 10_000
 _DAMAGED = {
     "an open brace too many": (b", ".join([_EVENT % b', "args": {{"a": 1}'] * _MANY), 0, _MANY),
     "a closing brace too many": (b", ".join([_EVENT % b"" + b"}"] * _MANY), _MANY, _MANY),
-    "braces that close at last": (
-        b", ".join([_EVENT[:-3] + b', "args": {'] * _MANY) + b"}" * 2 * _MANY,
-        0,
-        1,
-    ),
+    "braces that close at last": (b", ".join([_EVENT[:-3] + b', "args": {'] * _MANY) + b"}" * 2 * _MANY, 0, 1),
     "an open quote": (b", ".join([_EVENT % b', "cat": "a'] * _MANY + [_GOOD]), 1, _MANY // 2),
     "nan( without its end": (_EVENT % (b', "args": {"a": [%b1}' % (b"nan( ," * 200_000)), 0, 0),
     "escaped quotes without end": (_EVENT % (b', "args": {"a": "' + b'\\"' * 500_000), 0, 0),
@@ -47,9 +43,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
 def _read(*paths: Path) -> list[list[int]]:
     """Read traces in a process that may take 20 s: events, broken ones, values beside, cut; and the MiB it took."""
-    done = subprocess.run(
-        [sys.executable, "-c", _READ, *map(str, paths)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", _READ, *map(str, paths)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-300:]
     return [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
 
@@ -71,11 +65,7 @@ def _bombs() -> Iterator[tuple[str, list[bytes], list[int]]]:
     million = b"a" * (1 << 20)
     last = [b'"], "z": 1, "traceEvents": [', _GOOD, _END]
     yield "a long value", [b'{"x": ["', *[million] * 40, *last], [1, 0, 2, 0]
-    yield (
-        "an escape at each end of a block",
-        [b'{"x": ["', *[million[:-3] + b'\\\\\\"'] * 40, *last],
-        [1, 0, 2, 0],
-    )
+    yield ("an escape at each end of a block", [b'{"x": ["', *[million[:-3] + b'\\\\\\"'] * 40, *last], [1, 0, 2, 0])
     few = [b'"k%d": "%b",' % (number, million) for number in range(40)]
     yield "many values", [b"{", *few, b'"traceEvents": [', _GOOD, _END], [1, 0, 40, 0]
     yield "a long event", [_HEAD, _EVENT[:20], *[million] * 40, b'"}', _END], [0, 0, 1, 1]

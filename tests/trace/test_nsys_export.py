@@ -33,16 +33,7 @@ def profiled(real_nsys: Nsys, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `nsys profile` makes of a program with NVTX ranges: a .nsys-rep, or a .qdstrm without its importer."""
     folder = tmp_path_factory.mktemp("profile")
     quiet = ["--sample=none", "--cpuctxsw=none", "--trace=nvtx"]
-    command = [
-        str(real_nsys.path),
-        "profile",
-        *quiet,
-        "-o",
-        str(folder / "run"),
-        sys.executable,
-        "-c",
-        PROGRAM,
-    ]
+    command = [str(real_nsys.path), "profile", *quiet, "-o", str(folder / "run"), sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
     made = [folder / f"run{ending}" for ending in (".nsys-rep", ".qdstrm")]
     found = next((path for path in made if path.is_file()), None)
@@ -142,9 +133,7 @@ def test_a_newer_report_is_refused_with_both_versions(real_nsys: Nsys, rep: Path
     assert said in caught.value.message
 
 
-def test_what_a_failed_nsys_leaves_is_refused_as_half_written(
-    real_nsys: Nsys, rep: Path, tmp_path: Path
-) -> None:
+def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real_nsys: Nsys, rep: Path, tmp_path: Path) -> None:
     """A report damaged in the middle: nsys stops there and leaves an SQLite file that looks whole."""
     with open_report(rep) as whole:
         if source_of(whole).rows("NVTX_EVENTS") < STEPS:
@@ -177,12 +166,7 @@ def test_stats_of_a_report_leave_it_alone(real_nsys: Nsys, trace: MakeTrace) -> 
     before = digest(report), names(report.parent)
     rows = stats(real_nsys, report, "nvtx_gpu_proj_trace")
     assert [
-        (
-            row["Name"].lstrip(":"),
-            row["Projected Start (ns)"],
-            row["Projected Duration (ns)"],
-            row["NumGPUOps"],
-        )
+        (row["Name"].lstrip(":"), row["Projected Start (ns)"], row["Projected Duration (ns)"], row["NumGPUOps"])
         for row in rows
         if row["Style"] == "PushPop"
     ] == [("step", "20", "10", "1")]

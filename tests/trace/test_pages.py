@@ -64,8 +64,7 @@ def check_block(block: Block, ints: Sequence[str], texts: Sequence[str]) -> None
 def tolerant(columns: list[Column]) -> list[Column]:
     """Bytes that are not UTF-8 replaced, as a source shows them."""
     return [
-        [v.decode("utf-8", "replace").encode() if isinstance(v, bytes) else v for v in column]
-        for column in columns
+        [v.decode("utf-8", "replace").encode() if isinstance(v, bytes) else v for v in column] for column in columns
     ]
 
 
@@ -138,9 +137,7 @@ def test_random_rows_read_as_sqlite3_reads_them(tmp_path: Path, size: int) -> No
     random_ = random.Random(size)
     path = tmp_path / "t.sqlite"
     source = make(
-        path,
-        "CREATE TABLE t (a INTEGER, s TEXT, b INTEGER, r TEXT, c INTEGER, k INTEGER PRIMARY KEY)",
-        size=size,
+        path, "CREATE TABLE t (a INTEGER, s TEXT, b INTEGER, r TEXT, c INTEGER, k INTEGER PRIMARY KEY)", size=size
     )
     key, rows = -random_.getrandbits(60), []
     for _ in range(3000):
@@ -187,11 +184,7 @@ REFUSALS: dict[str, tuple[str, list[tuple[Any, ...]], str]] = {
         [],
         "records with fewer fields",
     ),
-    "view": (
-        "CREATE TABLE u (a, b); INSERT INTO u VALUES (1, 2); CREATE VIEW t AS SELECT * FROM u",
-        [],
-        "not a table",
-    ),
+    "view": ("CREATE TABLE u (a, b); INSERT INTO u VALUES (1, 2); CREATE VIEW t AS SELECT * FROM u", [], "not a table"),
     "without rowid": ("CREATE TABLE t (a PRIMARY KEY, b) WITHOUT ROWID", NUMBERS, "a page of another kind"),
     "utf-16": ("PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (a, b)", NUMBERS, "text is not UTF-8"),
     "log": ("PRAGMA journal_mode = wal; CREATE TABLE t (a, b)", NUMBERS, "write-ahead log"),
@@ -291,22 +284,12 @@ def fuzz(folder: Path, size: int, seeds: range) -> int:
         CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
         CREATE TABLE small (a INTEGER, s TEXT); INSERT INTO small VALUES (1, 'one'), (2, 'two');"""
     rows = [
-        (
-            1000 * k,
-            integer(random_),
-            f"range {k % 5}" * (k % 4),
-            1 << 56 | k % 3,
-            k % 300,
-            0.5,
-            "x" * (k % 90),
-        )
+        (1000 * k, integer(random_), f"range {k % 5}" * (k % 4), 1 << 56 | k % 3, k % 300, 0.5, "x" * (k % 90))
         for k in range(40 * size // 512 + 200)
     ]
     make(path, script, [*rows, (1, 2, "long" * 2000, 3, 4, 5.5, None)], size)
     with closing(sqlite3.connect(path)) as connection:
-        connection.executemany(
-            "INSERT INTO StringIds VALUES (?, ?)", [(k * 7, f"name {k}") for k in range(200)]
-        )
+        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(k * 7, f"name {k}") for k in range(200)])
         connection.commit()
     original, compared = path.read_bytes(), 0
     wanted: dict[str, tuple[list[str], list[str]]] = {

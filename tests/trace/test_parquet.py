@@ -94,9 +94,7 @@ def test_column_types_come_out_as_from_sqlite(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "T.parquet")
     source, words = ParquetSource(tmp_path), Words()
     ints, texts = ["u", "f", "b", "t", "n", "z"], ["d", "r", "n2", "z2"]
-    pq.write_table(
-        table.append_column("n2", table["n"]).append_column("z2", table["z"]), tmp_path / "T.parquet"
-    )
+    pq.write_table(table.append_column("n2", table["n"]).append_column("z2", table["z"]), tmp_path / "T.parquet")
     assert read(source.blocks("T", ints, texts, words), ints, texts, words) == {
         "u": [1, None, -1],
         "f": [1, None, -2],

@@ -135,16 +135,7 @@ def test_quirk_4_columns_that_are_not_there(trace: MakeTrace) -> None:
 
 def test_quirk_4_columns_in_another_order(trace: MakeTrace) -> None:
     """Columns are found by name: a table copied with its columns turned around reads the same."""
-    wanted = [
-        "globalPid",
-        "streamId",
-        "demangledName",
-        "shortName",
-        "correlationId",
-        "end",
-        "deviceId",
-        "start",
-    ]
+    wanted = ["globalPid", "streamId", "demangledName", "shortName", "correlationId", "end", "deviceId", "start"]
     path = trace(
         *STEP,
         sql=[
@@ -159,15 +150,9 @@ def test_quirk_4_columns_in_another_order(trace: MakeTrace) -> None:
 
 def test_quirk_6_rows_in_any_order(trace: MakeTrace) -> None:
     """Rows from last to first give the same answer."""
-    items: list[Item] = [
-        Range("outer", 0, 500),
-        Range("inner", 100, 200),
-        Range("window", 50, 300, kind="start_end"),
-    ]
+    items: list[Item] = [Range("outer", 0, 500), Range("inner", 100, 200), Range("window", 50, 300, kind="start_end")]
     for i in range(20):
-        items += launch_kernel(
-            f"k{i}", (20 * i, 20 * i + 5), (25 * i, 25 * i + 30), id=i + 1, stream=7 + i % 2
-        )
+        items += launch_kernel(f"k{i}", (20 * i, 20 * i + 5), (25 * i, 25 * i + 30), id=i + 1, stream=7 + i % 2)
     straight, backward = answer(trace(*items, duration=END)), answer(trace(*items[::-1], duration=END))
     for frame in ("ranges", "ledger"):
         assert getattr(straight, frame).to_dict("list") == getattr(backward, frame).to_dict("list")
@@ -246,10 +231,7 @@ def test_quirk_8_domain_ids_are_per_process(trace: MakeTrace) -> None:
             duration=END,
         )
     )
-    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {
-        "a": "NCCL",
-        "b": "cuBLAS",
-    }
+    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {"a": "NCCL", "b": "cuBLAS"}
 
 
 def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: MakeTrace) -> None:
@@ -264,10 +246,7 @@ def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: MakeTrace) -> N
             duration=END,
         )
     )
-    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {
-        "a": "NCCL",
-        "b": "domain 7",
-    }
+    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {"a": "NCCL", "b": "domain 7"}
     assert (found.ranges["instances"].tolist(), sums(found)["a"]) == ([1, 1], 2)
 
 
@@ -280,11 +259,7 @@ def test_quirk_8_a_domain_may_be_created_after_its_ranges(trace: MakeTrace) -> N
 def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: MakeTrace) -> None:
     """`end` NULL: the range is open to the end of the session, is marked, and is warned of."""
     found = answer(
-        trace(
-            Range("open", 5, None, kind="start_end"),
-            launch_kernel("k", (900, 901), (902, 905), id=1),
-            duration=END,
-        )
+        trace(Range("open", 5, None, kind="start_end"), launch_kernel("k", (900, 901), (902, 905), id=1), duration=END)
     )
     instance = found.instances.iloc[0]
     assert (instance["end_ns"], instance["unclosed"], instance["sum_ns"]) == (END, 1, 3)
@@ -408,9 +383,7 @@ def test_quirk_14_correlation_ids_collide_between_processes(trace: MakeTrace) ->
     for process in (101, 102, 103):
         items.append(Range(f"p{process}", 0, 100, process=process))
         for i in range(1, 6):
-            items.append(
-                launch_kernel("k", (10 * i, 10 * i + 1), (20 * i, 20 * i + process), id=i, process=process)
-            )
+            items.append(launch_kernel("k", (10 * i, 10 * i + 1), (20 * i, 20 * i + process), id=i, process=process))
     found = answer(trace(*items, duration=END))
     assert sums(found) == {"p101": 505, "p102": 510, "p103": 515}
     assert found.ranges["launches"].tolist() == [5, 5, 5]
@@ -468,14 +441,8 @@ def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
         )
     )
     assert outcomes(found) == {"own thread": 1, "no launch row": 1, "unified memory": 2}
-    assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == [
-        "cut",
-        "migration HtoD",
-        "migration DtoH",
-    ]
-    assert any(
-        "without a launch row in the report: 1 (50 % of GPU op time)" in warning for warning in found.warnings
-    )
+    assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == ["cut", "migration HtoD", "migration DtoH"]
+    assert any("without a launch row in the report: 1 (50 % of GPU op time)" in warning for warning in found.warnings)
 
 
 def test_quirk_16_launches_without_gpu_rows(trace: MakeTrace) -> None:
@@ -584,9 +551,7 @@ def test_quirk_21_no_green_context_is_null_or_0(trace: MakeTrace, green_context:
 
 def test_quirk_21_no_stream(trace: MakeTrace) -> None:
     """Stream 4294967295 is none: the op is there all the same."""
-    path = trace(
-        Range("step", 0, 50), launch_kernel("k", (1, 2), (20, 30), id=1, stream=4294967295), duration=END
-    )
+    path = trace(Range("step", 0, 50), launch_kernel("k", (1, 2), (20, 30), id=1, stream=4294967295), duration=END)
     assert sums(answer(path)) == {"step": 10}
     with open_report(path) as report:
         assert [stream.id for stream in read_tables(report).streams] == [None]
@@ -610,11 +575,7 @@ def test_every_generation_gives_the_same_answer(trace: MakeTrace, style: str) ->
         )
     )
     assert (sums(found), busy(found)) == ({"step": 30, "window": 3}, {"step": 25, "window": 3})
-    assert found.kernels["kernel"].tolist() == [
-        "void fill<int>(int *)",
-        "void gemm<float>(float *)",
-        "memcpy HtoD",
-    ]
+    assert found.kernels["kernel"].tolist() == ["void fill<int>(int *)", "void gemm<float>(float *)", "memcpy HtoD"]
     assert found.instances["unclosed"].tolist() == [0, 1]
 
 

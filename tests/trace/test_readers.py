@@ -55,9 +55,7 @@ def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
     path = trace(
         *launch_graph((0, 1), (50, 60), id=4),
         *launch_memset((0, 1), (30, 40), id=3, bytes=77),
-        *launch_kernel(
-            "k", (0, 1), (10, 20), id=1, grid=(3, 2, 1), block=(64, 4, 1), registers=40, shared=(8, 16)
-        ),
+        *launch_kernel("k", (0, 1), (10, 20), id=1, grid=(3, 2, 1), block=(64, 4, 1), registers=40, shared=(8, 16)),
         Memcpy(21, 22, None, bytes=5),
     )
     found = details_of(path)
@@ -69,10 +67,7 @@ def test_details_stand_beside_the_ops(trace: MakeTrace) -> None:
     assert [grid_text(grid) for grid in found.grid.tolist()] == ["3x2", "", "", ""]
     assert [side.tolist() for side in unpacked(found.block)] == [[64, 0, 0, 0], [4, 0, 0, 0], [1, 0, 0, 0]]
     assert found.registers.tolist() == [40, -1, -1, -1]
-    assert (found.static_shared.tolist(), found.dynamic_shared.tolist()) == (
-        [8, -1, -1, -1],
-        [16, -1, -1, -1],
-    )
+    assert (found.static_shared.tolist(), found.dynamic_shared.tolist()) == ([8, -1, -1, -1], [16, -1, -1, -1])
 
 
 def test_details_of_tables_that_lack_columns(trace: MakeTrace) -> None:
@@ -179,14 +174,7 @@ def test_names_that_nvtx_gave_threads_come_first(trace: MakeTrace) -> None:
 
 def memory(start: int, address: int, size: int, *, free: bool = False, **more: Any) -> Item:
     """A row of memory that is allocated or freed."""
-    row = {
-        "start": start,
-        "globalPid": global_pid(1),
-        "deviceId": 0,
-        "contextId": 1,
-        "address": address,
-        "pc": 0,
-    }
+    row = {"start": start, "globalPid": global_pid(1), "deviceId": 0, "contextId": 1, "address": address, "pc": 0}
     return Row(MEMORY, {**row, "bytes": size, "memKind": 2, "memoryOperationType": int(free), **more})
 
 
@@ -251,12 +239,7 @@ def test_calls_that_wait(api: str) -> None:
 @pytest.mark.parametrize(
     "api",
     [
-        *(
-            "cudaLaunchKernel_v7000",
-            "cudaMemcpyAsync_v3020",
-            "cuMemcpyDtoHAsync_v2",
-            "cudaMemcpyBatchAsync_v12080",
-        ),
+        *("cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020", "cuMemcpyDtoHAsync_v2", "cudaMemcpyBatchAsync_v12080"),
         *("cudaFreeAsync_v11020", "cuMemFreeAsync", "cudaStreamWaitEvent_v3020", "cudaEventQuery_v3020"),
         *("cudaMalloc_v3020", "cudaMemcpyPeer_v4000", "cudaStreamIsCapturing_v10000"),
     ],

@@ -37,11 +37,7 @@ def test_what_is_absent_is_empty(tmp_path: Path) -> None:
     """An absent table has no columns, rows or blocks, and neither has an empty one blocks."""
     source = make(tmp_path / "r.sqlite", "CREATE TABLE empty (a INTEGER)")
     assert source.tables() == ("empty",)
-    assert (source.columns("empty"), source.rows("empty"), list(source.blocks("empty", ["a"]))) == (
-        ("a",),
-        0,
-        [],
-    )
+    assert (source.columns("empty"), source.rows("empty"), list(source.blocks("empty", ["a"]))) == (("a",), 0, [])
     assert (source.columns("no"), source.rows("no"), list(source.blocks("no", ["a"]))) == ((), 0, [])
     assert (source.fetch("no", ["a"]), source.strings([1])) == ([], {})
 
@@ -103,10 +99,7 @@ def test_a_transaction_that_was_cut_short_is_rolled_back_in_a_copy(tmp_path: Pat
     """A hot journal beside the report: what it guards is read, and both files stay."""
     live, report = tmp_path / "live.sqlite", tmp_path / "report"
     report.mkdir()
-    make(
-        live,
-        f"CREATE TABLE t (a); {COUNT} INSERT INTO t SELECT 1 FROM r",
-    )
+    make(live, f"CREATE TABLE t (a); {COUNT} INSERT INTO t SELECT 1 FROM r")
     with closing(sqlite3.connect(live)) as connection:
         connection.executescript("PRAGMA cache_size = 2; PRAGMA cache_spill = 1; BEGIN; UPDATE t SET a = 2")
         for end in ("", "-journal"):
@@ -120,10 +113,7 @@ def test_a_transaction_that_was_cut_short_is_rolled_back_in_a_copy(tmp_path: Pat
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     """Blocks of two states of a file are never mixed."""
     path = tmp_path / "r.sqlite"
-    source = make(
-        path,
-        f"CREATE TABLE t (a, b); {COUNT} INSERT INTO t SELECT i, hex(zeroblob(40)) FROM r",
-    )
+    source = make(path, f"CREATE TABLE t (a, b); {COUNT} INSERT INTO t SELECT i, hex(zeroblob(40)) FROM r")
     blocks = source.blocks("t", ["a"])
     next(blocks)
     make(path, "UPDATE t SET a = 0")
@@ -168,9 +158,7 @@ def test_tables_that_several_threads_decode_have_the_same_columns(
         numbers = [
             None if null else value
             for block in blocks
-            for value, null in zip(
-                block.values["a"].tolist(), block.nulls.get("a", [False] * block.rows), strict=True
-            )
+            for value, null in zip(block.values["a"].tolist(), block.nulls.get("a", [False] * block.rows), strict=True)
         ]
         codes = [code for block in blocks for code in block.values["b"].tolist()]
         assert sorted(set(codes)) == list(range(-1, len(words)))
@@ -212,9 +200,7 @@ def test_a_view_of_something_absent_hurts_nobody_else(tmp_path: Path) -> None:
 
 def test_names_are_found_in_any_letter_case(tmp_path: Path) -> None:
     """SQL does not tell them apart, so neither do pages, slices and small tables; values come as asked for."""
-    script = (
-        "CREATE TABLE sTRINGiDS (ID INTEGER PRIMARY KEY, Value TEXT); INSERT INTO StringIds VALUES (7, 'x');"
-    )
+    script = "CREATE TABLE sTRINGiDS (ID INTEGER PRIMARY KEY, Value TEXT); INSERT INTO StringIds VALUES (7, 'x');"
     source = make(tmp_path / "r.sqlite", f"{script} CREATE VIEW v AS SELECT id AS ID, value FROM StringIds")
     for table in ("STRINGids", "V"):
         words = Words()

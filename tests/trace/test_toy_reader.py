@@ -139,10 +139,7 @@ def test_a_toy_trace_is_attributed_and_broken_down(toy: Path) -> None:
     busy = dict(zip(breakdown.ranges["path"], breakdown.ranges["busy_ns"], strict=True))
     assert busy == {"train": 65, "train/forward": 40}
     ledger = {row["fate"]: (row["ops"], row["sum_ns"]) for row in breakdown.ledger.to_dict("records")}
-    assert {outcome: row for outcome, row in ledger.items() if row[0]} == {
-        "own thread": (2, 50),
-        "followed": (1, 15),
-    }
+    assert {outcome: row for outcome, row in ledger.items() if row[0]} == {"own thread": (2, 50), "followed": (1, 15)}
 
 
 def test_the_command_line_reads_a_toy_trace(
@@ -196,9 +193,7 @@ def test_the_guide_shows_this_reader() -> None:
     assert len(source.splitlines()) < 60
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert all(line in TRACE.splitlines() for line in re.findall(r"^(?:range|launch|kernel),.*", guide, re.M))
-    shown = next(
-        block for block in re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S) if "(Reader)" in block
-    )
+    shown = next(block for block in re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S) if "(Reader)" in block)
     at = 0
     for part in re.split(r"^ *\.\.\.\n", shown, flags=re.M):
         found = source.find(part.strip("\n"), at)

@@ -47,9 +47,7 @@ def rows(gaps: Gaps) -> list[tuple[int, int, str]]:
 def test_a_gap_before_an_op_that_was_not_launched_yet_waits_for_the_host(trace: MakeTrace) -> None:
     """The GPU is done at 40, the host calls at 60 and returns at 65; from then on it is latency."""
     path = trace(
-        Range("run", 0, 100),
-        launch_kernel("a", (10, 15), (20, 40), id=1),
-        launch_kernel("b", (60, 65), (70, 90), id=2),
+        Range("run", 0, 100), launch_kernel("a", (10, 15), (20, 40), id=1), launch_kernel("b", (60, 65), (70, 90), id=2)
     )
     found = [(40, 60, "host: code"), (60, 65, "host: launch calls"), (65, 70, "latency")]
     assert rows(gaps_of(path)) == found

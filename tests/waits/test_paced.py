@@ -43,12 +43,7 @@ def test_a_timer_paces(seed: int) -> None:
 def test_a_constant_sleep_paces_nothing(seed: int) -> None:
     """Steps take as much longer as their work does; so do those with a wait that varies by itself, or a busy loop."""
     work = varied(seed, 6, 0.5)
-    for sleep in (
-        varied(seed + 1, 10, 0.03),
-        varied(seed + 1, 10, 2),
-        np.full(20, 10.0),
-        varied(seed + 1, 10, 0.5),
-    ):
+    for sleep in (varied(seed + 1, 10, 0.03), varied(seed + 1, 10, 2), np.full(20, 10.0), varied(seed + 1, 10, 0.5)):
         assert not pacing(ns(work + sleep), ns(sleep)).paced
     assert not pacing(ns(np.full(20, 16.0)), ns(np.full(20, 10.0))).paced
 

@@ -18,9 +18,7 @@ from tests.kit.reports import in_one_report
 from tests.kit.trace import CudaDevice, Gpu, Item, Items, Range, launch_kernel
 from tests.why.test_why import NCCL, check_sums, why_of
 
-CLOCKS_NS = (
-    1_795_178_598_744_522_179 - 1_795_178_598_716_603_108
-)  # between the two ranks' starts of recording
+CLOCKS_NS = 1_795_178_598_744_522_179 - 1_795_178_598_716_603_108  # between the two ranks' starts of recording
 
 
 def rank(number: int, comes: int, ends: int = 100, process: int = 0, device: int = -1) -> list[Items]:
@@ -74,10 +72,7 @@ def test_the_finding_says_who_waits_for_whom(trace: MakeTrace) -> None:
         pytest.param(rank(1, 90, ends=111), id="ends later than by half of what it takes"),
         pytest.param(rank(1, 80, process=1, device=0), id="is of the same process and GPU"),
         pytest.param(
-            [
-                Range("step", 0, 130, process=2),
-                launch_kernel("gemm", (0, 1), (5, 60), id=1, process=2, device=1),
-            ],
+            [Range("step", 0, 130, process=2), launch_kernel("gemm", (0, 1), (5, 60), id=1, process=2, device=1)],
             id="is not recorded",
         ),
     ],
@@ -105,9 +100,7 @@ def test_waiting_is_what_is_beyond_the_shortest() -> None:
 
 def test_why_and_fleet_agree_on_two_ranks_in_one_report(tmp_path: Path) -> None:
     """Late peer, transfer and blocking communication of DDP on two GPUs, to the nanosecond, and who was late."""
-    path = in_one_report(
-        tmp_path / "both.sqlite", RANKS / "rank_0.sqlite", RANKS / "rank_1.sqlite", -CLOCKS_NS
-    )
+    path = in_one_report(tmp_path / "both.sqlite", RANKS / "rank_0.sqlite", RANKS / "rank_1.sqlite", -CLOCKS_NS)
     answer, fleet = why_of(path, "step*"), fleet_answer([examined(path)])
     check_sums(answer)
     rows = answer.rows[answer.rows["cause"] == "communication"]

@@ -9,14 +9,7 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
-from nsysprof.waits.purposes import (
-    IN_CODE,
-    PURPOSES,
-    compiles,
-    happens_once,
-    purpose_of,
-    purposes,
-)
+from nsysprof.waits.purposes import IN_CODE, PURPOSES, compiles, happens_once, purpose_of, purposes
 from tests.conftest import MakeTrace
 from tests.kit.trace import Items, Launch, OsCall, Overhead, launch_kernel
 
@@ -52,9 +45,7 @@ NAMES = {
 @pytest.mark.parametrize(("purpose", "names"), NAMES.items(), ids=NAMES)
 def test_names_of_runtime_driver_hip_and_system(purpose: str, names: str) -> None:
     """Each with the version that its function has."""
-    assert {name: PURPOSES[purpose_of(name)] for name in names.split()} == dict.fromkeys(
-        names.split(), purpose
-    )
+    assert {name: PURPOSES[purpose_of(name)] for name in names.split()} == dict.fromkeys(names.split(), purpose)
 
 
 def test_ranges_in_which_frameworks_compile() -> None:
@@ -65,20 +56,8 @@ def test_ranges_in_which_frameworks_compile() -> None:
         "dynamo: compile",
         "XlaCompile:#module=jit_f#",
     )
-    yes += (
-        "triton_compile",
-        "async_compile.wait",
-        "Autotuner.benchmark",
-        "GpuCompiler::RunBackend autotuning",
-    )
-    no = (
-        "Torch-Compiled Region: 0/0",
-        "forward",
-        "compiled_model",
-        "step",
-        "triton_poi_fused_add_0",
-        "build batch",
-    )
+    yes += ("triton_compile", "async_compile.wait", "Autotuner.benchmark", "GpuCompiler::RunBackend autotuning")
+    no = ("Torch-Compiled Region: 0/0", "forward", "compiled_model", "step", "triton_poi_fused_add_0", "build batch")
     assert ([name for name in yes if not compiles(name)], [name for name in no if compiles(name)]) == ([], [])
 
 
@@ -129,9 +108,7 @@ def test_each_process_has_a_context(trace: MakeTrace) -> None:
             for process in (1, 2)
         ),
     )
-    assert [purpose for name, purpose, _ in found(path) if name == "cudaFree"] == ["context"] * 3 + [
-        "free"
-    ] * 3
+    assert [purpose for name, purpose, _ in found(path) if name == "cudaFree"] == ["context"] * 3 + ["free"] * 3
 
 
 def kernels(*calls: tuple[int, int], name: str = "k", first: int = 0, wait: int = 0) -> list[Items]:
@@ -140,9 +117,7 @@ def kernels(*calls: tuple[int, int], name: str = "k", first: int = 0, wait: int 
     for number, (at, length) in enumerate(calls, first + 1):
         start, end = at * MS, at * MS + length * 1000
         out.append(
-            launch_kernel(
-                name, (start, end), (end + 1000 * (wait or 1), end + 1000 * (wait or 1) + 500), id=number
-            )
+            launch_kernel(name, (start, end), (end + 1000 * (wait or 1), end + 1000 * (wait or 1) + 500), id=number)
         )
     return out
 

@@ -44,12 +44,7 @@ def read(path: Path, lags: Lags | None = None) -> tuple[Attribution, Network]:
         talks = np.array(["nccl" in name.lower() for name in trace.op_names], bool)
         peers = find_peers(trace, talks)
         made = network_of(
-            attribution,
-            reader.host_activity(trace.arena),
-            reader.dependencies(trace),
-            asked,
-            peers,
-            lags,
+            attribution, reader.host_activity(trace.arena), reader.dependencies(trace), asked, peers, lags
         )
         return attribution, made
 
@@ -85,14 +80,11 @@ class Programs:
         self.rng = random.Random(seed)
         self.programs = [simulated.random_program(self.rng) for _ in range(count)]
         machines = [simulated.simulate(each, pid) for pid, each in enumerate(self.programs, 1)]
-        self.attribution, self.network = read(
-            trace(*(item for machine in machines for item in machine.items)), MACHINE
-        )
+        self.attribution, self.network = read(trace(*(item for machine in machines for item in machine.items)), MACHINE)
         self.trace = self.attribution.trace
         names = [self.trace.range_names[code].text for code in self.trace.ranges.name.tolist()]
         self.steps, self.parts = (
-            np.array([at for at, name in enumerate(names) if name == which], np.intp)
-            for which in ("step", "part")
+            np.array([at for at, name in enumerate(names) if name == which], np.intp) for which in ("step", "part")
         )
         self.begin, self.inside, self.stop = self.network.asked.reshape(3, -1)
 
@@ -124,9 +116,7 @@ class Programs:
                 if len(mine):
                     first.append(made.launch_moment[0][mine].min())
                     stop.append(made.launch_moment[1][mine].max())
-            edits.launch_as_graph(
-                made, self.inside[self.parts], np.array(first), np.array(stop), simulated.GRAPH
-            )
+            edits.launch_as_graph(made, self.inside[self.parts], np.array(first), np.array(stop), simulated.GRAPH)
             blocked = self.parts[[bool(each.any()) for each in within]]
             return made, set(trace.thread_process[trace.ranges.thread[blocked]].tolist())
         return made, set()
@@ -137,16 +127,12 @@ class Programs:
         rows = np.flatnonzero(self.trace.op_process == process)
         steps = self.steps[self.trace.thread_process[ranges.thread[self.steps]] == process]
         ops = sorted(zip(times.start[rows].tolist(), times.end[rows].tolist(), strict=True))
-        moments = zip(
-            times.moment[self.begin[steps]].tolist(), times.moment[self.stop[steps]].tolist(), strict=True
-        )
+        moments = zip(times.moment[self.begin[steps]].tolist(), times.moment[self.stop[steps]].tolist(), strict=True)
         return ops, sorted(moments)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_change_brings_what_a_simulation_gives(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_a_change_brings_what_a_simulation_gives(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Streams, events, synchronizations, helpers and full queues: every op and step, to the ns."""
     monkeypatch.setattr(joins, "QUEUE", simulated.QUEUE)
     monkeypatch.setattr(joins, "_EVENTS", 0)
@@ -244,9 +230,7 @@ def test_a_call_that_copies_pageable_memory_waits_for_its_copy(trace: MakeTrace)
 
 def test_a_call_that_never_ends_is_replayed(trace: MakeTrace) -> None:
     """A median as long as int64 can say, as a report with odd times has it, is more than a float can."""
-    path = trace(
-        launch_memcpy((0, 2**63 - 1), (10, 90), id=1), launch_kernel("k", (0, 2**63 - 1), (95, 99), id=2)
-    )
+    path = trace(launch_memcpy((0, 2**63 - 1), (10, 90), id=1), launch_kernel("k", (0, 2**63 - 1), (95, 99), id=2))
     assert read(path)[1].lags.launch == 1 << 62
 
 

@@ -40,10 +40,7 @@ def test_a_blocking_copy_was_launched_when_its_call_began(trace: MakeTrace) -> N
 
 def test_a_kernel_was_launched_when_its_call_returned(trace: MakeTrace) -> None:
     """From the end of the one before to the return of the call the GPU waits for the host, then for its queue."""
-    path = trace(
-        launch_kernel("a", (10, 15), (20, 40), id=1),
-        launch_kernel("b", (45, 50), (53, 90), id=2),
-    )
+    path = trace(launch_kernel("a", (10, 15), (20, 40), id=1), launch_kernel("b", (45, 50), (53, 90), id=2))
     assert walked(path, 40, 53) == [(40, 50, "host"), (50, 53, "latency")]
 
 
@@ -68,9 +65,7 @@ def chain(gaps: list[int]) -> list[Items]:
     out: list[Items] = []
     now = 1000
     for number, gap in enumerate([0, *gaps]):
-        out.append(
-            launch_kernel("k", (2 * number, 2 * number + 1), (now + gap, now + gap + 100), id=number + 1)
-        )
+        out.append(launch_kernel("k", (2 * number, 2 * number + 1), (now + gap, now + gap + 100), id=number + 1))
         now += gap + 100
     return out
 
@@ -106,10 +101,7 @@ def test_a_synchronization_after_the_launch_exposes_nothing(trace: MakeTrace) ->
     """Of the calls that wait for the GPU the last one before the launch counts, whatever comes after that."""
     before = Launch(16, 41, 8, api="cudaStreamSynchronize_v3020")
     after = Launch(56, 58, 9, api="cudaDeviceSynchronize_v3020")
-    kernels = (
-        launch_kernel("a", (10, 15), (20, 40), id=1),
-        launch_kernel("b", (50, 55), (59, 90), id=2),
-    )
+    kernels = (launch_kernel("a", (10, 15), (20, 40), id=1), launch_kernel("b", (50, 55), (59, 90), id=2))
     for calls, expected in (((before, after), "cudaStreamSynchronize"), ((after,), "")):
         with open_report(trace(*kernels, *calls)) as report:
             attribution = attribute(report)

@@ -104,9 +104,7 @@ def test_an_allocation_goes_with_the_wait_that_it_implies(trace: MakeTrace) -> N
         Launch(10 * US, 503 * US, 2, api="cudaMalloc_v3020"),
         launch_kernel("next", (600 * US, 605 * US), (607 * US, 700 * US), id=3),
     )
-    wholes, _, after = without(
-        trace(*items), lambda wholes: wholes.of_calls(calls_named(wholes, "cudaMalloc"))
-    )
+    wholes, _, after = without(trace(*items), lambda wholes: wholes.of_calls(calls_named(wholes, "cudaMalloc")))
     [following] = ops_named(wholes, "next")
     assert after.start[following] == 500 * US + 0  # right behind the kernel: the host came 493 us earlier
     _, _, after = without(trace(*items), lambda wholes: Cause(ops=ops_named(wholes, "long")))
@@ -153,8 +151,7 @@ def test_what_the_default_stream_holds_up_still_waits_for_its_launch(trace: Make
         launch_kernel("next", (450 * US, 455 * US), (457 * US, 500 * US), id=2, stream=7),
     )
     wholes, base, after = without(
-        trace(*items),
-        lambda _: Cause(thread=np.zeros(1, np.int64), start=np.array([5 * US]), end=np.array([405 * US])),
+        trace(*items), lambda _: Cause(thread=np.zeros(1, np.int64), start=np.array([5 * US]), end=np.array([405 * US]))
     )
     [following] = ops_named(wholes, "next")
     assert base.start[following] - after.start[following] == 400 * US
@@ -166,9 +163,7 @@ def test_copies_of_a_direction_wait_for_one_another(trace: MakeTrace) -> None:
         launch_memcpy((0, 5 * US), (6 * US, 300 * US), id=1, kind=1, host=1, stream=7),
         launch_memcpy((10 * US, 15 * US), (302 * US, 600 * US), id=2, kind=1, host=1, stream=8),
     )
-    _, base, after = without(
-        trace(*items), lambda wholes: Cause(ops=np.flatnonzero(wholes.trace.ops.stream == 0))
-    )
+    _, base, after = without(trace(*items), lambda wholes: Cause(ops=np.flatnonzero(wholes.trace.ops.stream == 0)))
     assert base.start.max() - after.start.max() > 250 * US
 
 

@@ -71,16 +71,10 @@ def steps(act: Callable[[Program], None], between: Callable[[Program], None], wa
 
 
 @pytest.mark.parametrize(
-    ("act", "between", "span", "paused"),
-    CASES,
-    ids=[f"{case[0].__name__}-{case[1].__name__}" for case in CASES],
+    ("act", "between", "span", "paused"), CASES, ids=[f"{case[0].__name__}-{case[1].__name__}" for case in CASES]
 )
 def test_a_step_goes_from_the_end_of_the_one_before_to_its_own(
-    trace: MakeTrace,
-    act: Callable[[Program], None],
-    between: Callable[[Program], None],
-    span: int,
-    paused: int,
+    trace: MakeTrace, act: Callable[[Program], None], between: Callable[[Program], None], span: int, paused: int
 ) -> None:
     """A loader is a part of the step behind it, a validation of none; copies ahead move no end, collectives do."""
     answer = why_of(trace(*steps(act, between, wait=act is not collective).items), "step*", skip=0)
@@ -92,9 +86,7 @@ def test_a_step_goes_from_the_end_of_the_one_before_to_its_own(
     assert behind["between_ns"].tolist() == [pytest.approx(paused, rel=0.05)] * len(behind)
     rows = answer.rows[answer.rows["range"] == "between steps"]
     assert rows["waited_ns"].sum() == windows["between_ns"].sum()
-    assert set(rows["culprit"]) <= {
-        f"{what} between steps" for what in ("poll", "code", "cudaStreamSynchronize")
-    }
+    assert set(rows["culprit"]) <= {f"{what} between steps" for what in ("poll", "code", "cudaStreamSynchronize")}
 
 
 @pytest.mark.parametrize("times", [(0,), (0, 450), (0, 450, 900)])
@@ -108,9 +100,7 @@ def test_lines_of_threads_and_processes_are_apart(trace: MakeTrace, times: tuple
                 where: dict[str, Any] = {key: place + 1}
                 id = 10 * number + place + 1
                 items.append(Range("step", at, at + 1_000, **where))
-                items.append(
-                    launch_kernel("k", (at + 10, at + 20), (at + 30, at + 900), id=id, stream=place, **where)
-                )
+                items.append(launch_kernel("k", (at + 10, at + 20), (at + 30, at + 900), id=id, stream=place, **where))
         windows = why_of(trace(*items), "step", skip=0).windows
         assert len(windows) == 4 * len(times)
         spans = windows["end_ns"] - windows["start_ns"] - windows["between_ns"]
@@ -123,9 +113,7 @@ def test_threads_that_take_turns_are_one_line(trace: MakeTrace) -> None:
     for number in range(6):
         at, thread = 2_000 * number, number % 2 + 1
         items.append(Range("step", at, at + 1_000, thread=thread))
-        items.append(
-            launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000), id=number + 1, thread=thread)
-        )
+        items.append(launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000), id=number + 1, thread=thread))
     windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
     assert windows["between_ns"].tolist() == [0, *[1_000] * 5]
 

@@ -8,16 +8,7 @@ import pytest
 
 from nsysprof.why.why import Why
 from tests.conftest import MakeTrace
-from tests.kit.trace import (
-    EventRecord,
-    Items,
-    Kernel,
-    Launch,
-    Range,
-    StreamWait,
-    launch_kernel,
-    launch_memcpy,
-)
+from tests.kit.trace import EventRecord, Items, Kernel, Launch, Range, StreamWait, launch_kernel, launch_memcpy
 from tests.why.test_why import check_sums, why_of
 
 
@@ -66,13 +57,9 @@ def test_without_host_calls_nobody_knows(trace: MakeTrace) -> None:
     assert pieces(answer) == [(20, 40, "unknown", missing)]
 
 
-def test_what_an_op_that_nobody_launched_waited_for_is_unknown_behind_its_predecessor(
-    trace: MakeTrace,
-) -> None:
+def test_what_an_op_that_nobody_launched_waited_for_is_unknown_behind_its_predecessor(trace: MakeTrace) -> None:
     """Its stream was done at 20; from then on the host may have been late, or the queue."""
-    path = trace(
-        Range("step", 0, 9), launch_kernel("spin", (1, 2), (10, 20), id=1), Kernel("gemm", 40, 50, 2)
-    )
+    path = trace(Range("step", 0, 9), launch_kernel("spin", (1, 2), (10, 20), id=1), Kernel("gemm", 40, 50, 2))
     assert pieces(why_of(path, None)) == [(20, 40, "unknown", "no launch of gemm is recorded")]
 
 
@@ -130,12 +117,7 @@ def test_the_way_back_through_a_gap_ends_somewhere_and_says_so(
     answer = why_of(path)
     check_sums(answer)
     *_, cut, first = pieces(answer)[:3]
-    assert cut == (
-        10,
-        110,
-        "unknown",
-        "more than 20 GPU ops one after the other: not followed further back",
-    )
+    assert cut == (10, 110, "unknown", "more than 20 GPU ops one after the other: not followed further back")
     assert first == (110, 120, "copy", "memcpy HtoD pinned of 1.00 KiB in step")
     assert answer.rows.set_index("cause").loc["unknown", "claim"] == "abstain"
 

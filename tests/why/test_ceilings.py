@@ -33,9 +33,7 @@ def late_launch(copied: int, unit: int = 1, at: int = 0) -> list[Items]:
 
 
 @pytest.mark.parametrize(("copied", "least", "most"), [(20, 69, 69), (80, 10, 22)])
-def test_a_ceiling_is_what_the_window_gets_shorter_by(
-    trace: MakeTrace, copied: int, least: int, most: int
-) -> None:
+def test_a_ceiling_is_what_the_window_gets_shorter_by(trace: MakeTrace, copied: int, least: int, most: int) -> None:
     """Code of 69 ns is in the way; without it the copy is, as long as that runs, and the window gains what is left."""
     rows = why_of(trace(*late_launch(copied))).rows
     code = rows[rows["culprit"] == "code in log"]
@@ -108,9 +106,7 @@ def test_a_finding_says_what_is_gained_where_that_is_less(trace: MakeTrace) -> N
 
 
 @pytest.mark.parametrize("limit", ["MAX_OPS", "MAX_NODES"])
-def test_what_is_not_replayed_keeps_its_bound(
-    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_what_is_not_replayed_keeps_its_bound(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """Of large reports, and of the shorter waits of those with many."""
     monkeypatch.setattr(ceilings, limit, 0)
     answer = why_of(trace(*late_launch(20)))

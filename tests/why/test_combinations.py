@@ -211,12 +211,7 @@ def test_a_host_that_got_ahead_again_is_exposed_by_nothing(trace: MakeTrace) -> 
 
 def test_the_profiler_inside_a_launch(trace: MakeTrace) -> None:
     """Its own time is its own; the rest of the call is the call's."""
-    path = trace(
-        Range("step", 0, 130),
-        FIRST,
-        Overhead(60, 90),
-        launch_kernel("gemm", (50, 100), (101, 130), id=2),
-    )
+    path = trace(Range("step", 0, 130), FIRST, Overhead(60, 90), launch_kernel("gemm", (50, 100), (101, 130), id=2))
     assert waits(path) == [
         (40, 50, "host", "code", "code in step", ""),
         (50, 60, "host", "launch calls", "cudaLaunchKernel in step", ""),
@@ -270,10 +265,7 @@ def test_streams_of_one_number_on_two_gpus(trace: MakeTrace) -> None:
         launch_kernel("gemm", (0, 2), (5, 40), id=1, stream=13),
         launch_memcpy((3, 4), (20, 80), id=2, stream=7, bytes=1 << 20),
         launch_kernel("gemm", (5, 6), (80, 100), id=3, stream=13),
-        *(
-            Row(info, {"processId": 1, "contextId": 1 + gpu, "deviceId": gpu, "nullStreamId": 7})
-            for gpu in (0, 1)
-        ),
+        *(Row(info, {"processId": 1, "contextId": 1 + gpu, "deviceId": gpu, "nullStreamId": 7}) for gpu in (0, 1)),
         Row("TARGET_INFO_CUDA_STREAM", {**kind, "streamId": 7, "contextId": 1, "flag": 3}),
         Row("TARGET_INFO_CUDA_STREAM", {**kind, "streamId": 13, "contextId": 1, "flag": 2}),
         Row("TARGET_INFO_CUDA_STREAM", {**kind, "streamId": 13, "contextId": 2, "flag": 1}),

@@ -72,11 +72,7 @@ def steps(sleeps: tuple[int, ...], step: int = 1_000_000) -> list[Items]:
         out.append(Range("log", at + 100, at + 900 + sleep))
         if sleep:
             out.append(OsCall("sleep", at + 500, at + 500 + sleep))
-        out.append(
-            launch_kernel(
-                "gemm", (launched, launched + 500), (launched + 1000, done), id=number + 1, grid=FULL
-            )
-        )
+        out.append(launch_kernel("gemm", (launched, launched + 500), (launched + 1000, done), id=number + 1, grid=FULL))
         at = done + 100
     return out
 

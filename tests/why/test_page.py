@@ -17,9 +17,7 @@ def test_the_page_has_findings_tree_waits_and_timeline(trace: MakeTrace) -> None
     page = parse(why_page(answer))
     instance = median_instance(answer)
     assert instance is not None
-    assert (
-        "the GPU waits for sleep in log: 500 µs of each step (50 %)" in page.one("section", id="summary").text
-    )
+    assert "the GPU waits for sleep in log: 500 µs of each step (50 %)" in page.one("section", id="summary").text
     assert "take the sleep out of the loop (saves " in page.one("section", id="summary").text
     tree = page.one("section", id="path-1").one("table", class_="plain")
     cells = [each.text.strip() for each in tree.all("th", scope="row")]

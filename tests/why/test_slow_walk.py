@@ -44,9 +44,7 @@ def pieces(
     windows = answer.windows
     gpu = windows["gpu"].to_numpy()[waits["window"]]
     row = windows["range"].to_numpy()[waits["window"]]
-    texts = [
-        waits[name].astype(str).tolist() for name in ("cause", "activity", "culprit", "range", "exposed_by")
-    ]
+    texts = [waits[name].astype(str).tolist() for name in ("cause", "activity", "culprit", "range", "exposed_by")]
     out = []
     by = iter(threads)
     numbers = (gpu, row, waits["start_ns"], waits["end_ns"], waits["op"])
@@ -61,9 +59,7 @@ def pieces(
     return sorted(out)
 
 
-def check(
-    path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch, slow: Walk, skip: int | None = None
-) -> int:
+def check(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch, slow: Walk, skip: int | None = None) -> int:
     """Compare the two; GPUs are called by the number that the package gives them. Without ``skip`` no warm-up."""
     chosen = slow.repeated() if select is None else slow.outermost()
     with open_report(path) as report:

@@ -66,9 +66,7 @@ def test_a_process_without_calls_is_named(trace: MakeTrace) -> None:
         Range("step", 2_000_000, 2_000_900, process=2),
         launch_kernel("gemm", (2_000_100, 2_000_200), (2_000_300, 2_000_400), id=9, process=2),
     ]
-    with pytest.raises(
-        NsysprofError, match=r"^step on GPU 0 in process 2: nothing inside matches --per 'layer\*'"
-    ):
+    with pytest.raises(NsysprofError, match=r"^step on GPU 0 in process 2: nothing inside matches --per 'layer\*'"):
         per(trace(*steps((300_000,)), *other), "layer*", "step")
 
 

@@ -367,9 +367,7 @@ def test_windows_of_a_repeated_range_tile(trace: MakeTrace) -> None:
 
 def test_without_a_range_that_repeats_the_whole_trace_is_the_window(trace: MakeTrace) -> None:
     """And the answer says so."""
-    path = trace(
-        launch_kernel("gemm", (0, 5), (5, 20), id=1), launch_kernel("gemm", (30, 35), (35, 50), id=2)
-    )
+    path = trace(launch_kernel("gemm", (0, 5), (5, 20), id=1), launch_kernel("gemm", (30, 35), (35, 50), id=2))
     answer = why_of(path, None)
     assert answer.windows[["path", "start_ns", "end_ns"]].to_numpy().tolist() == [[WHOLE, 5, 50]]
     assert answer.chosen == "no step repeats: the whole recording"
@@ -431,9 +429,7 @@ def test_replays_are_named_after_the_range_that_captured_them(trace: MakeTrace) 
         duration=9_000,
     )
     with open_report(path) as report:
-        launched, captured = (
-            why(attribute(report, graphs=each), "step") for each in ("launched", "captured")
-        )
+        launched, captured = (why(attribute(report, graphs=each), "step") for each in ("launched", "captured"))
     check_sums(captured)
     for answer, name in ((launched, "step"), (captured, "layer")):
         [copy] = [row for row in waits(answer) if row[0] == "copy"]

@@ -292,9 +292,7 @@ def test_what_failed_holds_no_memory_when_the_rest_goes_on(
 
 
 @pytest.mark.parametrize("after", [0, 3, 30])
-def test_who_runs_out_of_memory_beside_others_is_to_be_sampled_alone(
-    gpu: MadeUpGpu, setting: Make, after: int
-) -> None:
+def test_who_runs_out_of_memory_beside_others_is_to_be_sampled_alone(gpu: MadeUpGpu, setting: Make, after: int) -> None:
     """At once, in its warm-up, or in the middle of the rounds; the others go on. Alone, it is its result."""
 
     def error() -> Exception:
@@ -307,9 +305,7 @@ def test_who_runs_out_of_memory_beside_others_is_to_be_sampled_alone(
     assert (crowded, broken) == (["large"], None)
     assert len(points["small"]["latency_ns"]) == 12
     assert points["small"]["sampled_with"] == []
-    alone, crowded, _ = sampled(
-        setting({"large": failing(gpu, error, after)}, graph=False), alone="too large"
-    )
+    alone, crowded, _ = sampled(setting({"large": failing(gpu, error, after)}, graph=False), alone="too large")
     assert crowded == []
     assert alone["large"]["status"] == "out of memory"
     assert alone["large"]["latency_ns"] == []
@@ -345,18 +341,14 @@ def test_cuda_that_breaks_in_a_capture_costs_no_eager_sample(gpu: MadeUpGpu, set
         return torch.zeros(4)
 
     bad = Step(call, lambda: {}, lambda: None, 0, 0)
-    points, _, broken = sampled(
-        setting({"first": three_kernels(gpu), "bad": bad, "last": three_kernels(gpu)})
-    )
+    points, _, broken = sampled(setting({"first": three_kernels(gpu), "bad": bad, "last": three_kernels(gpu)}))
     assert broken is not None
     assert {name: point["graph_reason"] for name, point in points.items()} == {
         "first": "CUDA was broken by another backend meanwhile",
         "bad": "CUDA error: misaligned address",
         "last": "CUDA was broken by another backend meanwhile",
     }
-    assert all(
-        len(point["latency_ns"]) == 12 and point["graph_latency_ns"] is None for point in points.values()
-    )
+    assert all(len(point["latency_ns"]) == 12 and point["graph_latency_ns"] is None for point in points.values())
 
 
 def test_as_many_are_sampled_together_as_fit(gpu: MadeUpGpu) -> None:
@@ -367,10 +359,7 @@ def test_as_many_are_sampled_together_as_fit(gpu: MadeUpGpu) -> None:
     held = {"math": 850, "flash": 10, "auto": 20, "naive": 500}
     assert fitting(held, set(), "cuda") == [["flash", "auto", "naive"], ["math"]]
     assert fitting({"math": 5000}, set(), "cuda") == [["math"]]
-    assert fitting({"math": 500, "naive": 450}, set(), "cuda") == [
-        ["naive"],
-        ["math"],
-    ]  # not to the last byte
+    assert fitting({"math": 500, "naive": 450}, set(), "cuda") == [["naive"], ["math"]]  # not to the last byte
     assert fitting(held, {"flash", "math"}, "cuda") == [["auto", "naive"], ["flash"], ["math"]]
     assert fitting(held, set(held), "cuda") == [["flash"], ["auto"], ["naive"], ["math"]]
     assert fitting(dict.fromkeys(held, 0), set(), "cpu") == [["math", "flash", "auto", "naive"]]
@@ -430,9 +419,7 @@ def test_the_gpu_is_asked_for_its_state(gpu: MadeUpGpu, monkeypatch: pytest.Monk
     }
 
 
-def test_an_old_driver_has_another_name_for_the_reasons(
-    gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_driver_has_another_name_for_the_reasons(gpu: MadeUpGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU does not tell is left out, or None where it stops telling; without any answer there is no watch."""
     from _bench_nvml import watch_gpu
 
@@ -469,21 +456,8 @@ def test_only_slowdowns_that_the_work_did_not_cause_count_as_throttled() -> None
 
 def sweep(folder: Path, backends: list[str], **how: Any) -> Path:
     """The file of a sweep of one configuration."""
-    plan = {
-        "schema": "nsysprof-bench-plan/1",
-        "workload": "sdpa",
-        "device": "cuda",
-        "seed": 0,
-        "backward": False,
-    }
-    plan |= {
-        "samples": 10,
-        "ci_width": None,
-        "min_sample_ns": 1000,
-        "warm_cache": False,
-        "graph": True,
-        **how,
-    }
+    plan = {"schema": "nsysprof-bench-plan/1", "workload": "sdpa", "device": "cuda", "seed": 0, "backward": False}
+    plan |= {"samples": 10, "ci_width": None, "min_sample_ns": 1000, "warm_cache": False, "graph": True, **how}
     plan["configurations"] = [{"id": "x", **AT, "backends": backends}]
     path = folder / "points.jsonl"
     head = {"kind": "sweep", "schema": "nsysprof-bench-points/1", "plan": plan, "measure_peaks": False}

@@ -22,9 +22,7 @@ def runs(arguments: str, folder: Path, **backends: Any) -> list[dict[str, Any]]:
 
     file = folder / "results.json"
     workload = replace(WORKLOAD, backends={**WORKLOAD.backends, **backends})
-    main(
-        workload, [*SMALL.split(), "--iterations", "2", *arguments.split(), "--results", str(file), "--force"]
-    )
+    main(workload, [*SMALL.split(), "--iterations", "2", *arguments.split(), "--results", str(file), "--force"])
     found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["runs"]
     return found
 
@@ -88,18 +86,12 @@ def test_steps_layers_and_modules_have_ranges(tmp_path: Path, monkeypatch: pytes
     ]
     ranges.clear()
     runs("--train --backend math --iterations 1", tmp_path)
-    parts = [
-        name.removeprefix("RUN::math::S24/iter0/")
-        for name in ranges
-        if name.startswith("RUN::math::S24/iter0/")
-    ]
+    parts = [name.removeprefix("RUN::math::S24/iter0/") for name in ranges if name.startswith("RUN::math::S24/iter0/")]
     assert [name for name in parts if "/" not in name] == ["forward", "backward", "optimizer"]
     assert "forward/layer1/attention" in parts
 
 
-def test_compiled_is_compiled_and_a_graph_needs_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_is_compiled_and_a_graph_needs_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--compile` goes through torch.compile once for each backend; without a GPU `--cuda-graph` says why not."""
     import torch
 
@@ -157,9 +149,7 @@ def test_a_decoding_call_reads_weights_and_cache() -> None:
         ("--train --decode", "--train has neither --decode nor --cuda-graph"),
     ],
 )
-def test_sizes_that_make_no_model_are_refused(
-    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_that_make_no_model_are_refused(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One line and a hint, also where the workload is asked for its cost."""
     from _workload import main
     from gpt import WORKLOAD

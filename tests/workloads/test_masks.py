@@ -48,9 +48,7 @@ def test_tiles_are_chosen_where_there_are_some() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("seq", "kv_seq"), [(9, 0), (8, 0), (1, 0), (9, 4), (5, 12), (6, 1)])
-def test_tensor_count_and_cost_model_see_the_same_keys(
-    mask: str, causal: bool, seq: int, kv_seq: int
-) -> None:
+def test_tensor_count_and_cost_model_see_the_same_keys(mask: str, causal: bool, seq: int, kv_seq: int) -> None:
     """Pair by pair, for every mask."""
     import torch
 
@@ -111,9 +109,7 @@ def runs(arguments: str, folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "mode", ["", "--backward", "--kv-heads 2 --backward", "--no-causal --kv-seq 24 --kv-heads 1"]
-)
+@pytest.mark.parametrize("mode", ["", "--backward", "--kv-heads 2 --backward", "--no-causal --kv-seq 24 --kv-heads 1"])
 def test_every_mask_is_right_by_every_backend(mode: str, tmp_path: Path) -> None:
     """Output and gradients against float64, with heads that share keys, and with keys of another length."""
     masks = "none causal padding bool float" + ("" if "--kv-seq" in mode else " window:7")
@@ -122,9 +118,7 @@ def test_every_mask_is_right_by_every_backend(mode: str, tmp_path: Path) -> None
     for run in found:
         assert run["status"] == "measured", run["reason"]
         assert max(run["errors"].values()) < 1e-6
-        assert run["causal"] == (
-            "--no-causal" not in mode if run["mask"] != "none" else "causal" in run["range"]
-        )
+        assert run["causal"] == ("--no-causal" not in mode if run["mask"] != "none" else "causal" in run["range"])
     assert [run["range"] for run in found[:4:3]] == ["RUN::math::S40::none", "RUN::math::S40::causal"]
 
 
@@ -154,11 +148,7 @@ def test_dropout_is_checked(tmp_path: Path) -> None:
     from sdpa import _check_dropout
 
     for run in runs("--backend math naive flex --dropout 0.1 0.5 --backward", tmp_path):
-        expected = (
-            ("unsupported", "FlexAttention has no dropout")
-            if run["backend"] == "flex"
-            else ("measured", None)
-        )
+        expected = ("unsupported", "FlexAttention has no dropout") if run["backend"] == "flex" else ("measured", None)
         assert (run["status"], run["reason"]) == expected
     at = problem(dropout=0.25, seq=64, head_dim=16, dtype="fp32")
     tensors = [torch.randn(3, 4, 64, 16) for _ in range(3)]
@@ -167,9 +157,7 @@ def test_dropout_is_checked(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"0\.0% of the weights are dropped where 25\.0% are asked for"):
         _check_dropout(at, tensors, lambda q, k, v, dropout=0.0: right(q, k, v))
     with pytest.raises(RuntimeError, match=r"the weights that stay are 0\.750 of what they should be"):
-        _check_dropout(
-            at, tensors, lambda q, k, v, dropout=0.0: right(q, k, v, dropout) * (1 - 0.25 * bool(dropout))
-        )
+        _check_dropout(at, tensors, lambda q, k, v, dropout=0.0: right(q, k, v, dropout) * (1 - 0.25 * bool(dropout)))
 
 
 @pytest.mark.parametrize(
@@ -212,14 +200,9 @@ def test_packages_get_the_sequence_before_the_heads(
 
 @pytest.mark.parametrize(
     ("backend", "package", "install"),
-    [
-        ("flash_attn", "flash_attn", "flash-attn"),
-        ("flash_attn_4", "flash_attn.cute", "'nsysprof[flash-attn-4]'"),
-    ],
+    [("flash_attn", "flash_attn", "flash-attn"), ("flash_attn_4", "flash_attn.cute", "'nsysprof[flash-attn-4]'")],
 )
-def test_packages_say_what_they_need(
-    backend: str, package: str, install: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_say_what_they_need(backend: str, package: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, and the package with the command that installs it; a folder that holds only its sister is not it."""
     import sys
 
@@ -240,9 +223,7 @@ def test_scores_are_spread_and_algorithms_made_deterministic(tmp_path: Path) -> 
     from _workload import main
     from sdpa import WORKLOAD, prepare
 
-    at = SimpleNamespace(
-        batch=1, heads=1, seq=256, head_dim=64, dtype="fp32", causal=True, backward=False, seed=0
-    )
+    at = SimpleNamespace(batch=1, heads=1, seq=256, head_dim=64, dtype="fp32", causal=True, backward=False, seed=0)
     seen: list[float] = []
     for scale in (1.0, 30.0):
         case = SimpleNamespace(**vars(at), score_scale=scale, device="cpu")
@@ -250,10 +231,7 @@ def test_scores_are_spread_and_algorithms_made_deterministic(tmp_path: Path) -> 
     assert seen == pytest.approx([1, 30], rel=0.05)
     file = tmp_path / "results.json"
     try:
-        assert (
-            main(WORKLOAD, [*SMALL.split(), "--deterministic", "--backend", "math", "--results", str(file)])
-            == 0
-        )
+        assert main(WORKLOAD, [*SMALL.split(), "--deterministic", "--backend", "math", "--results", str(file)]) == 0
         assert torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
@@ -272,9 +250,7 @@ def test_scores_are_spread_and_algorithms_made_deterministic(tmp_path: Path) -> 
         ("--score-scale nan", "'nan' is not a number from 0 up"),
     ],
 )
-def test_a_wrong_value_is_a_usage_error(
-    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_value_is_a_usage_error(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is imported that takes time."""
     import re
 
@@ -294,9 +270,7 @@ def test_a_wrong_value_is_a_usage_error(
         ("--mask window:4 --kv-seq 8", "a window would leave queries without keys"),
     ],
 )
-def test_sizes_that_do_not_go_together_are_refused(
-    more: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_that_do_not_go_together_are_refused(more: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One line and a hint."""
     from _workload import main
     from sdpa import WORKLOAD

@@ -25,10 +25,7 @@ def parsed(arguments: str) -> argparse.Namespace:
         ("", ["S1024"]),
         ("--seq 8 16", ["S8", "S16"]),
         ("--seq 8 --batch 1 4", ["B1::S8", "B4::S8"]),
-        (
-            "--seq 8 --heads 2 4 --head-dim 16 32",
-            ["H2::S8::D16", "H2::S8::D32", "H4::S8::D16", "H4::S8::D32"],
-        ),
+        ("--seq 8 --heads 2 4 --head-dim 16 32", ["H2::S8::D16", "H2::S8::D32", "H4::S8::D16", "H4::S8::D32"]),
         (
             "--batch 4 1 --heads 16 --heads 8 --seq 4096 --head-dim 128 64",
             [f"B{b}::H{h}::S4096::D{d}" for b in (4, 1) for h in (16, 8) for d in (128, 64)],

@@ -107,9 +107,7 @@ def test_attention_by_every_backend(forward: Outcome) -> None:
         assert "tokens_per_s" not in run_
         if run_["backend"] in ("efficient", "flash_attn"):
             assert run_["status"] == "unsupported"
-            assert re.match(
-                r"No viable backend|flash-attn runs on NVIDIA GPUs only, not on cpu", run_["reason"]
-            )
+            assert re.match(r"No viable backend|flash-attn runs on NVIDIA GPUs only, not on cpu", run_["reason"])
             assert (run_["latency_ns"], run_["errors"]) == ([], {})
             continue
         assert (run_["status"], run_["reason"]) == ("measured", None)
@@ -167,9 +165,7 @@ def test_the_table_has_a_line_for_each_run(forward: Outcome) -> None:
     assert [row[0] for row in table] == list(forward.runs)
     assert {row[1] for row in table} == {"measured", "unsupported"}
     assert re.search(
-        r"^RUN::math::S24 +measured +[\d.]+ [mµ]s \([^)]*–[^)]*\) +output \d\.\de-04 +2\.0e-03 ",
-        forward.out,
-        re.M,
+        r"^RUN::math::S24 +measured +[\d.]+ [mµ]s \([^)]*–[^)]*\) +output \d\.\de-04 +2\.0e-03 ", forward.out, re.M
     )
     why = "flash-attn runs on NVIDIA GPUs only, not on cpu"
     assert f"RUN::flash_attn::S24, RUN::flash_attn::S17: unsupported: {why}" in lines

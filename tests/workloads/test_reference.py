@@ -17,9 +17,7 @@ def test_blocks_add_up_to_attention(causal: bool, block: int, monkeypatch: pytes
 
     monkeypatch.setattr(_reference, "BLOCK", block)
     generator = torch.Generator().manual_seed(1)
-    q, k, v, grad = (
-        torch.randn(5, 13, 8, generator=generator, dtype=torch.float16).double() for _ in range(4)
-    )
+    q, k, v, grad = (torch.randn(5, 13, 8, generator=generator, dtype=torch.float16).double() for _ in range(4))
     leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
     want = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
     assert torch.allclose(_reference.attention(q, k, v, causal=causal), want, rtol=1e-12, atol=1e-14)

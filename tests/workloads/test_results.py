@@ -53,9 +53,7 @@ def test_the_table_shows_each_run() -> None:
     errors = {"output": 1e-3, "dq": 1e-3, "dk": 3e-3}
     limits = {"output": 2e-3, "dq": 4e-3, "dk": 4e-3}
     runs = (
-        a_run(
-            "math", latency_ns=[1000, 2000, 3000, 4000], errors=errors, tolerances=limits, memory=megabytes
-        ),
+        a_run("math", latency_ns=[1000, 2000, 3000, 4000], errors=errors, tolerances=limits, memory=megabytes),
         a_run("flash", "wrong", reason="too far", errors={"output": 5e-3}, tolerances=limits),
         a_run("flex", "unsupported", reason="no compiler"),
         a_run("cudnn", "unsupported", reason="no compiler"),
@@ -111,14 +109,7 @@ def test_what_is_not_finite_is_the_worst_error() -> None:
 
 @pytest.mark.parametrize(
     ("ns", "text"),
-    [
-        (0, "0 ns"),
-        (830, "830 ns"),
-        (999.6, "1.00 µs"),
-        (2420, "2.42 µs"),
-        (99_960, "100 µs"),
-        (1.2e9, "1.20 s"),
-    ],
+    [(0, "0 ns"), (830, "830 ns"), (999.6, "1.00 µs"), (2420, "2.42 µs"), (99_960, "100 µs"), (1.2e9, "1.20 s")],
 )
 def test_durations_have_three_digits(ns: float, text: str) -> None:
     """In the largest unit of which there is one."""

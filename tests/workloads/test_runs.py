@@ -12,20 +12,7 @@ from typing import Any
 
 import pytest
 
-SMALL = [
-    "--device",
-    "cpu",
-    "--seq",
-    "8",
-    "--heads",
-    "2",
-    "--head-dim",
-    "4",
-    "--warmup",
-    "1",
-    "--iterations",
-    "2",
-]
+SMALL = ["--device", "cpu", "--seq", "8", "--heads", "2", "--head-dim", "4", "--warmup", "1", "--iterations", "2"]
 
 
 @pytest.fixture
@@ -121,25 +108,16 @@ def test_memory_may_also_lack_later(add: Callable[..., None], tmp_path: Path) ->
         (ImportError("No module named 'mine'"), "No module named 'mine'"),
         (KeyError("head_dim"), "KeyError: 'head_dim'"),
         (AssertionError(), "AssertionError"),
+        (RuntimeError("backend='inductor' raised:\nRuntimeError: no compiler\n\nmore"), "RuntimeError: no compiler"),
         (
-            RuntimeError("backend='inductor' raised:\nRuntimeError: no compiler\n\nmore"),
-            "RuntimeError: no compiler",
-        ),
-        (
-            RuntimeError(
-                "Observed exception\n  Explanation: …\n  context: raised exception ValueError('too small')"
-            ),
+            RuntimeError("Observed exception\n  Explanation: …\n  context: raised exception ValueError('too small')"),
             "too small",
         ),
         (RuntimeError("x" * 1000), "x" * 297 + "..."),
     ],
 )
 def test_any_exception_means_unsupported(
-    error: Exception,
-    reason: str,
-    add: Callable[..., None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, reason: str, add: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the line that says why; when nothing else ran, the exit code is 1."""
 
@@ -282,9 +260,7 @@ def test_what_is_measured_is_what_was_checked(workload: str, training: str, trai
     import _workload
 
     module = importlib.import_module(workload)
-    options = _workload.parse(
-        module.WORKLOAD, "", [*SMALL, "--dtype", "fp32", *([training] if trains else [])]
-    )
+    options = _workload.parse(module.WORKLOAD, "", [*SMALL, "--dtype", "fp32", *([training] if trains else [])])
     ((_, case),) = _workload.cases(module.WORKLOAD, options)
     step = module.prepare(case).build(right)
     first = {name: tensor.detach().clone() for name, tensor in step.results().items()}
@@ -357,9 +333,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, log(name))
     stats = {"requested_bytes.all.current": "current", "requested_bytes.all.peak": "peak"}
-    monkeypatch.setattr(
-        torch.cuda, "memory_stats", lambda: {key: getattr(made, value) for key, value in stats.items()}
-    )
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {key: getattr(made, value) for key, value in stats.items()})
     return made
 
 
@@ -427,9 +401,7 @@ def test_the_profiler_is_on_from_the_first_run_to_the_last(
 
 @pytest.mark.parametrize("listener", [True, False])
 @pytest.mark.parametrize("nvtx", ["0.2.11", "0.2.12", "another"])
-def test_ranges_are_pushed_whatever_nvtx_believes(
-    monkeypatch: pytest.MonkeyPatch, nvtx: str, listener: bool
-) -> None:
+def test_ranges_are_pushed_whatever_nvtx_believes(monkeypatch: pytest.MonkeyPatch, nvtx: str, listener: bool) -> None:
     """From 0.2.12 on nvtx gives out a dummy where an older nsys listens; only there it gets the real domain."""
     from _harness import _push_ranges_anyway
 

@@ -18,9 +18,7 @@ LOWEST = np.float32(-3e38)
 Array = NDArray[Any]
 
 
-def online(
-    q: Array, k: Array, v: Array, *, columns: int, causal: bool, diagonal: int, scale_log2e: float
-) -> Array:
+def online(q: Array, k: Array, v: Array, *, columns: int, causal: bool, diagonal: int, scale_log2e: float) -> Array:
     """What the kernels compute for one head, in float32, a tile of keys after the other."""
     rows = np.arange(len(q))[:, None]
     largest = np.full((len(q), 1), LOWEST, np.float32)
@@ -64,9 +62,7 @@ def exact(q: Array, k: Array, v: Array, *, causal: bool, diagonal: int) -> Array
         (40, 40, True, -40, 1),
     ],
 )
-def test_online_softmax_is_softmax(
-    queries: int, keys: int, causal: bool, diagonal: int, factor: float
-) -> None:
+def test_online_softmax_is_softmax(queries: int, keys: int, causal: bool, diagonal: int, factor: float) -> None:
     """For ragged tiles, large scores, rows that see no key at first, and rows that never see one, which are zero."""
     random = np.random.default_rng(queries + keys)
     q, k, v = (random.standard_normal((size, 32)) for size in (queries, keys, keys))
@@ -94,9 +90,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     import _tiled
 
-    made = SimpleNamespace(
-        compiled=[], launched=[], shared=[], chosen=[], log="", version=13020, threads=1024
-    )
+    made = SimpleNamespace(compiled=[], launched=[], shared=[], chosen=[], log="", version=13020, threads=1024)
 
     def compile_program(program: list[str], options: tuple[str, ...]) -> None:
         made.compiled.append((program[1], options))
@@ -167,9 +161,7 @@ def _compute(parameters: int, options: tuple[str, ...]) -> None:
     macros = dict(each[2:].split("=") for each in options if each.startswith("-D"))
     kinds: list[Any] = [ctypes.c_void_p] * 4 + [ctypes.c_int] * 2 + [ctypes.c_float] + [ctypes.c_int] * 3
     pointers: Any = (ctypes.c_void_p * len(kinds)).from_address(parameters)
-    values: list[Any] = [
-        kind.from_address(pointer).value for kind, pointer in zip(kinds, pointers, strict=True)
-    ]
+    values: list[Any] = [kind.from_address(pointer).value for kind, pointer in zip(kinds, pointers, strict=True)]
     queries, keys, scale_log2e, causal, diagonal, heads = values[4:]
     head_dim = int(macros["HEAD_DIM"])
     item = ctypes.c_uint16 if macros["HALF"] == "1" else ctypes.c_float
@@ -366,9 +358,7 @@ def test_gradients_of_a_log_sum_exp_are_refused(cupy: SimpleNamespace) -> None:
     from _tiled_stages import TiledError
 
     tensors = [torch.zeros(1, 1, 4, 64).half().requires_grad_() for _ in range(3)]
-    with pytest.raises(
-        TiledError, match=r"tiled_o6 has no gradients of its log-sum-exp: call it under torch\.no_grad"
-    ):
+    with pytest.raises(TiledError, match=r"tiled_o6 has no gradients of its log-sum-exp: call it under torch\.no_grad"):
         prepare("tiled_o6", causal=True, log_sum_exp=True)(*tensors)
     assert cupy.compiled == []
 
@@ -397,9 +387,7 @@ def test_too_few_registers_are_told(cupy: SimpleNamespace) -> None:
     from _tiled_stages import TiledError
 
     cupy.threads = 128
-    with pytest.raises(
-        TiledError, match=r"blocks of 256 threads, the registers of NVIDIA H200 suffice for 128"
-    ):
+    with pytest.raises(TiledError, match=r"blocks of 256 threads, the registers of NVIDIA H200 suffice for 128"):
         prepare("tiled_o0", causal=True)(*(torch.zeros(1, 1, 4, 16) for _ in range(3)))
 
 
@@ -418,8 +406,7 @@ def test_too_few_registers_are_told(cupy: SimpleNamespace) -> None:
         (
             "libnvrtc.so.12: cannot open shared object file",
             "13.0",
-            "tiled_o2 needs a working CuPy (libnvrtc.so.12: cannot open shared object file):"
-            " pip install cupy-cuda13x",
+            "tiled_o2 needs a working CuPy (libnvrtc.so.12: cannot open shared object file): pip install cupy-cuda13x",
         ),
     ],
 )

@@ -131,9 +131,7 @@ def test_autograd_gets_each_gradient_where_it_belongs(monkeypatch: pytest.Monkey
     wanted = torch.autograd.grad(leaves[0] + leaves[1] * leaves[2], leaves, grad_out)
     assert all(map(torch.equal, found, wanted))
     out = _tiled_backward.Attention.apply(attend, True, -3, *leaves)
-    with pytest.raises(
-        TiledError, match="tiled_o6 has no gradients of its gradients: leave out create_graph"
-    ):
+    with pytest.raises(TiledError, match="tiled_o6 has no gradients of its gradients: leave out create_graph"):
         torch.autograd.grad(out, leaves, grad_out, create_graph=True)
 
 
@@ -185,12 +183,7 @@ def test_kernels_get_the_arguments_that_they_declare(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(_tiled_backward, "_functions", lambda *_: ["rows", "keys", "queries"])
     monkeypatch.setattr(_tiled_backward, "tensor_map", lambda address, *_: TensorMap(address))
     q, k, v = (torch.zeros(2, 3, length, 64).half() for length in (70, 200, 200))
-    out, grad_out, sums, dq = (
-        torch.zeros_like(q),
-        torch.zeros_like(q),
-        torch.zeros(2, 3, 70),
-        torch.zeros_like(q),
-    )
+    out, grad_out, sums, dq = (torch.zeros_like(q), torch.zeros_like(q), torch.zeros(2, 3, 70), torch.zeros_like(q))
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
     _tiled_backward.launch((q, k, v, out, sums, grad_out), (dq, dk, dv), True, 2**40)
     at = {

@@ -114,9 +114,7 @@ def test_a_call_is_captured_in_a_graph(name: str) -> None:
         out = attend(q, k, v)
     q.normal_()
     graph.replay()
-    want = torch.nn.functional.scaled_dot_product_attention(
-        q.double(), k.double(), v.double(), is_causal=True
-    )
+    want = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
     assert ((out - want).norm() / want.norm()).item() < 2e-3
 
 
@@ -181,10 +179,7 @@ def test_the_workloads_run_them(tmp_path: Path) -> None:
         results = tmp_path / f"{program}{len(more)}{'-'.join(statuses)}.json"
         command = [sys.executable, str(WORKLOADS / program), *more, "--seq", "300", "--iterations", "2"]
         done = subprocess.run(
-            [*command, "--backend", *names, "--results", str(results)],
-            capture_output=True,
-            text=True,
-            check=False,
+            [*command, "--backend", *names, "--results", str(results)], capture_output=True, text=True, check=False
         )
         runs = json.loads(results.read_text(encoding="utf-8"))["runs"]
         assert {run["status"] for run in runs} == statuses, done.stderr

@@ -136,9 +136,7 @@ def test_old_gpus_run_what_needs_nothing_new(t4: Device) -> None:
                 require(name, dtype, head_dim, t4)
                 assert fitting_tile(name, dtype, head_dim, t4).shared_bytes <= 65536
     for name in ("tiled_o3", "tiled_o4"):
-        with pytest.raises(
-            TiledError, match=r"needs a GPU of compute capability 8.0 or newer, Tesla T4 has 7.5"
-        ):
+        with pytest.raises(TiledError, match=r"needs a GPU of compute capability 8.0 or newer, Tesla T4 has 7.5"):
             require(name, "fp16", 64, t4)
 
 
@@ -162,9 +160,7 @@ def test_hopper_only_is_hopper_only(h200: Device) -> None:
         ("tiled_o2", "fp16", 96, "tiled_o2 is for head dimensions 64 and 128, not 96"),
     ],
 )
-def test_what_a_stage_cannot_do_is_said(
-    name: str, dtype: str, head_dim: int, reason: str, h200: Device
-) -> None:
+def test_what_a_stage_cannot_do_is_said(name: str, dtype: str, head_dim: int, reason: str, h200: Device) -> None:
     """In a line that names the stage, what it can do and what was asked for."""
     from _tiled_stages import TiledError, require
 
@@ -248,12 +244,6 @@ def test_the_keys_of_a_tile_can_be_chosen(h200: Device) -> None:
     """Among those that a stage has, the best one first where none is asked for; others are named."""
     from _tiled_stages import TiledError, fitting_tile
 
-    assert [fitting_tile("tiled_o1", "fp16", 64, h200, columns).columns for columns in (0, 64, 32)] == [
-        64,
-        64,
-        32,
-    ]
-    with pytest.raises(
-        TiledError, match="tiled_o5 has for fp16 of head dimension 64 tiles of 64 keys, not 128"
-    ):
+    assert [fitting_tile("tiled_o1", "fp16", 64, h200, columns).columns for columns in (0, 64, 32)] == [64, 64, 32]
+    with pytest.raises(TiledError, match="tiled_o5 has for fp16 of head dimension 64 tiles of 64 keys, not 128"):
         fitting_tile("tiled_o5", "fp16", 64, h200, 128)

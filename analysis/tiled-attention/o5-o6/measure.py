@@ -47,9 +47,7 @@ ROWS = [
     (4, 16, 4096, 64, True, "float16", 30),
 ]
 Call = Callable[[], torch.Tensor]
-LOADED: list[
-    _tiled.Kernel
-] = []  # a graph does not keep what it launches: without this, builds would be unloaded
+LOADED: list[_tiled.Kernel] = []  # a graph does not keep what it launches: without this, builds would be unloaded
 
 
 def changed(pairs: Sequence[tuple[str, str]]) -> Path:
@@ -68,9 +66,7 @@ def own(name: str, folder: Path, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     tile = _tiled.kernel_for(name, q, causal).tile
     kept, _tiled.KERNELS = _tiled.KERNELS, folder
     try:
-        kernel = _tiled._kernel.__wrapped__(
-            name, _tiled.DTYPES[str(q.dtype)], q.shape[-1], q.get_device(), tile
-        )
+        kernel = _tiled._kernel.__wrapped__(name, _tiled.DTYPES[str(q.dtype)], q.shape[-1], q.get_device(), tile)
     finally:
         _tiled.KERNELS = kept
     out = torch.full_like(q, math.nan)
@@ -116,9 +112,7 @@ def say(line: str) -> None:
 
 def main(variants: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     """Run the command, with these variants as well: their texts and what stands in place of each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", nargs=3, action="append", default=[], metavar=("NAME", "OLD", "NEW"))
     parser.add_argument("--backend", nargs="*", default=["cudnn", "flash_attn_4"])
     parser.add_argument("--rounds", type=int, default=15)
@@ -170,9 +164,7 @@ def main(variants: Mapping[str, Sequence[tuple[str, str]]]) -> None:
             medians = {name: statistics.median(each) for name, each in times.items()}
             shown = " ".join(f"{name} {median:.1f}" for name, median in medians.items())
             say(f"{label}: {shown}")
-            table.writerows(
-                (label, name, options.rounds, f"{median:.1f}") for name, median in medians.items()
-            )
+            table.writerows((label, name, options.rounds, f"{median:.1f}") for name, median in medians.items())
             file.flush()
 
 

@@ -64,9 +64,7 @@ def end_step(handle: Any) -> None:
 
 def to_torch(torch: Any) -> None:
     """Make ranges annotations of torch's profiler."""
-    enter = (
-        torch.autograd._record_function_with_args_enter
-    )  # not an op: tracing and dispatch modes do not see it
+    enter = torch.autograd._record_function_with_args_enter  # not an op: tracing and dispatch modes do not see it
 
     def begin_annotation(name: str) -> Any:
         return enter(_UNSAFE.sub(_escaped, name))

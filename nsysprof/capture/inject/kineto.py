@@ -42,10 +42,7 @@ def start(cuda: bool | None = None) -> None:
 def _threads(torch: Any) -> dict[str, Any]:
     """Return the options to record all threads, and what streams wait for, as far as this torch has them."""
     make = torch._C._profiler._ExperimentalConfig
-    for options in (
-        {"profile_all_threads": True, "enable_cuda_sync_events": True},
-        {"profile_all_threads": True},
-    ):
+    for options in ({"profile_all_threads": True, "enable_cuda_sync_events": True}, {"profile_all_threads": True}):
         try:
             return {"experimental_config": make(**options)}
         except TypeError:
@@ -62,10 +59,7 @@ def stop(why: str, *, limited: bool = False) -> None:
         emitter.on = False
         about = rec.about
         about.update(
-            state="writing",
-            stopped=why,
-            limited=limited,
-            recorded_ns=round((time.monotonic() - rec.began) * 1e9),
+            state="writing", stopped=why, limited=limited, recorded_ns=round((time.monotonic() - rec.began) * 1e9)
         )
         about.update(place(torch))
         rec.write()
@@ -104,17 +98,11 @@ def discard() -> None:
 
 def place(torch: Any) -> dict[str, int]:
     """Return the rank of this process and what belongs to it, from its process group or its environment."""
-    known = {
-        name: int(os.environ[key]) for name, key in _PLACE.items() if os.environ.get(key, "").isdecimal()
-    }
+    known = {name: int(os.environ[key]) for name, key in _PLACE.items() if os.environ.get(key, "").isdecimal()}
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         known.update(rank=distributed.get_rank(), world_size=distributed.get_world_size())
-    return (
-        known
-        if "rank" in known
-        else {name: recording.about[name] for name in _PLACE if name in recording.about}
-    )
+    return known if "rank" in known else {name: recording.about[name] for name in _PLACE if name in recording.about}
 
 
 def _distributed(torch: Any, about: dict[str, Any]) -> dict[str, Any]:

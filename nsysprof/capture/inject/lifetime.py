@@ -29,10 +29,7 @@ def watch_ends() -> None:
     atexit.register(_ended)
     if rec.order["profiler"] != "torch":
         return
-    if (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    ):
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
     own = os._exit
 
@@ -138,8 +135,7 @@ def _free_share() -> float:
         free = 1.0
     try:
         used, most = (
-            Path("/sys/fs/cgroup", name).read_text(encoding="ascii")
-            for name in ("memory.current", "memory.max")
+            Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in ("memory.current", "memory.max")
         )
         return min(free, 1 - int(used) / int(most))
     except (OSError, ValueError):

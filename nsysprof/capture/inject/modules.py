@@ -140,11 +140,7 @@ def _enter(module: Any, *, compiled: bool = False) -> None:
 def _is_silent(module: Any, name: str, around: _Call, depth: int) -> bool:
     """Whether a module has no range of its own: what a wrapper wraps, what is too deep, graphs of what is compiled."""
     too_deep = _hooks.depth is not None and depth > _hooks.depth
-    return (
-        too_deep
-        or name == around.name
-        or (around.name.endswith(_COMPILED) and not _is_named(module, around.names))
-    )
+    return too_deep or name == around.name or (around.name.endswith(_COMPILED) and not _is_named(module, around.names))
 
 
 @safely
@@ -219,9 +215,7 @@ def _kind(module: Any) -> str:
     own, *above = type(inside).__mro__
     if len(above) > 1 and own.__name__ == f"FSDP{above[1].__name__}":  # what `fully_shard` makes of a class
         own = above[1]
-    scripted = getattr(
-        type(inside), "original_name", None
-    )  # not of the module, whose __getattr__ is the program's
+    scripted = getattr(type(inside), "original_name", None)  # not of the module, whose __getattr__ is the program's
     return str((scripted and inside.original_name) or own.__name__)
 
 

@@ -147,9 +147,7 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         entered = enter(self)
         emitter.numbered += bool(self.enabled)
         if emitter.numbered and recording.order["modules"]:
-            recording.note(
-                "with emit_nvtx, modules have forward ranges only; its seq = N links backward to them"
-            )
+            recording.note("with emit_nvtx, modules have forward ranges only; its seq = N links backward to them")
         return entered
 
     def leave_numbered(self: Any, *error: Any) -> Any:

@@ -24,13 +24,7 @@ class Recording:
         self.order: dict[str, Any] = json.loads(os.environ.get("NSYSPROF_CAPTURE", "{}"))
         self.pid = os.getpid()
         self.place = Path(self.order.get("folder", ""), f"{self.pid}-{time.time_ns()}")
-        self.about: dict[str, Any] = {
-            "pid": self.pid,
-            "state": "waiting",
-            "notes": [],
-            "forks": 0,
-            "steps": 0,
-        }
+        self.about: dict[str, Any] = {"pid": self.pid, "state": "waiting", "notes": [], "forks": 0, "steps": 0}
         self.torch: Any = None
         self.profiler: Any = None
         self.disabled = False

@@ -90,14 +90,10 @@ def within_whole_us(events: Events) -> None:
     nested = np.flatnonzero(host["kind"] != OVERHEAD)
     start, end = host["start"], host["end"]
     order = nested[np.lexsort((host["kind"][nested], -end[nested], start[nested], host["thread"][nested]))]
-    around: list[
-        int
-    ] = []  # the ends of what is open, negative: from the outermost, which ends last, to the innermost
+    around: list[int] = []  # the ends of what is open, negative: from the outermost, which ends last, to the innermost
     thread = -1
     ends = end[order].tolist()
-    for place, (of, begin) in enumerate(
-        zip(host["thread"][order].tolist(), start[order].tolist(), strict=True)
-    ):
+    for place, (of, begin) in enumerate(zip(host["thread"][order].tolist(), start[order].tolist(), strict=True)):
         if of != thread:
             thread = of
             around.clear()
@@ -123,9 +119,7 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
     process = np.append(ids & trace.PROCESS_OF_THREAD, threads.main)[caller]
     processes = np.union1d(thread_ids & trace.PROCESS_OF_THREAD, process)
     place = np.searchsorted(processes, process)
-    stream, streams, devices = _streams(
-        events, place, {gpu.id: at for at, gpu in enumerate(report.about.gpus)}
-    )
+    stream, streams, devices = _streams(events, place, {gpu.id: at for at, gpu in enumerate(report.about.gpus)})
 
     code = np.searchsorted(thread_ids, ids)
     texts, name = coded(events, host["name"][calls])
@@ -167,9 +161,7 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
     )
 
 
-def _callers(
-    host: dict[str, NDArray[Any]], calls: Ints, process: Ints, correlation: Ints
-) -> tuple[Ints, int]:
+def _callers(host: dict[str, NDArray[Any]], calls: Ints, process: Ints, correlation: Ints) -> tuple[Ints, int]:
     """For each GPU op the host event that launched it, the shortest call of one id, -1 where there is none; and of how
     many ops that is not known since calls of several processes have their id.
     """
@@ -201,9 +193,7 @@ def _streams(
     places = {key: rank for rank, key in enumerate(ordered)}
     rank = np.array([places[key] for key in keys], np.int32)
     seen = {device: number for number, device in enumerate(devices)}
-    streams = [
-        trace.Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered
-    ]
+    streams = [trace.Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered]
     return (
         rank[inverse.reshape(-1)],
         streams,
@@ -257,11 +247,7 @@ def _gpu_ops(
         "launch": launch,
         "from_graph": gpu["node"] | by_graph,
     }
-    return (
-        ops,
-        names,
-        trace.Copies(gpu["size"][copying], ends[:, 0], ends[:, 1], np.zeros(len(copying), np.uint8)),
-    )
+    return (ops, names, trace.Copies(gpu["size"][copying], ends[:, 0], ends[:, 1], np.zeros(len(copying), np.uint8)))
 
 
 def _op_name(text: str, kind: int) -> tuple[str, int, int]:

@@ -90,13 +90,9 @@ def read_host_activity(events: Events, threads: Threads) -> details.HostActivity
         of_name[code] = {WAIT: details.OS, OVERHEAD: overhead}.get(kind, activity_kind(text))
     kinds = of_name[calls.name]
     kept = outermost_calls(calls.thread, calls.end, kinds)
-    columns = {
-        each: getattr(calls, each)[kept]
-        for each in ("thread", "start", "end", "name", "correlation", "result")
-    }
+    columns = {each: getattr(calls, each)[kept] for each in ("thread", "start", "end", "name", "correlation", "result")}
     return details.HostActivity(
-        details.CallList(**columns, names=[_called(text) for text in names], threads=calls.threads),
-        kinds[kept],
+        details.CallList(**columns, names=[_called(text) for text in names], threads=calls.threads), kinds[kept]
     )
 
 
@@ -215,9 +211,7 @@ def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
             unnamed += 1
             continue
         time = _at(link, called, whole(its.correlation)) or time - events.first
-        rows.append(
-            (lanes.setdefault(waits, len(lanes)), time, lanes.setdefault(of, len(lanes)), found, record)
-        )
+        rows.append((lanes.setdefault(waits, len(lanes)), time, lanes.setdefault(of, len(lanes)), found, record))
     columns = np.array(rows, np.int64).reshape(-1, 5).T
     event = np.unique(columns[4], return_inverse=True)[1].reshape(-1).astype(np.int32)
     order = np.unique(event, return_index=True)[1]
@@ -263,13 +257,7 @@ def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
     if ranks and ranks == list(range(ranks[0], ranks[0] + size)):
         who = f"ranks {ranks[0]}-{ranks[-1]}" if size > 1 else f"rank {ranks[0]}"
     else:
-        who = (
-            f"ranks {','.join(map(str, ranks))}"
-            if ranks
-            else f"{size} ranks"
-            if size
-            else "ranks not recorded"
-        )
+        who = f"ranks {','.join(map(str, ranks))}" if ranks else f"{size} ranks" if size else "ranks not recorded"
     called = " ".join(filter(None, ("" if about == "undefined" else about, name and f"group {name}")))
     return kind, (f"{who} ({called})" if called else who, size)
 
@@ -309,9 +297,7 @@ def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
     by_time = np.lexsort((use, change, row["time"][at]))
     at = at[by_time]
     time = row["time"][at]
-    return details.MemoryEvents(
-        tuple(listed), use[by_time], time, change[by_time], until[by_time], tid[at], time, time
-    )
+    return details.MemoryEvents(tuple(listed), use[by_time], time, change[by_time], until[by_time], tid[at], time, time)
 
 
 def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
@@ -320,9 +306,7 @@ def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
     order = known[np.lexsort((row["time"][known], row["device"][known], process[known]))]
     size = row["reserved"][order]
     change = np.diff(size, prepend=0)
-    first = np.append(True, (np.diff(row["device"][order]) != 0) | (np.diff(process[order]) != 0))[
-        : len(order)
-    ]
+    first = np.append(True, (np.diff(row["device"][order]) != 0) | (np.diff(process[order]) != 0))[: len(order)]
     change[first] = size[first]
     some = change != 0
     return order[some], change[some]
@@ -342,9 +326,7 @@ def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:
     first, ends = links["begins"], ~links["begins"]
     begins = dict(zip(links["id"][first].tolist(), threads.ids[links["thread"][first]].tolist(), strict=True))
     place = zip(threads.ids[links["thread"][ends]].tolist(), links["time"][ends].tolist(), strict=True)
-    arrows = {
-        at: begins[row] for row, at in zip(links["id"][ends].tolist(), place, strict=True) if row in begins
-    }
+    arrows = {at: begins[row] for row, at in zip(links["id"][ends].tolist(), place, strict=True) if row in begins}
     votes: dict[int, Counter[int]] = {}
     for row in np.flatnonzero(forward > 0).tolist():
         known = arrows.get((int(tid[row]), int(start[row])))

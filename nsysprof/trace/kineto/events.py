@@ -143,17 +143,9 @@ def read_events(text: TraceText) -> Events:
     host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
     numbers = ("start", "end", "correlation", "size", "grid", "block", "registers", "shared")
     gpu = Columns(
-        kind="u1",
-        name="i4",
-        place="i4",
-        **dict.fromkeys(numbers, "i8"),
-        node="?",
-        collective="i4",
-        message="i8",
+        kind="u1", name="i4", place="i4", **dict.fromkeys(numbers, "i8"), node="?", collective="i4", message="i8"
     )
-    memory = Columns(
-        **dict.fromkeys(("thread", "time", "device"), "i8"), address="i8", change="i8", reserved="i8"
-    )
+    memory = Columns(**dict.fromkeys(("thread", "time", "device"), "i8"), address="i8", change="i8", reserved="i8")
     links = Columns(begins="?", id="i8", thread="i4", time="i8")
     waits: dict[str, bool] = {}
     for events in text.events():

@@ -193,9 +193,7 @@ class KinetoReader(Reader):
         """Rank, host and start."""
         rank = whole((_json(self.text.beside, "distributedInfo") or {}).get("rank"))
         host = _json(self.text.beside, "host_name")
-        return details.Job(
-            rank if rank >= 0 else None, host if isinstance(host, str) else None, self._start_utc_ns()
-        )
+        return details.Job(rank if rank >= 0 else None, host if isinstance(host, str) else None, self._start_utc_ns())
 
 
 @contextmanager
@@ -231,9 +229,7 @@ def _gpus(properties: Any) -> Iterator[Gpu]:
             name=str(each.get("name") or "unknown GPU"),
             sm_count=max(number["numSms"], 0) or None,
             memory_bytes=max(number["totalGlobalMem"], 0) or None,
-            compute_capability=(number["computeMajor"], number["computeMinor"])
-            if number["computeMajor"] > 0
-            else None,
+            compute_capability=(number["computeMajor"], number["computeMinor"]) if number["computeMajor"] > 0 else None,
         )
 
 
@@ -261,9 +257,7 @@ def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
                 f"{path}: no trace of the PyTorch profiler: {text.cut}", f"head -c 300 {quote(str(path))}"
             )
         return NsysprofError(f"{path}: no trace of the PyTorch profiler: {what}", _HINT)
-    return NsysprofError(
-        f"{path}: a Chrome trace, but not of the PyTorch profiler: {_looks(text, events)}", _HINT
-    )
+    return NsysprofError(f"{path}: a Chrome trace, but not of the PyTorch profiler: {_looks(text, events)}", _HINT)
 
 
 def _first_text(beside: dict[str, bytes]) -> str:
@@ -272,9 +266,7 @@ def _first_text(beside: dict[str, bytes]) -> str:
 
 def _looks(text: TraceText, events: Events) -> str:
     """What a Chrome trace of another program looks like."""
-    beside = b" ".join(
-        [b"%b %b" % (name.encode(), value[:4096]) for name, value in text.beside.items()]
-    ).lower()
+    beside = b" ".join([b"%b %b" % (name.encode(), value[:4096]) for name, value in text.beside.items()]).lower()
     names = " ".join(str(name) for name in list(events.processes.values())[:50]).lower()
     seen = set(events.seen)
     listed = ", ".join(sorted(filter(None, seen))[:4])
@@ -284,8 +276,7 @@ def _looks(text: TraceText, events: Events) -> str:
         "it is an export of nsysprof": b"nsysprof" in beside,
         "it looks like one of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
         "it looks like one of Chromium": b"chrom" in beside or "devtools.timeline" in seen,
-        "it looks like one of torch.autograd.profiler, which torch.profiler replaced": "cpu functions"
-        in names
+        "it looks like one of torch.autograd.profiler, which torch.profiler replaced": "cpu functions" in names
         or bool({"cuda", "cpu"} & seen),
         f"categories {one_line(listed, 80)}": bool(listed),
     }

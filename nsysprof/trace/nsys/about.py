@@ -47,8 +47,7 @@ def read_about(source: Source, *, report_version: str | None = None) -> About:
         schema_version=meta.get("EXPORT_SCHEMA_VERSION"),
         generation=generation,
         duration_ns=max(
-            filter(None, (whole(row[0]) for row in named_rows(source, "ANALYSIS_DETAILS", "duration"))),
-            default=None,
+            filter(None, (whole(row[0]) for row in named_rows(source, "ANALYSIS_DETAILS", "duration"))), default=None
         ),
         start_utc=_start(source),
         gpus=_read_gpus(source),
@@ -91,9 +90,7 @@ def _metadata(source: Source) -> tuple[Generation, dict[str, str]]:
 
 def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...]:
     if generation == "none":
-        return (
-            "the report does not say which nsys made it: exported by nsys 2021 or older, or rewritten since",
-        )
+        return ("the report does not say which nsys made it: exported by nsys 2021 or older, or rewritten since",)
     lacking = [name for name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if name not in meta]
     return (f"the report's metadata ({generation}) lacks {' and '.join(lacking)}",) if lacking else ()
 
@@ -180,16 +177,12 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
         if message := " ".join(str(text or "").split()):
             counts[severity, SOURCES.get(part, part or "unknown"), message] += 1
     diagnostics = [Diagnostic(*key, count) for key, count in counts.items()]
-    return tuple(
-        sorted(diagnostics, key=lambda one: (one.severity != "error", one.severity, one.source, one.text))
-    )
+    return tuple(sorted(diagnostics, key=lambda one: (one.severity != "error", one.severity, one.source, one.text)))
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
     """The name of each globalTid that has one: of several the last of the alphabet, for rows have no order."""
-    rows = [
-        (whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")
-    ]
+    rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
     return {tid: name for name, tid in sorted((name, tid) for name, tid in named if name)}
@@ -222,9 +215,7 @@ def _read_gpus(source: Source) -> tuple[Gpu, ...]:
         rows = rows or [dict(zip(both, row, strict=True)) for row in named_rows(source, table, *both)]
     gpus: dict[int, Gpu] = {}
     for place, row in enumerate(rows or _listed(_system_properties(source).get("GpuInfo"))):
-        gpu = _gpu(
-            [row.get(new) if row.get(new) is not None else row.get(old) for new, old in _GPU_COLUMNS], place
-        )
+        gpu = _gpu([row.get(new) if row.get(new) is not None else row.get(old) for new, old in _GPU_COLUMNS], place)
         gpus.setdefault(gpu.id, gpu)
     return tuple(gpu for _, gpu in sorted(gpus.items()))
 
@@ -268,9 +259,7 @@ def _count(value: object) -> int | None:
     return number if number and number > 0 else None
 
 
-def gpus_of_devices(
-    source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple[int, int]]
-) -> list[int | None]:
+def gpus_of_devices(source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple[int, int]]) -> list[int | None]:
     """Which of the GPUs each (process, CUDA device id) is, None where that is not known; a process may be a plain pid.
 
     CUDA numbers devices per process, so one id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
@@ -294,8 +283,7 @@ def gpus_of_devices(
             by_device[device] = places.pop()
     pids = [(process >> 24) & 0xFFFFFF if process >> 24 else process for process, _ in devices]
     return [
-        by_process.get((pid, device), by_device.get(device))
-        for pid, (_, device) in zip(pids, devices, strict=True)
+        by_process.get((pid, device), by_device.get(device)) for pid, (_, device) in zip(pids, devices, strict=True)
     ]
 
 
@@ -322,7 +310,5 @@ def _rank(source: Source) -> int | None:
         *named_values(source, "META_DATA_CAPTURE", _VARIABLE.fullmatch),
         *named_values(source, "TARGET_INFO_SYSTEM_ENV", "DeviceEnvironment".__eq__),
     ]
-    ranks = {
-        name: int(number) for _, value in reversed(recorded) for name, number in _ASSIGNED.findall(value)
-    }
+    ranks = {name: int(number) for _, value in reversed(recorded) for name, number in _ASSIGNED.findall(value)}
     return next((ranks[name] for name in PLACE_VARIABLES["rank"] if name in ranks), None)

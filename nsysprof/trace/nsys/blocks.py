@@ -109,11 +109,7 @@ class Growing:
 
 
 def read_blocks(
-    source: Source,
-    table: str,
-    needs: Sequence[str],
-    others: Sequence[str] = (),
-    progress: Progress | None = None,
+    source: Source, table: str, needs: Sequence[str], others: Sequence[str] = (), progress: Progress | None = None
 ) -> Iterator[Block]:
     """The integer columns ``needs`` of a table and those of the ``others`` that it has; no rows where a need is absent.
 

@@ -37,9 +37,7 @@ def build_trace(
     """The `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, other_calls, recorded_twice = _read_gpu_work(
-            source, process_ids, tids, progress, arena
-        )
+        ops, launches, work, other_calls, recorded_twice = _read_gpu_work(source, process_ids, tids, progress, arena)
         nvtx = read_ranges(source, tids, progress, arena)
         pids = process_ids.values
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
@@ -232,9 +230,7 @@ def _ranges(
         thread=arena.repeat(np.arange(kinds, dtype=group.dtype) // 2, sizes),
         start=start,
         end=arena.take(end, order),
-        kind=arena.repeat(
-            np.where(np.arange(kinds) % 2, trace.START_END, trace.PUSH_POP).astype(np.uint8), sizes
-        ),
+        kind=arena.repeat(np.where(np.arange(kinds) % 2, trace.START_END, trace.PUSH_POP).astype(np.uint8), sizes),
         name=arena.take(nvtx.name, order),
         unclosed=arena.take(unclosed, order),
         moved=arena.take(nvtx.moved, order),
@@ -242,11 +238,7 @@ def _ranges(
 
 
 def _by_name(
-    order: NDArray[np.intp],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    group: NDArray[Any],
-    nvtx: NvtxRanges,
+    order: NDArray[np.intp], start: NDArray[np.int64], end: NDArray[np.int64], group: NDArray[Any], nvtx: NvtxRanges
 ) -> NDArray[np.intp]:
     """The same order, in which of ranges that begin and end together on a thread the names decide."""
     same = np.flatnonzero(start[1:] == start[:-1])
@@ -308,13 +300,9 @@ def _warnings(
         out.append("the report holds no CUDA API calls of its GPU work: nothing can be attributed to ranges")
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:
-        out.append(
-            f"GPU ops that end before they start: {backwards:,}; their negative durations are added as recorded"
-        )
+        out.append(f"GPU ops that end before they start: {backwards:,}; their negative durations are added as recorded")
     if recorded_twice:
-        out.append(
-            f"host calls with the correlation id of a shorter call: {recorded_twice:,}; the shorter one counts"
-        )
+        out.append(f"host calls with the correlation id of a shorter call: {recorded_twice:,}; the shorter one counts")
     return tuple(out)
 
 

@@ -50,9 +50,7 @@ def read_dependencies(source: Source, trace: Trace) -> Dependencies:
     )
 
 
-def _rows(
-    source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]
-) -> dict[str, NDArray[np.int64]]:
+def _rows(source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
     """The columns of a table; the ``others`` are 0 where it has them not."""
     types = dict.fromkeys((*needs, *others), "i8")
     rows = Growing(**types)  # type: ignore[arg-type]
@@ -154,6 +152,4 @@ def _kinds(source: Source, trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.
     for stream in trace.streams:
         pid, number = pid_of(_process(trace, stream)), trace.devices[stream.device].cuda_id
         kind.append(flags.get((pid, number, stream.id), flags.get((pid, None, stream.id), 0)))
-    return np.array([flag == _NULL for flag in kind], bool), np.array(
-        [flag == _BLOCKING for flag in kind], bool
-    )
+    return np.array([flag == _NULL for flag in kind], bool), np.array([flag == _BLOCKING for flag in kind], bool)

@@ -76,9 +76,7 @@ def read_work(
 
     A row whose table has no ``globalPid`` gets process id 0. The columns are in ``arena``.
     """
-    rows = Growing(
-        arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?"
-    )
+    rows = Growing(arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
     copies = Growing(arena, size_bytes="i8", source="u1", destination="u1", cause="u1")
     streams = RowCoder(3)  # of globalPid, device and stream
     names = RowCoder(2)  # of kind and id of the name

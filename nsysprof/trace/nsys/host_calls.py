@@ -193,11 +193,7 @@ def _one_of_each(
     around = more[lies[more]]
     columns["name"][of[around]] = columns["name"][around]
     every = columns.items()
-    return (
-        {name: each[chosen] for name, each in every},
-        {name: each[more] for name, each in every},
-        slot[around],
-    )
+    return ({name: each[chosen] for name, each in every}, {name: each[more] for name, each in every}, slot[around])
 
 
 def _outermost(
@@ -282,9 +278,7 @@ def read_call_list(source: Source, progress: Progress | None = None) -> details.
     return details.CallList(**columns, names=called, threads=np.sort(threads.values))
 
 
-def read_other_calls(
-    source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY
-) -> details.HostCalls:
+def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
     """The host calls of MPI and of the operating system, each row as recorded: as ``nsys stats`` counts them."""
     rows, threads, called = Growing(arena, **_CALL), Coder(), list[_Name]()
     tables = [(details.MPI_CALL, table) for table in MPI_CALLS] + [(details.OS_CALL, OS_CALLS)]
@@ -324,9 +318,7 @@ def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> detail
         columns, each = {name: values[kept] for name, values in columns.items()}, each[kept]
     nothing = np.broadcast_to(np.int64(0), len(each))
     threads_by_id = np.sort(threads.values)
-    calls = details.CallList(
-        **columns, correlation=nothing, result=nothing, names=names, threads=threads_by_id
-    )
+    calls = details.CallList(**columns, correlation=nothing, result=nothing, names=names, threads=threads_by_id)
     return details.HostActivity(calls, each)
 
 

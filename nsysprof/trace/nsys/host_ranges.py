@@ -33,13 +33,7 @@ def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) ->
     more than one cannot be open. A call that waits for several requests, and one that sends and
     receives, has a row for each of them: of equal rows of one thread one counts.
     """
-    kinds = {
-        table: kind
-        for each in sources
-        if each in _TABLES
-        for kind, tables in [_TABLES[each]]
-        for table in tables
-    }
+    kinds = {table: kind for each in sources if each in _TABLES for kind, tables in [_TABLES[each]] for table in tables}
     rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")
     names = RowCoder(5)  # of kind, string ids of name, file and function, and line
     for table, kind in sorted(kinds.items()):

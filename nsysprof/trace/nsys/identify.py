@@ -160,8 +160,7 @@ def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:
         return _stream(path, head)
     if not any(head):
         return NsysprofError(
-            f"{path}: half-written export: its first page was never written, nsys export was interrupted",
-            _again(path),
+            f"{path}: half-written export: its first page was never written, nsys export was interrupted", _again(path)
         )
     for magic, what, advice in OTHERS:
         if head.startswith(magic):
@@ -219,8 +218,7 @@ def _check_sqlite(path: Path, head: bytes, size: int) -> None:
     check_tables(path, [name for name, _ in tables])
     if _unfinished(head, tables):
         raise NsysprofError(
-            f"{path}: half-written export: nsys failed before it wrote the thread names and the metadata",
-            _again(path),
+            f"{path}: half-written export: nsys failed before it wrote the thread names and the metadata", _again(path)
         )
 
 

@@ -119,10 +119,7 @@ def read_page_faults(source: Source) -> PageFaults:
         for block in read_blocks(source, table, ("start",), others):
             start, code = column(block, "start"), column(block, why, missing=-1)
             if table == _GPU_FAULTS:
-                device, cause = (
-                    column(block, "deviceId"),
-                    np.where(code < len(_ACCESS), np.maximum(code, 0), 0),
-                )
+                device, cause = (column(block, "deviceId"), np.where(code < len(_ACCESS), np.maximum(code, 0), 0))
             else:
                 device, cause = np.full(block.rows, -1), np.where(code >= 0, code + len(_ACCESS), 0)
             count = np.maximum(column(block, "numberOfPageFaults", missing=1), 0)

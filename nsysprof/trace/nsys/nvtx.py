@@ -94,18 +94,11 @@ class _Names:
         process = column(block, "globalTid")[rows] & PROCESS_OF_THREAD
         domain, text_id = column(block, "domainId")[rows], column(block, "textId", _MISSING)[rows]
         word = self._word(block)[rows]
-        for p, d, t, w in zip(
-            process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True
-        ):
+        for p, d, t, w in zip(process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True):
             self._created.setdefault((p, d), (t, w))  # the create row may come twice
 
     def note_threads(self, block: Block, rows: NDArray[np.intp]) -> None:
-        columns = (
-            times(block)[0],
-            column(block, "globalTid"),
-            column(block, "textId", _MISSING),
-            self._word(block),
-        )
+        columns = (times(block)[0], column(block, "globalTid"), column(block, "textId", _MISSING), self._word(block))
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
 
     def of_threads(self) -> dict[int, str]:
@@ -131,11 +124,7 @@ class _Names:
         return codes
 
     def _encode(
-        self,
-        text_id: NDArray[np.int64],
-        word: NDArray[np.int32],
-        number: NDArray[np.int64],
-        process: NDArray[np.int64],
+        self, text_id: NDArray[np.int64], word: NDArray[np.int32], number: NDArray[np.int64], process: NDArray[np.int64]
     ) -> NDArray[np.int32]:
         text_code = self._ids.encode(text_id).astype(np.int64)
         text = self._texts.encode((text_code << 32) | (word.astype(np.int64) + 1))
@@ -148,16 +137,12 @@ class _Names:
     def _word(block: Block) -> NDArray[np.int32]:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
-    def resolve(
-        self, codes: NDArray[np.int32], arena: ColumnArena
-    ) -> tuple[NDArray[np.int32], list[RangeName]]:
+    def resolve(self, codes: NDArray[np.int32], arena: ColumnArena) -> tuple[NDArray[np.int32], list[RangeName]]:
         """Codes of distinct names for codes of distinct recordings, and those names."""
         ids = self._ids.values.tolist()
         created_ids = [text_id for text_id, _ in self._created.values()]
         strings = self._source.strings(sorted({*ids, *created_ids} - {_MISSING}))
-        texts = [
-            self._text(strings, ids[key >> 32], (key & 0xFFFFFFFF) - 1) for key in self._texts.values.tolist()
-        ]
+        texts = [self._text(strings, ids[key >> 32], (key & 0xFFFFFFFF) - 1) for key in self._texts.values.tolist()]
         domains = [self._domain(strings, key) for key in self._domains.values.tolist()]
         distinct: dict[RangeName, int] = {}
         recode = np.array(

@@ -124,8 +124,7 @@ class ParquetSource:
             _check_unchanged(path, seen)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise NsysprofError(
-                f"{path} is damaged: it cannot be read ({reason})",
-                "nsys export --type parquetdir REPORT.nsys-rep",
+                f"{path} is damaged: it cannot be read ({reason})", "nsys export --type parquetdir REPORT.nsys-rep"
             ) from error
 
 

@@ -185,8 +185,7 @@ def _fields(
             body += _SIZE.take(kind)
     _require(body + lag <= records.end, "records that are too short")
     positions = [
-        (name, starts, np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape))
-        for name, starts, kind in spans
+        (name, starts, np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape)) for name, starts, kind in spans
     ]
     return values, nulls, positions
 

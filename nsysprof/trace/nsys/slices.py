@@ -64,9 +64,7 @@ def rows_by_id(
     return [row for at in rowids for row in connection.execute(query, (at,))]
 
 
-def by_rowid(
-    connection: sqlite3.Connection, wanted: Wanted, rowid: str, after: int | None
-) -> Iterator[Block]:
+def by_rowid(connection: sqlite3.Connection, wanted: Wanted, rowid: str, after: int | None) -> Iterator[Block]:
     """Yield the rows after rowid `after` (None: all), slice by slice.
 
     Raises sqlite3.DatabaseError when rows come out of order or are missing, which only damage explains.
@@ -75,16 +73,12 @@ def by_rowid(
     table, ints, texts, words = wanted
     source = f"FROM {quoted(table)} AS t NOT INDEXED"
     inner = ", ".join([f"t.{rowid} AS r", *(f"{integer(name)} AS c{k}" for k, name in enumerate(ints))])
-    outer = ", ".join(
-        ["count(*)", "group_concat(r)", *(f"group_concat(ifnull(c{k}, 'n'))" for k in range(len(ints)))]
-    )
+    outer = ", ".join(["count(*)", "group_concat(r)", *(f"group_concat(ifnull(c{k}, 'n'))" for k in range(len(ints)))])
     strings = ", ".join(map(text, texts))
     done = 0
     while True:
         where = "" if after is None else f"WHERE t.{rowid} > {after}"
-        query = (
-            f"SELECT {outer} FROM (SELECT {inner} {source} {where} ORDER BY t.{rowid} LIMIT {_SLICE_ROWS})"
-        )
+        query = f"SELECT {outer} FROM (SELECT {inner} {source} {where} ORDER BY t.{rowid} LIMIT {_SLICE_ROWS})"
         count, rowids, *columns = connection.execute(query).fetchone()
         if not count:
             return

@@ -178,9 +178,7 @@ class SqliteSource:
         path, options, _ = self._place
         try:
             uri = f"{Path(path).as_uri()}?{options}"
-            with closing(
-                sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, uri=True, isolation_level=None)
-            ) as connection:
+            with closing(sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = text_factory or _tolerant
                 connection.execute("BEGIN")
                 yield connection
@@ -286,9 +284,7 @@ def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
         listed = connection.execute(
             "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?) WHERE hidden <> 1", (name,)
         ).fetchall()
-    except (
-        sqlite3.OperationalError
-    ) as error:  # a view of something absent, a virtual table of an unknown kind
+    except sqlite3.OperationalError as error:  # a view of something absent, a virtual table of an unknown kind
         return _Table(name, (), None, message_of(error))
     columns = tuple(row[0] for row in listed)
     if not columns and root:
