@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.range_work import index_work
-from nsysprof.compare.selection import LoadedReport
+from nsysprof.compare.loaded import LoadedReport
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
 from nsysprof.kernels.classify import short_name
@@ -24,11 +24,12 @@ _NAME = 60
 
 @dataclass(frozen=True)
 class Agreement:
-    """What to compare: ``codes`` are pairs of merged paths, none for whole recordings.
+    """What to compare: ``codes`` are pairs of merged paths of the ``reports``, none for whole recordings.
 
     ``notes`` are sentences for the reader; ``reasons`` why the reports cannot be compared, empty if they can.
     """
 
+    reports: tuple[LoadedReport, ...] = ()
     codes: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -38,11 +39,13 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
     """The `Agreement` of two reports on what is one step.
 
     Annotated steps of one path are a pair, whatever runs in them, and so are loops with other names that run the same
-    kernels. Found iterations are one where they launch the same kernels as often. Else whole recordings are compared,
-    if they share any kernels.
+    kernels. Found iterations are one where they launch the same kernels as often; they are among the ranges of the
+    reports then. Else whole recordings are compared, if they share any kernels.
     """
-    reports = (first, last)
-    levels = [choose_level(each.attribution, None, merge) for each in reports]
+    levels = [choose_level(each.attribution, None, merge) for each in (first, last)]
+    reports = first, last
+    if all(level.found for level in levels):
+        first, last = reports = first.among(levels[0].attribution, merge), last.among(levels[1].attribution, merge)
     ours = [level.attribution is each.attribution.launched for level, each in zip(levels, reports, strict=True)]
     kernels = [_kernels(each, level) for each, level in zip(reports, levels, strict=True)]
     one, other = levels
@@ -50,12 +53,12 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         shared = [path for path in one.paths if path in other.paths]
         alike = _alike(kernels[0], kernels[1], levels)
         if shared and (alike or not (one.found or other.found)):
-            return Agreement(tuple((_code(one, path), _code(other, path)) for path in shared))
+            return Agreement(reports, tuple((_code(one, path), _code(other, path)) for path in shared))
         most = min(level.share or 0.0 for level in levels) >= MIN_RENAMED
         if not (shared or one.found or other.found) and alike and most and len(one.paths) == len(other.paths) == 1:
             names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
             note = f"loops with different names are compared, because they run the same kernels: {names}"
-            return Agreement(((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
+            return Agreement(reports, ((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
     notes: tuple[str, ...] = ()
     if any(len(level.rows) for level in levels):
         loops = " and ".join(
@@ -75,8 +78,8 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
                 for name, each in zip(nearest, reports, strict=True)
             ),
         )
-        return Agreement((), notes, reasons)
-    return Agreement((), notes)
+        return Agreement(notes=notes, reasons=reasons)
+    return Agreement(notes=notes)
 
 
 def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, str]]:

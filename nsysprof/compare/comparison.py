@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.attribution.attribute import Attribution, attribute
-from nsysprof.attribution.paths import DEFAULT_MERGE, SLOWEST, TYPICAL, Instances, instances_text, read_instances
+from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
 from nsysprof.compare.attention_model import (
     Expected,
@@ -28,25 +28,15 @@ from nsysprof.compare.clocks import BUSY, clock_rows, compare_totals
 from nsysprof.compare.comparable import Agreement, conditions
 from nsysprof.compare.findings import Difference, row_dicts
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
-from nsysprof.compare.pairs import (
-    SIDES,
-    Pair,
-    Wanted,
-    check_request,
-    largest_pairs,
-    match_ranges,
-    match_reports,
-    pair_warnings,
-    select_pairs,
-    without_whole,
-)
-from nsysprof.compare.selection import LoadedReport, Selection, load_report
+from nsysprof.compare.loaded import LoadedReport, load_report
+from nsysprof.compare.pairs import MIN_COVERED, SIDES, Pair, Paired, find_pairs, pair_warnings
+from nsysprof.compare.request import Request
+from nsysprof.compare.selection import Selection
 from nsysprof.compare.several import OverRecordings, Recordings, over_recordings
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
 from nsysprof.compare.work import work_rows
 from nsysprof.core.files import unusable_warning
-from nsysprof.core.text import plural, printable, shorten
-from nsysprof.errors import NsysprofError
+from nsysprof.core.text import printable, shorten
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside, record_name
 from nsysprof.kernels.classify import Rules, load_rules
@@ -113,7 +103,7 @@ class Comparison(Shown):
         time = (pairs["new_median_ns"] - pairs["base_median_ns"]).abs() * calls
         steps = np.array([(pair.base.code, pair.new.code) in self.agreement.codes for pair in self.sides], bool)
         if not steps.any():
-            steps = np.array([pair.base.is_whole for pair in self.sides], bool)
+            steps = np.array([pair.base.is_whole or pair.covered >= MIN_COVERED for pair in self.sides], bool)
         return [str(name) for name in pairs["pair"].iloc[np.lexsort((-time, certainty, ~steps))]]
 
     @property
@@ -183,104 +173,77 @@ def compare(
 
     Raises `NsysprofError` where a glob matches nothing or nothing can be compared.
     """
-    check_request(base, new, select, one_report=other is None, picked=slowest or bool(instances))
+    request = Request(base, new, select, per, skip, tuple(instances), slowest, one_report=other is None)
     given = read_shape(shape) if shape else None
     rules = rules or load_rules()
     attributions = [attribute(each) for each in (report, other) if each is not None]
-    records = [
+    found = [
         record or record_beside(each.trace.report.path)
         for each, record in zip(attributions, (*records, None, None), strict=False)
     ]
     reports = [
         load_report(attribution, rules, merge, read_runs(record) if record else {}, skip)
-        for attribution, record in zip(attributions, records, strict=True)
+        for attribution, record in zip(attributions, found, strict=True)
     ]
-    versions = [library_versions(read_environment(record)) if record else {} for record in records]
-    files, counter_warnings = load_counters(reports, counters, versions)
-    chosen: list[Instances | None] = [SLOWEST] if slowest else [*map(read_instances, instances)] or [None]
-    wanted: Wanted = (chosen[0], chosen[-1])
-    if other is None and base is None:
-        base = new = select
-        wanted = wanted if len(chosen) > 1 else (TYPICAL, chosen[0])
-    agreement = Agreement()
-    if (base, new, select, per) == (None,) * 4 and not (skip or slowest or instances):
-        matched, unmatched, agreement = match_reports(reports[0], reports[-1], merge)
-    else:
-        matched, unmatched = match_ranges(reports, base, new, select, apart=wanted[0] != wanted[1])
-    if per or skip or slowest or instances:
-        matched = without_whole(matched)
-    matched, beyond = largest_pairs(matched, reports)
-    pairs, without_work = select_pairs(reports, matched, per, wanted, agreement.codes)
-    if not pairs:
-        raise _nothing(reports, without_work)
-    models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in pairs}
-    measured, unmeasured = measure_pairs(pairs, files, models, merge, named=any(counters))
+    versions = [library_versions(read_environment(record)) if record else {} for record in found]
+    files, doubted = load_counters(reports, counters, versions)
+    paired = find_pairs(reports, request, merge)
+    models = {pair.name: (_expected(pair.base, given), _expected(pair.new, given)) for pair in paired.pairs}
+    measured, unmeasured = measure_pairs(paired.pairs, files, models, merge, named=any(counters))
+    warnings = (
+        *paired.agreement.notes,
+        *_report_warnings(reports, found),
+        *paired.notes,
+        *pair_warnings(paired.pairs),
+        *shape_warnings(given, [side for pair in paired.pairs for side in pair.sides]),
+        *request.left_out(reports),
+        *doubted,
+        *unmeasured,
+    )
+    answer = _answer(paired, models, measured, warnings)
+    answer = replace(answer, options=request.options(merge) | {"shape": shape}, records=tuple(found))
+    more = Recordings(*(tuple(map(attribute, each)) for each in (also_base, also_new, noise)))
+    return _over_recordings(answer, more, rules, merge) if more else answer
+
+
+def _answer(
+    paired: Paired, models: dict[str, Models], measured: dict[str, BothMeasured], warnings: Sequence[str]
+) -> Comparison:
+    """The frames of some pairs."""
+    pairs, reports = paired.pairs, paired.reports
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],
         [max(side.loaded.trace.clock_step for side in pair.sides) for pair in pairs],
-        recordings=other is not None,
+        recordings=len(reports) > 1,
     )
     gaps = pd.concat([_gaps(pair, measured.get(pair.name)) for pair in pairs], ignore_index=True)
-    by_pair = {pair.name: gaps[gaps["pair"] == pair.name] for pair in pairs}
-    traffic = [traffic_rows(*models[name], rows).assign(pair=name) for name, rows in by_pair.items()]
-    options: dict[str, Any] = {"base": base, "new": new, "select": select, "per": per, "shape": shape}
-    left_out = []
-    if skip and any(each.left_out is not None and each.left_out.any() for each in reports):
-        left_out = [f"left out: the first {skip:,} of what repeats (--skip {skip})"]
-    elif skip:
-        left_out = [f"nothing is left out: no range repeats more than {plural(skip, 'time')} (--skip {skip})"]
-    if wanted[0] and wanted[0] == wanted[1]:
-        option = "slowest" if slowest else "instance"
-        left_out.append(f"left out of each range: all but {instances_text(wanted[0])} (--{option})")
-    asked = {"skip": skip, "instances": list(instances), "slowest": slowest}
-    options |= {name: value for name, value in asked.items() if value}
-    options |= {"merge": list(merge) if merge is not None else None} if merge != DEFAULT_MERGE else {}
-    more = Recordings(*(tuple(map(attribute, each)) for each in (also_base, also_new, noise)))
-    answer = Comparison(
+    traffic = [
+        traffic_rows(*models[pair.name], gaps[gaps["pair"] == pair.name]).assign(pair=pair.name) for pair in pairs
+    ]
+    return Comparison(
         pairs=_pair_rows(pairs, clocks),
         gaps=gaps,
         clocks=clocks,
         evidence=_evidence(pairs),
-        warnings=(
-            *agreement.notes,
-            *_report_warnings(reports, records),
-            *unmatched,
-            *beyond,
-            *without_work,
-            *pair_warnings(pairs),
-            *shape_warnings(given, [side for pair in pairs for side in pair.sides]),
-            *left_out,
-            *counter_warnings,
-            *unmeasured,
-            *doubts,
-        ),
-        options=options,
+        warnings=(*warnings, *doubts),
+        options={},
         models=models,
         traffic=pd.concat(traffic, ignore_index=True),
         work=pd.concat([work_rows(*pair.sides).assign(pair=pair.name) for pair in pairs], ignore_index=True),
         sides=tuple(pairs),
         measured=measured,
-        records=tuple(records),
-        agreement=agreement,
-        conditions=conditions(*reports) if len(reports) > 1 else {},
+        agreement=paired.agreement,
+        conditions=conditions(reports[0], reports[-1]),
         totals=compare_totals(reports[0], reports[-1]) if any(pair.base.is_whole for pair in pairs) else {},
     )
-    if not more:
-        return answer
+
+
+def _over_recordings(answer: Comparison, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> Comparison:
+    """The verdict on the first pair over more recordings of either side."""
     name = answer.largest
-    found = over_recordings(next(pair for pair in pairs if pair.name == name), more, rules, merge)
-    rows = answer.pairs.assign(verdict=answer.pairs["verdict"].where(answer.pairs["pair"] != name, found.verdict))
-    return replace(answer, pairs=rows, runs={name: found})
-
-
-def _nothing(reports: Sequence[LoadedReport], without_work: Sequence[str]) -> NsysprofError:
-    """Why there is nothing to compare: a report without GPU work, or ranges without."""
-    for each in reports:
-        if each.trace.no_work:
-            message = f"{each.path}: nothing to compare: {each.trace.no_work}"
-            return NsysprofError(message, f"record GPU work: {each.report.reader.recording}")
-    hint = f"nsysprof analyze {reports[0].path} --no-charts shows what launched GPU work"
-    return NsysprofError(without_work[0], hint)
+    found = over_recordings(next(pair for pair in answer.sides if pair.name == name), more, rules, merge)
+    verdict = answer.pairs["verdict"].where(answer.pairs["pair"] != name, found.verdict)
+    return replace(answer, pairs=answer.pairs.assign(verdict=verdict), runs={name: found})
 
 
 def _expected(side: Selection, given: RecordedRun | None) -> Expected | None:

@@ -73,7 +73,7 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
     pairs = []
     for row in records(comparison.pairs):
         difference = comparison.differences[str(row["pair"])]
-        row |= {"findings": list(difference.findings)}
+        row |= {"findings": list(difference.findings), "doubts": [each._asdict() for each in difference.doubts]}
         if difference.runs:
             row["run_medians_ns"] = dict(zip(SIDES, map(list, difference.runs.times), strict=True))
         row |= {f"{side}_model": _model(of) for side, of in zip(SIDES, difference.models, strict=True)}

@@ -20,13 +20,12 @@ from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import SPAN, STEP
 from nsysprof.compare.several import OverRecordings, to_record
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
-from nsysprof.compare.work import moved_sentences, work_sentences
+from nsysprof.compare.work import Doubt, find_doubts
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of, word_by_verdict
 from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.waits.causes import WAITING_FOR
-from nsysprof.why.why import LAUNCHING_ACTIVITIES
 
 # Sentences name causes from this share of the difference on, and so many of them.
 MIN_SHARE, MAX_CAUSES = 0.1, 3
@@ -64,7 +63,7 @@ _PLACES = {
     "before": "before the first GPU operation of a step",
     "behind": "after the last one",
 }
-_LAUNCHING = [WAITING_FOR.index(f"idle: host: {activity}") for activity in LAUNCHING_ACTIVITIES]
+_LAUNCHING = [WAITING_FOR.index(f"idle: host: {activity}") for activity in ("launch calls", "code")]
 _UNITS = {"tensor core": "tensor cores", "FP32 FMA": "FP32 units (CUDA cores)"}
 
 
@@ -122,12 +121,9 @@ class Difference:
         return str(largest["cause"]), float(largest["share"])
 
     @cached_property
-    def doubts(self) -> tuple[str, ...]:
-        """Where the new side may do other work than the base, as sentences."""
-        if self.work is None:
-            return ()
-        sentences = work_sentences(self.work, self.names, self.noun)
-        return (*sentences, *moved_sentences(self.pair.sides, self.names))
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Where the new side may do other work than the base."""
+        return () if self.work is None else tuple(find_doubts(self.work, self.pair.sides, self.names, self.noun))
 
     @cached_property
     def findings(self) -> tuple[str, ...]:
@@ -136,7 +132,7 @@ class Difference:
         return (
             _headline(self),
             *([self.runs.text] if self.runs else _verdict(self, clocks[self.clock])),
-            *self.doubts,
+            *(doubt.text for doubt in self.doubts),
             *_elsewhere(self, clocks),
             *(_causes(self) if self.pair.one_report else ()),
             *_kernels(self),

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nsysprof.attribution.globs import Match, find_matches, listed, near_names, pair_up, side_names
-from nsysprof.attribution.paths import WHOLE_TRACE, Instances, instances_text
+from nsysprof.attribution.paths import WHOLE_TRACE, instances_text
 from nsysprof.compare.attention_model import unlike_shapes
 from nsysprof.compare.comparable import Agreement, agree
+from nsysprof.compare.loaded import WHOLE, LoadedReport
+from nsysprof.compare.request import Request, Wanted
 from nsysprof.compare.selection import (
     SPAN,
     STEP,
-    WHOLE,
-    LoadedReport,
     Selection,
     select_calls,
     select_ranges,
@@ -33,7 +33,6 @@ MAX_PAIRS = 200
 MIN_COVERED = 0.5  # of the time of GPU ops in ranges of one name: with less, whole recordings are a pair as well
 MIN_ALIKE = 0.5  # of the time of loops of one name in kernels of one name; with less they are likely others
 Matched = list[tuple[Match, Match]]
-Wanted = tuple[Instances | None, Instances | None]
 _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 
@@ -69,6 +68,11 @@ class Pair:
         return STEP if self.base.steps is not None else SPAN
 
     @property
+    def covered(self) -> float:
+        """The part of the time of all GPU ops of the reports that its sides have, of the side with less."""
+        return min(side.loaded.covered(side.code) for side in self.sides)
+
+    @property
     def titles(self) -> tuple[str, str]:
         """The paths of both sides, with their files where these are two."""
         if self.one_report:
@@ -76,20 +80,37 @@ class Pair:
         return f"{self.base.loaded.path}, {self.base.title}", f"{self.new.loaded.path}, {self.new.title}"
 
 
-def check_request(
-    base: str | None, new: str | None, select: str | None, *, one_report: bool, picked: bool = False
-) -> None:
-    """Raise `NsysprofError` where the globs do not say what to compare; ``picked``: instances are, of equal paths."""
-    if (base is None) != (new is None):
-        given, missing = ("--base", "--new") if new is None else ("--new", "--base")
-        raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
-    if select is not None and base is not None:
-        raise NsysprofError("--range pairs equal paths, --base and --new others: give only one of them")
-    if one_report and base is None and not (select and picked):
-        raise NsysprofError(
-            "one report, and nothing in it to compare",
-            "name two ranges with --base GLOB --new GLOB, a second report, or an instance: --range GLOB --slowest",
-        )
+@dataclass(frozen=True)
+class Paired:
+    """The ``pairs`` of the ``reports``, which may have found iterations among their ranges now, with ``notes``."""
+
+    reports: Sequence[LoadedReport]
+    pairs: Sequence[Pair]
+    agreement: Agreement
+    notes: tuple[str, ...]
+
+
+def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
+    """The pairs that are asked for, or those of what both reports do. Raises `NsysprofError` where there are none."""
+    wanted, agreement = request.wanted, Agreement()
+    if request.is_open:
+        agreement = agree(reports[0], reports[-1], merge)
+        reports = agreement.reports or reports
+        matched, unmatched, agreement = _match_reports(reports[0], reports[-1], agreement)
+    else:
+        matched, unmatched = match_ranges(reports, *request.globs, request.select, apart=wanted[0] != wanted[1])
+    if request.chooses_calls:
+        matched = _without_whole(matched)
+    matched, beyond = _largest_pairs(matched, reports)
+    pairs, without_work = _select_pairs(reports, matched, request.per, wanted, agreement.codes)
+    if pairs:
+        return Paired(reports, pairs, agreement, (*unmatched, *beyond, *without_work))
+    for each in reports:
+        if each.trace.no_work:
+            message = f"{each.path}: nothing to compare: {each.trace.no_work}"
+            raise NsysprofError(message, f"record GPU work: {each.report.reader.recording}")
+    hint = f"nsysprof analyze {reports[0].path} --no-charts shows what launched GPU work"
+    raise NsysprofError(without_work[0], hint)
 
 
 def match_ranges(
@@ -152,11 +173,10 @@ def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | No
     return [*pairs, _WHOLE_PAIR] if whole else pairs, [*_annotated_once(first, last), *alone]
 
 
-def match_reports(
-    first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None
+def _match_reports(
+    first: LoadedReport, last: LoadedReport, agreement: Agreement
 ) -> tuple[Matched, list[str], Agreement]:
-    """The pairs of two reports without named ranges: what they agree on comes first, see `agree`."""
-    agreement = agree(first, last, merge)
+    """The pairs of two reports without named ranges: what they agree on comes first."""
     main = [(_match(first, one), _match(last, other)) for one, other in agreement.codes]
     try:
         matched, unmatched = _match_equal_paths(first, last, None)
@@ -165,16 +185,10 @@ def match_reports(
             return main or [_WHOLE_PAIR], [], agreement
         return ([_WHOLE_PAIR], [], replace(agreement, notes=(f"whole recordings are compared: {error.message}",)))
     others = [pair for pair in matched if pair[0].code != WHOLE and not _found(first, pair[0])]
-    most = max((min(_covered(first, one.code), _covered(last, other.code)) for one, other in others), default=0.0)
+    most = max((min(first.covered(one.code), last.covered(other.code)) for one, other in others), default=0.0)
     whole = _WHOLE_PAIR in matched or (not main and (bool(agreement.notes) or most < MIN_COVERED))
     pairs = [*main, *(pair for pair in others if pair not in main), *([_WHOLE_PAIR] if whole else [])]
     return pairs, unmatched, agreement
-
-
-def _covered(loaded: LoadedReport, code: int) -> float:
-    """The part of the time of all GPU ops that a merged path owns with its inner ranges."""
-    ops, mine = loaded.trace.ops, loaded.attribution.inclusive.sum_ns[loaded.instances([code])].sum()
-    return float(mine / max(int((ops.end - ops.start).sum()), 1))
 
 
 def _match(loaded: LoadedReport, code: int) -> Match:
@@ -185,7 +199,7 @@ def _found(loaded: LoadedReport, match: Match) -> bool:
     return bool(loaded.merged.kind[match.code] == FOUND)
 
 
-def without_whole(matched: Matched) -> Matched:
+def _without_whole(matched: Matched) -> Matched:
     """The pairs of ranges, whose calls can be chosen. Raises `NsysprofError` where there are none."""
     pairs = [pair for pair in matched if pair[0].code != WHOLE]
     if not pairs:
@@ -232,7 +246,7 @@ def _alone(reports: Sequence[LoadedReport], matches: Sequence[Sequence[Match]], 
             yield f"only in {side.path}: {listed(titles)}"
 
 
-def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Matched, list[str]]:
+def _largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Matched, list[str]]:
     """The `MAX_PAIRS` pairs with the largest sums of GPU ops, and a warning where there are more."""
     if len(matched) <= MAX_PAIRS:
         return matched, []
@@ -251,7 +265,7 @@ def largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Ma
     return [matched[at] for at in sorted(kept)], [note]
 
 
-def select_pairs(
+def _select_pairs(
     reports: Sequence[LoadedReport],
     matched: Matched,
     per: str | None,

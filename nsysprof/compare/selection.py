@@ -2,142 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
-from nsysprof.attribution.paths import (
-    WHOLE_TRACE,
-    Instances,
-    Paths,
-    merged_names,
-    merged_paths,
-    names_step,
-    pick_instances,
-    range_paths,
-    warm_up,
-)
+from nsysprof.attribution.paths import WHOLE_TRACE, Instances, merged_names, names_step, pick_instances
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, index_work, range_work, whole_work
-from nsysprof.attribution.sources import annotated
 from nsysprof.compare.gap_ledger import Edges, SideLedger, evidence_rows, nearest, side_ledger, step_edges
+from nsysprof.compare.loaded import WHOLE, LoadedReport
 from nsysprof.compare.op_causes import Causes, op_causes
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record import RecordedRun
-from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, short_name
+from nsysprof.kernels.classify import UNMATCHED, short_name
 from nsysprof.trace.about import Gpu
-from nsysprof.trace.details import OpDetails
-from nsysprof.trace.trace import GRAPH, KERNEL, START_END, Report, Trace
-from nsysprof.waits.causes import Gaps, WaitFacts, find_gaps, gap_bounds, wait_facts
+from nsysprof.trace.trace import GRAPH
+from nsysprof.waits.causes import Gaps, find_gaps, gap_bounds
 from nsysprof.waits.ranges import StepTimes, step_times
 
 # From this share of the span on, a part without a known cause gets a warning.
 MIN_UNKNOWN_SHARE = 0.01
 MAX_NAMES, _MAX_NAME = 3, 120
 STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, or what is no step
-WHOLE = -1  # stands for the code of a merged path where the whole trace is meant
-
-
-@dataclass(frozen=True)
-class LoadedReport:
-    """An attributed report with its merged paths, ready for selecting ranges: ``texts`` of the paths, ``kinds`` of the
-    op names, and what the run record holds, by the names of ranges. ``left_out`` are range instances that are warm-up,
-    None for none.
-    """
-
-    attribution: Attribution
-    merged: Paths
-    texts: list[str]
-    kinds: Kinds
-    runs: dict[str, RecordedRun]
-    left_out: NDArray[np.bool_] | None
-    code_of: NDArray[np.int32]  # the merged path of each range instance
-
-    @property
-    def path(self) -> Path:
-        """The report's file as it was named."""
-        return self.report.path
-
-    @property
-    def report(self) -> Report:
-        """The report itself."""
-        return self.trace.report
-
-    @property
-    def trace(self) -> Trace:
-        """What was read of the report."""
-        return self.attribution.trace
-
-    @cached_property
-    def wait_facts(self) -> WaitFacts:
-        """What says why the GPU waits."""
-        return wait_facts(self.attribution.launched.trace, self.kinds.communication)
-
-    @cached_property
-    def grids(self) -> NDArray[np.int64]:
-        """The grid of each kernel, in the order of the GPU ops; empty where grids were not recorded."""
-        grids = self.report.reader.grids()
-        # kernels are the first ops, in the order of their table
-        return grids if len(grids) == int((self.trace.ops.kind == KERNEL).sum()) else grids[:0]
-
-    @cached_property
-    def op_details(self) -> OpDetails:
-        """What each GPU op was launched with."""
-        return self.report.reader.op_details(self.trace)
-
-    @cached_property
-    def _by_code(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The range instances in the order of their merged paths, and where those of each path begin."""
-        order = np.argsort(self.code_of, kind="stable")
-        return order, np.searchsorted(self.code_of, np.arange(len(self.merged) + 1), sorter=order)
-
-    def instances(self, codes: Sequence[int]) -> NDArray[np.intp]:
-        """The range instances of some merged paths, sorted."""
-        order, begin = self._by_code
-        rows = [order[begin[code] : begin[code + 1]] for code in codes]
-        return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)
-
-    @cached_property
-    def annotated(self) -> bool:
-        """Whether any of its ranges are NVTX's."""
-        return annotated(self.trace)
-
-    def title(self, code: int) -> str:
-        """The text of a merged path, marked as a start/end range where a push/pop range has the same text."""
-        if code == WHOLE:
-            return WHOLE_TRACE
-        twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
-        return f"{self.texts[code]} (start/end)" if twin else self.texts[code]
-
-    @cached_property
-    def _uses(self) -> Counter[str]:
-        return Counter(self.texts)
-
-
-def load_report(
-    attribution: Attribution, rules: Rules, merge: Sequence[str] | None, runs: dict[str, RecordedRun], skip: int = 0
-) -> LoadedReport:
-    """Prepare a report for selecting ranges, without the first ``skip`` instances of what repeats."""
-    paths = range_paths(attribution)
-    merged = merged_paths(paths, merge)
-    code_of = merged.of[paths.of]
-    kinds = classify(rules, attribution.trace.op_names)
-    left_out = warm_up(attribution, code_of, skip) if skip else None
-    return LoadedReport(attribution, merged, merged.texts(), kinds, runs, left_out, code_of)
 
 
 @dataclass(frozen=True)

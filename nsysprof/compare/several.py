@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.compare.loaded import load_report
 from nsysprof.compare.pairs import Pair
-from nsysprof.compare.selection import SPAN, STEP, Selection, load_report, select_calls, select_ranges, steps_of_calls
+from nsysprof.compare.selection import SPAN, STEP, Selection, select_calls, select_ranges, steps_of_calls
 from nsysprof.core.text import plural, quote_path
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.errors import NsysprofError

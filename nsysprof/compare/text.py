@@ -16,6 +16,7 @@ from nsysprof.compare.selection import STEP
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
 from nsysprof.core.text import drop_repeats, one_line, plural, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
+from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import (
     TextTable,
     code_block,
@@ -132,7 +133,8 @@ def _difference(
     else:
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     traffic = traffic_tables(difference) if every else ()
-    for table in (gap_table(difference, top), *([clock_table(difference)] if every else ()), *traffic):
+    more = (clock_table(difference), work_table(difference, top)) if every else ()
+    for table in filter(None, (gap_table(difference, top), *more, *traffic)):
         yield table.lines(markdown)
     if every:
         yield _evidence(difference, top, markdown)
@@ -194,6 +196,35 @@ def clock_table(difference: Difference) -> TextTable:
         "lrrrrl",
         f"median {difference.noun} ± half the IQR{few}{step}; span: from its first GPU op to that of the next call",
         spare=["95 % interval"],
+    )
+
+
+def work_table(difference: Difference, top: int) -> TextTable | None:
+    """What either side launches and moves, name by name, and how the work of the new side compares."""
+    if difference.work is None or difference.work.empty:
+        return None
+    rows = []
+    for row in row_dicts(difference.work.head(top)):
+        launches = " → ".join(dict.fromkeys(mean_text(row[f"{side}_launches"], 2) for side in SIDES))
+        sizes = [row[f"{side}_bytes"] for side in SIDES]
+        moved = " → ".join(dict.fromkeys(format_bytes(round(each)) if each > 0 else "-" for each in sizes))
+        local = " → ".join(dict.fromkeys(f"{row[f'{side}_local_memory']:,.0f}" for side in SIDES))
+        rows.append(
+            [
+                one_line(short_name(row["name"]), _NAME_WIDTH),
+                launches,
+                "" if math.isnan(row["ratio"]) else format_ratio(row["ratio"]),
+                moved if any(each > 0 for each in sizes) else "",
+                "" if local in ("0", "nan") else local.replace("nan", "-"),
+                " ".join(dict.fromkeys(f"{row['math_unit']} {row['element']}".replace("unknown", "").split())),
+                row["verdict"],
+            ]
+        )
+    more = len(difference.work) - len(rows)
+    note = f"{difference.each}: threads, or bytes of copies, of the new side over the base; local memory of a thread"
+    heads = ["work", "launches", "ratio", "bytes", "local memory, B", "math", "work is"]
+    return TextTable(
+        *without_empty(heads, rows, "lrrrrll"), f"{note}; {more:,} names more: gap.json" if more > 0 else note
     )
 
 

@@ -18,8 +18,9 @@ import pandas as pd
 from nsysprof.attribution.globs import listed
 from nsysprof.compare.attention_model import Models
 from nsysprof.compare.counter_match import CounterMatch, match_counters
+from nsysprof.compare.loaded import LoadedReport
 from nsysprof.compare.pairs import Pair
-from nsysprof.compare.selection import LoadedReport, Selection
+from nsysprof.compare.selection import Selection
 from nsysprof.core.text import join_first
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.compare.loaded import LoadedReport
 from nsysprof.compare.selection import Selection
-from nsysprof.core.text import join_first, one_line
-from nsysprof.core.units import format_ns, format_ratio
+from nsysprof.core.text import join_first, join_words, one_line
+from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.trace.details import OpDetails, unpacked
@@ -27,32 +29,61 @@ MIN_MOVED = 0.1  # of the time that steps save: what runs outside of them instea
 _PERSISTENT = {"gemm", "attention", "communication"}  # families whose grids need not grow with the work
 _MAX_NAMES, _NAME = 3, 60
 _KEY = ["kind", "name"]
-_AMOUNTS = ["launches", "threads", "bytes", "ns", "launched"]
+_AMOUNTS = ["launches", "threads", "bytes", "local_memory", "ns", "launched"]
+# The types of elements that names of kernels tell, the narrowest first: sums are kept in wider ones.
+_ELEMENTS = {
+    "FP8": r"e4m3|e5m2|fp8",
+    "BF16": r"bf16|bfloat16|BFloat16|nvjet_t",
+    "FP16": r"[^a-z]half|__half|Half|fp16|f16f16|hgemm|[hs](?:884|1688|16816)|nvjet_h",
+    "TF32": r"tf32",
+    "FP64": r"double|dgemm|f64",
+    "FP32": r"float|sgemm|f32|fp32",
+}
+
+
+class Doubt(NamedTuple):
+    """What a reader should know of the work before believing a time: a sentence of one of these kinds."""
+
+    kind: str
+    text: str
+
+
+LESS_WORK, OTHER_WORK, MOVED, SPILLS, UNJUDGED = "less work", "other work", "moved", "spills", "cannot be judged"
 
 
 def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     """A row per name of kernels, direction of copies and kind of collectives that either side runs.
 
-    ``kind, name, family``, of either side per call ``launches, threads`` (grid × block, NaN where not recorded),
-    ``bytes`` (of copies and collectives, NaN where not recorded) and ``ns``; ``as_launched``: whether both sides
-    launch with the same grids, blocks, registers and shared memory; ``verdict``: how the work of the new side
-    compares, `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
+    ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not tell), of either side per call
+    ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives) and ``ns``, and ``local_memory`` (bytes
+    of a thread, the most), NaN where not recorded; ``as_launched``: whether both sides launch with the same grids,
+    blocks, registers and shared memory; ``ratio`` of the threads, or bytes, in all or of one launch, whichever is
+    nearer to 1, as a launch may be cut into parts; ``verdict``: how the work of the new side compares, `less`, `same`,
+    `more`, `other` (on one side only) or `unknown`. Most time first.
     """
     sides = [_amounts(side) for side in (base, new)]
+    of_name = ["family", "math_unit"]
     frames = [
-        each.rename(columns={name: f"{side}_{name}" for name in (*_AMOUNTS, "family")}).set_index(_KEY)
+        each.rename(columns={name: f"{side}_{name}" for name in (*_AMOUNTS, *of_name)}).set_index(_KEY)
         for side, each in zip(("base", "new"), sides, strict=True)
     ]
     both = pd.concat(frames, axis=1)
     for side in ("base", "new"):
         both[[f"{side}_launches", f"{side}_ns"]] = both[[f"{side}_launches", f"{side}_ns"]].fillna(0.0)
-    both["family"] = both["base_family"].fillna(both["new_family"])
+    for name in of_name:
+        both[name] = both[f"base_{name}"].fillna(both[f"new_{name}"])
     both["as_launched"] = both["base_launched"] == both["new_launched"]
+    both["ratio"] = [_ratio(row) for row in both.to_dict("records")]
     both["verdict"] = [_verdict(row) for row in both.to_dict("records")]
-    both = both.drop(columns=[f"{side}_{name}" for side in ("base", "new") for name in ("family", "launched")])
+    both = both.drop(columns=[f"{side}_{name}" for side in ("base", "new") for name in (*of_name, "launched")])
     both = both.reset_index()
+    both["element"] = [_element(name) if kind == "kernel" else "" for kind, name in both[_KEY].to_numpy().tolist()]
     order = np.lexsort((both["name"].to_numpy(str), -both[["base_ns", "new_ns"]].max(axis=1)))
     return both.iloc[order].reset_index(drop=True)
+
+
+def _element(name: str) -> str:
+    return next((element for element, written in _ELEMENTS.items() if re.search(written, name)), "")
 
 
 def _amounts(side: Selection) -> pd.DataFrame:
@@ -69,16 +100,20 @@ def _amounts(side: Selection) -> pd.DataFrame:
     def added(values: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.bincount(of, np.maximum(values, 0), len(codes)) / calls
 
-    family = [side.loaded.kinds.family[code] for code in codes.tolist()]
+    local = np.full(len(codes), -1, np.int64)
+    np.maximum.at(local, of, details.local_memory[op])
+    kinds = side.loaded.kinds
     kernel = np.bincount(of, ops.kind[op] == KERNEL, len(codes)) > 0
     frame = pd.DataFrame(
         {
             "kind": np.where(kernel, "kernel", "copy"),
             "name": pd.Series([trace.op_names[code] for code in codes.tolist()], dtype=object),
-            "family": pd.Series(family, dtype=object),
+            "family": pd.Series([kinds.family[code] for code in codes.tolist()], dtype=object),
+            "math_unit": pd.Series([kinds.math_unit[code] for code in codes.tolist()], dtype=object),
             "launches": np.bincount(of, minlength=len(codes)) / calls,
             "threads": added(threads),
             "bytes": added(size[op]),
+            "local_memory": np.where(local >= 0, local, np.nan),
             "ns": added(ops.end[op] - ops.start[op]),
             "launched": _launched(details, op, of, len(codes)),
         }
@@ -102,71 +137,148 @@ def _product(packed: NDArray[np.int64]) -> NDArray[np.int64]:
     return threads
 
 
+def _ratio(row: dict[Any, Any]) -> float:
+    name = "threads" if row["base_threads"] > 0 else "bytes"
+    base, new = row[f"base_{name}"], row[f"new_{name}"]
+    if not min(base, new, row["base_launches"], row["new_launches"]) > 0:
+        return float("nan")
+    often = row["new_launches"] / row["base_launches"] if name == "threads" else 1.0
+    return float(min(new / base, new / base / often, key=lambda each: abs(np.log(each))))
+
+
 def _verdict(row: dict[Any, Any]) -> str:
     if not row["base_launches"] or not row["new_launches"]:
         return OTHER
-    name = "threads" if row["base_threads"] > 0 else "bytes"
-    amount = row[f"base_{name}"], row[f"new_{name}"]
-    if not min(amount) > 0:
-        return UNKNOWN
-    ratio = amount[1] / amount[0]
-    if name == "threads":  # of one launch: how often they are launched is another question
-        ratio *= row["base_launches"] / row["new_launches"]
-    if row["family"] in _PERSISTENT and name == "threads":  # whose blocks may work until all is done
+    ratio = row["ratio"]
+    if row["base_family"] in _PERSISTENT and row["base_threads"] > 0:  # whose blocks may work until all is done
         time = row["new_ns"] / row["base_ns"] * row["base_launches"] / row["new_launches"]
+        if row["as_launched"] and abs(np.log(time)) < MIN_CHANGE:
+            return SAME
         return LESS if max(ratio, time) < 1 - MIN_CHANGE else UNKNOWN
-    return LESS if ratio < 1 - MIN_CHANGE else MORE if ratio > 1 / (1 - MIN_CHANGE) else SAME
+    return LESS if ratio < 1 - MIN_CHANGE else MORE if ratio > 1 / (1 - MIN_CHANGE) else SAME if ratio > 0 else UNKNOWN
 
 
-def work_sentences(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[str]:
-    """What a reader should check before believing a time: less or other work, never an accusation."""
-    base_ns = rows["base_ns"].sum()
-    often = rows["new_launches"] / rows["base_launches"]
-    rows = rows.assign(threads=rows["new_threads"] / rows["base_threads"] / often)
-    alike = rows[often.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE)) & (rows["kind"] == "kernel")]
-    fewer = alike[alike["verdict"] == LESS]
-    lost = (fewer["base_ns"] * (1 - fewer["threads"])).sum()
-    known = alike.loc[alike["verdict"] != UNKNOWN, "base_ns"].sum()
-    by_family = rows.groupby("family")[["base_launches", "new_launches", "base_ns"]].sum()
-    as_often = (by_family["new_launches"] / by_family["base_launches"]).between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE))
-    one_program = by_family.loc[as_often, "base_ns"].sum() >= base_ns / 2
-    if lost > 0 and (lost >= MIN_LOST * base_ns or (one_program and lost >= MIN_LOST_OF_KNOWN * known)):
-        some = [
-            f"{_short(name)} runs {format_ratio(threads)} the threads"
-            for name, threads in zip(fewer["name"], fewer["threads"], strict=True)
-        ]
-        yield f"less work in {names[1]}: {join_first(some, _MAX_NAMES)}, in as many launches: check its result"
-    quick = alike[alike["as_launched"] & (alike["new_ns"] < MIN_FASTER * alike["base_ns"])]
-    quick = quick[quick["base_ns"] >= MIN_QUICK * base_ns]
-    for row in quick.head(1).to_dict("records"):
-        yield (
-            f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time, launched alike:"
-            " whether it does the same work is not recorded; check its result"
-        )
+def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
+    """What a reader should know before believing a time: less, other or moved work, never an accusation."""
+    rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
+    yield from _fewer_threads(rows, names)
+    yield from _quicker(rows, sides[0].loaded, names)
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _fewer_launches(rows, names, noun)
+    yield from _moved(sides, names)
+    yield from _spills(rows, names)
+    if sides[0].loaded is not sides[1].loaded:
+        yield from _others(rows, names)
 
 
-def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[str]:
+def _fewer_threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
+    """Kernels of a name run fewer threads, in as many launches or more."""
+    again = rows[(rows["often"] >= 1 - MIN_CHANGE) & (rows["kind"] == "kernel")]
+    fewer = again[again["verdict"] == LESS]
+    lost = (fewer["base_ns"] * (1 - fewer["ratio"])).sum()
+    known, every = (frame["base_ns"].sum() for frame in (again[again["verdict"] != UNKNOWN], rows))
+    amounts = ["launches", "bytes"]
+    by_family = rows.groupby("family")[
+        ["base_ns", *(f"{side}_{each}" for each in amounts for side in ("base", "new"))]
+    ].sum()
+    alike = [_about_one(by_family[f"new_{each}"] / by_family[f"base_{each}"]) for each in amounts]
+    one_program = by_family.loc[alike[0] | alike[1], "base_ns"].sum() >= every / 2
+    if lost > 0 and (lost >= MIN_LOST * every or (one_program and lost >= MIN_LOST_OF_KNOWN * known)):
+        some = [
+            f"{_short(name)} runs {format_ratio(ratio)} the threads, in "
+            + (f"{format_ratio(often)} the launches" if often > 1 / (1 - MIN_CHANGE) else "as many launches")
+            for name, ratio, often in zip(fewer["name"], fewer["ratio"], fewer["often"], strict=True)
+        ]
+        yield Doubt(LESS_WORK, f"less work in {names[1]}: {join_first(some, _MAX_NAMES)}: check its result")
+
+
+def _about_one(ratio: pd.Series[float]) -> pd.Series[bool]:
+    return ratio.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE))
+
+
+def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> Iterator[Doubt]:
+    """A kernel takes much less time, launched alike: of unified memory it may have waited for pages before."""
+    alike = rows[_about_one(rows["often"]) & (rows["kind"] == "kernel")]
+    quick = alike[alike["as_launched"] & (alike["new_ns"] < MIN_FASTER * alike["base_ns"])]
+    quick = quick[quick["base_ns"] >= MIN_QUICK * rows["base_ns"].sum()]
+    for row in quick.head(1).to_dict("records"):
+        text = f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time, launched alike: "
+        if _managed(base):
+            text += f"in {names[0]}, which uses unified memory, it may wait for pages; no recording tells that apart"
+        else:
+            text += "whether it does the same work is not recorded; check its result"
+        yield Doubt(UNJUDGED, text)
+
+
+def _managed(loaded: LoadedReport) -> bool:
+    """Whether a program uses unified memory, as far as its copies, migrations and calls tell."""
+    trace = loaded.trace
+    managed = [MEMORY_KINDS.index(name) for name in ("managed", "managed static")]
+    copies = trace.copies
+    if (trace.ops.kind == MIGRATION).any() or np.isin([copies.source, copies.destination], managed).any():
+        return True
+    return any(
+        "AllocManaged" in name or "MallocManaged" in name for name in trace.report.reader.host_activity().calls.names
+    )
+
+
+def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[Doubt]:
     """Most kernels run less often, and hardly any others instead."""
     kernels = rows[rows["kind"] == "kernel"]
     total = kernels["base_ns"].sum()
-    ratio = kernels["new_launches"] / kernels["base_launches"].where(kernels["base_launches"] > 0)
+    ratio = kernels["often"]
     rare = kernels[ratio.between(0, 1 - MIN_CHANGE, inclusive="neither")]
     removed = (rare["base_ns"] * (1 - ratio[rare.index])).sum()
     added = kernels.loc[kernels["base_launches"] == 0, "new_ns"].sum()
     if rare["base_ns"].sum() >= total / 2 > 0 and added < MIN_CHANGE * removed:
         often = float(np.average(ratio[rare.index], weights=rare["base_ns"]))
-        yield (
-            f"less work in {names[1]}: most of its kernels run {format_ratio(often)} as often per {noun}, and no others"
-            " in their place: check its result"
+        text = f"less work in {names[1]}: most of its kernels run {format_ratio(often)} as often per {noun}"
+        yield Doubt(LESS_WORK, f"{text}, and no others in their place: check its result")
+
+
+def _spills(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
+    """Kernels whose threads need more local memory than in the base; of new names those that take much time."""
+    base = rows["base_local_memory"].where(rows["base_launches"] > 0, 0.0)
+    known = (rows["base_launches"] > 0) | (rows["new_ns"] >= MIN_LOST * rows["new_ns"].sum())
+    grown = rows[(rows["new_local_memory"] > base) & known]
+    if len(grown):
+        some = [
+            f"{_short(name)} {int(new):,} bytes" + (f" ({int(old):,} in {names[0]})" if often > 0 else "")
+            for name, new, old, often in grown[
+                ["name", "new_local_memory", "base_local_memory", "base_launches"]
+            ].itertuples(index=False)
+        ]
+        yield Doubt(
+            SPILLS, f"threads of {names[1]} use more local memory (spilled registers): {join_words(some[:_MAX_NAMES])}"
         )
 
 
-def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[str]:
-    """What one side runs in its steps, and the other outside of them: set-up, warm-up, capture, prefetch."""
+def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
+    """How much of either side's time is in kernels that the other lacks, and in those whose work is not known."""
+    kernels = rows[rows["kind"] == "kernel"]
+    other, unknown = kernels[kernels["verdict"] == OTHER], kernels[kernels["verdict"] == UNKNOWN]
+    total = kernels[["base_ns", "new_ns"]].sum().clip(lower=1)
+    shares = (other[["base_ns", "new_ns"]].sum() / total).tolist()
+    if min(shares) >= MIN_CHANGE:
+        yield Doubt(
+            OTHER_WORK,
+            f"other work: {format_share(shares[0])} of the kernel time of {names[0]} and {format_share(shares[1])} of"
+            f" that of {names[1]} is in kernels that the other does not run",
+        )
+    share = float(unknown["new_ns"].sum() / total["new_ns"])
+    if share >= 0.5:
+        families = join_words(unknown.groupby("family")["new_ns"].sum().sort_values(ascending=False).index[:2].tolist())
+        yield Doubt(
+            UNJUDGED,
+            f"whether {format_share(share)} of the kernel time of {names[1]} does the same work cannot be judged:"
+            f" {families} kernels, whose grids need not grow with it",
+        )
+
+
+def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
+    """What one side runs in its calls, and the other outside of them: set-up, warm-up, capture, prefetch."""
     base, new = sides
-    if base.steps is None or new.steps is None or base.loaded is new.loaded:
+    if base.is_whole or base.loaded is new.loaded:
         return
     calls = min(base.ledger.calls, new.ledger.calls)
     saved = (base.ledger.per_call_ns - new.ledger.per_call_ns) * calls
@@ -180,20 +292,20 @@ def moved_sentences(sides: Sequence[Selection], names: tuple[str, str]) -> Itera
         if fewer > MIN_MOVED * saved and grown > fewer / 2:
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
-        kinds = join_first(moved, _MAX_NAMES)
-        yield f"moved out of the steps of {names[1]}, which no longer count it: {kinds}"
+        kinds, noun = join_first(moved, _MAX_NAMES), "steps" if base.steps is not None else "calls"
+        yield Doubt(MOVED, f"moved out of the {noun} of {names[1]}, which no longer count it: {kinds}")
 
 
 def _by_kind(side: Selection) -> tuple[dict[str, int], dict[str, int]]:
-    """For how long families of kernels, copies by direction and migrations run in the steps, and outside of them."""
-    trace = side.loaded.trace
-    ops, steps = trace.ops, side.steps
-    assert steps is not None
+    """For how long families of kernels, copies by direction and migrations run in the calls, and outside of them."""
+    trace, work = side.loaded.trace, side.work
+    ops = trace.ops
+    begin, end = (side.steps.start, side.steps.end) if side.steps is not None else (work.first_ns, work.last_ns)
     mine = np.zeros(len(ops), bool)
-    mine[side.work.op] = True
-    order = np.argsort(steps.start)
-    at = np.searchsorted(steps.start[order], ops.start, side="right") - 1
-    during = (at >= 0) & (ops.start < steps.end[order][np.maximum(at, 0)])
+    mine[work.op] = True
+    order = np.argsort(begin)
+    at = np.searchsorted(begin[order], ops.start, side="right") - 1
+    during = (at >= 0) & (ops.start < end[order][np.maximum(at, 0)])
     mine |= (ops.kind == MIGRATION) & during
     label = np.array(side.loaded.kinds.family, object)[ops.name]
     label[ops.kind == MIGRATION] = "unified memory migrations"

@@ -1,0 +1,131 @@
+"""A report made ready for selecting ranges: its merged paths, the kinds of its kernels, its run record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.paths import WHOLE_TRACE, Paths, merged_paths, range_paths, warm_up
+from nsysprof.attribution.sources import annotated
+from nsysprof.formats.run_record import RecordedRun
+from nsysprof.kernels.classify import Kinds, Rules, classify
+from nsysprof.trace.details import OpDetails
+from nsysprof.trace.trace import KERNEL, START_END, Report, Trace
+from nsysprof.waits.causes import WaitFacts, wait_facts
+
+WHOLE = -1  # stands for the code of a merged path where the whole trace is meant
+
+
+@dataclass(frozen=True)
+class LoadedReport:
+    """An attributed report with its merged paths, ready for selecting ranges: ``texts`` of the paths, ``kinds`` of the
+    op names, and what the run record holds, by the names of ranges. ``left_out`` are range instances that are warm-up,
+    None for none.
+    """
+
+    attribution: Attribution
+    merged: Paths
+    texts: list[str]
+    kinds: Kinds
+    runs: dict[str, RecordedRun]
+    left_out: NDArray[np.bool_] | None
+    code_of: NDArray[np.int32]  # the merged path of each range instance
+
+    @property
+    def path(self) -> Path:
+        """The report's file as it was named."""
+        return self.report.path
+
+    @property
+    def report(self) -> Report:
+        """The report itself."""
+        return self.trace.report
+
+    @property
+    def trace(self) -> Trace:
+        """What was read of the report."""
+        return self.attribution.trace
+
+    @cached_property
+    def wait_facts(self) -> WaitFacts:
+        """What says why the GPU waits."""
+        return wait_facts(self.attribution.launched.trace, self.kinds.communication)
+
+    @cached_property
+    def grids(self) -> NDArray[np.int64]:
+        """The grid of each kernel, in the order of the GPU ops; empty where grids were not recorded."""
+        grids = self.report.reader.grids()
+        # kernels are the first ops, in the order of their table
+        return grids if len(grids) == int((self.trace.ops.kind == KERNEL).sum()) else grids[:0]
+
+    @cached_property
+    def op_details(self) -> OpDetails:
+        """What each GPU op was launched with."""
+        return self.report.reader.op_details(self.trace)
+
+    @cached_property
+    def _by_code(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The range instances in the order of their merged paths, and where those of each path begin."""
+        order = np.argsort(self.code_of, kind="stable")
+        return order, np.searchsorted(self.code_of, np.arange(len(self.merged) + 1), sorter=order)
+
+    def instances(self, codes: Sequence[int]) -> NDArray[np.intp]:
+        """The range instances of some merged paths, sorted."""
+        order, begin = self._by_code
+        rows = [order[begin[code] : begin[code + 1]] for code in codes]
+        return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)
+
+    @cached_property
+    def annotated(self) -> bool:
+        """Whether any of its ranges are NVTX's."""
+        return annotated(self.trace)
+
+    def covered(self, code: int) -> float:
+        """The part of the time of all GPU ops that a merged path owns with its inner ranges."""
+        if code == WHOLE:
+            return 1.0
+        mine = self.attribution.inclusive.sum_ns[self.instances([code])].sum()
+        return float(mine / max(int((self.trace.ops.end - self.trace.ops.start).sum()), 1))
+
+    def among(self, attribution: Attribution, merge: Sequence[str] | None) -> LoadedReport:
+        """The same report with other ranges."""
+        if attribution is self.attribution.launched:
+            return self
+        return load_report(attribution, self.kinds, merge, self.runs)
+
+    def title(self, code: int) -> str:
+        """The text of a merged path, marked as a start/end range where a push/pop range has the same text."""
+        if code == WHOLE:
+            return WHOLE_TRACE
+        twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
+        return f"{self.texts[code]} (start/end)" if twin else self.texts[code]
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(self.texts)
+
+
+def load_report(
+    attribution: Attribution,
+    rules: Rules | Kinds,
+    merge: Sequence[str] | None,
+    runs: dict[str, RecordedRun],
+    skip: int = 0,
+) -> LoadedReport:
+    """Prepare a report for selecting ranges, without the first ``skip`` instances of what repeats.
+
+    ``rules`` may be the kinds of its op names, where these are known.
+    """
+    paths = range_paths(attribution)
+    merged = merged_paths(paths, merge)
+    code_of = merged.of[paths.of]
+    kinds = classify(rules, attribution.trace.op_names) if isinstance(rules, Rules) else rules
+    left_out = warm_up(attribution, code_of, skip) if skip else None
+    return LoadedReport(attribution, merged, merged.texts(), kinds, runs, left_out, code_of)

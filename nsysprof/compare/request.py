@@ -1,0 +1,87 @@
+"""What a comparison is asked for: which ranges of which reports, and which of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsysprof.attribution.paths import DEFAULT_MERGE, SLOWEST, TYPICAL, Instances, instances_text, read_instances
+from nsysprof.compare.loaded import LoadedReport
+from nsysprof.core.text import plural
+from nsysprof.errors import NsysprofError
+
+Wanted = tuple[Instances | None, Instances | None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compared, as the arguments of `compare` say; raises `NsysprofError` where they do not.
+
+    ``instances`` are those of each range, or of either side, ``slowest`` the longest of each.
+    """
+
+    base: str | None
+    new: str | None
+    select: str | None
+    per: str | None
+    skip: int
+    instances: tuple[str, ...]
+    slowest: bool
+    one_report: bool
+
+    def __post_init__(self) -> None:
+        if (self.base is None) != (self.new is None):
+            given, missing = ("--base", "--new") if self.new is None else ("--new", "--base")
+            raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
+        if self.select is not None and self.base is not None:
+            raise NsysprofError("--range pairs equal paths, --base and --new others: give only one of them")
+        if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
+            raise NsysprofError(
+                "one report, and nothing in it to compare",
+                "name two ranges with --base GLOB --new GLOB, a second report, or an instance: --range GLOB --slowest",
+            )
+
+    @property
+    def chooses_calls(self) -> bool:
+        """Whether it says which calls count."""
+        return bool(self.per or self.skip or self.slowest or self.instances)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it names nothing."""
+        return (self.base, self.new, self.select) == (None,) * 3 and not self.chooses_calls
+
+    @property
+    def globs(self) -> tuple[str | None, str | None]:
+        """The globs of either side, None for equal paths."""
+        same = self.select if self.one_report and self.base is None else None
+        return self.base or same, self.new or same
+
+    @property
+    def wanted(self) -> Wanted:
+        """The instances of either side; of one report and one glob a typical one stands on the base's."""
+        chosen: list[Instances | None] = [*map(read_instances, self.instances)] or [None]
+        if self.slowest:
+            chosen = [SLOWEST]
+        typical = self.one_report and self.base is None and len(chosen) == 1
+        return (TYPICAL if typical else chosen[0]), chosen[-1]
+
+    def left_out(self, reports: Sequence[LoadedReport]) -> Iterator[str]:
+        """Which calls do not count, as sentences."""
+        if self.skip and any(each.left_out is not None and each.left_out.any() for each in reports):
+            yield f"left out: the first {self.skip:,} of what repeats (--skip {self.skip})"
+        elif self.skip:
+            yield f"nothing is left out: no range repeats more than {plural(self.skip, 'time')} (--skip {self.skip})"
+        base, new = self.wanted
+        if base and base == new:
+            option = "slowest" if self.slowest else "instance"
+            yield f"left out of each range: all but {instances_text(base)} (--{option})"
+
+    def options(self, merge: Sequence[str] | None) -> dict[str, Any]:
+        """What was asked, by the names of the arguments."""
+        base, new = self.globs
+        options: dict[str, Any] = {"base": base, "new": new, "select": self.select, "per": self.per}
+        asked = {"skip": self.skip, "instances": list(self.instances), "slowest": self.slowest}
+        options |= {name: value for name, value in asked.items() if value}
+        return options | ({"merge": None if merge is None else list(merge)} if merge != DEFAULT_MERGE else {})
