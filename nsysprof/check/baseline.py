@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from nsysprof.check.measure import (
     STEP,
     CallSamples,
     call_samples,
+    needs_of_kernels,
     samples_of_frame,
     steps_of_calls,
     with_whole_trace,
@@ -53,7 +54,8 @@ class Baseline:
     """Earlier calls.
 
     ``label`` is the file; ``gpus`` the names of its GPUs, empty where not recorded; ``samples`` holds `TIMES`;
-    ``without_samples`` are the ranges of which only sums and medians are known, by merged path and kind.
+    ``without_samples`` are the ranges of which only sums and medians are known, by merged path and kind; ``needs`` what
+    `needs_of_kernels` are of ranges, by the same.
     """
 
     label: str
@@ -61,14 +63,20 @@ class Baseline:
     samples: CallSamples
     without_samples: frozenset[tuple[str, str]]
     warnings: tuple[str, ...] = ()
+    needs: Mapping[tuple[str, str], Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
 
 
-def baseline_of(breakdown: Breakdown, steps: Sequence[int] = ()) -> Baseline:
-    """The calls of a report that was broken down like the one to check; ``steps``: the rows that are timed as such."""
+def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequence[int] = ()) -> Baseline:
+    """The calls of a report that was broken down like the one to check.
+
+    ``steps``: the rows that are timed as such; ``kernels``: those of which is asked what their kernels need.
+    """
     report = breakdown.attribution.trace.report
     samples = call_samples(breakdown, steps_of_calls(breakdown, steps) if steps else None)
     samples = with_whole_trace(samples, breakdown)
-    return Baseline(str(report.path), gpu_names(breakdown), samples, frozenset())
+    keys = list(samples.keys)
+    needs = {keys[row]: need for row, need in needs_of_kernels(breakdown, kernels).items()}
+    return Baseline(str(report.path), gpu_names(breakdown), samples, frozenset(), needs=needs)
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:

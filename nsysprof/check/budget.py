@@ -17,6 +17,7 @@ from nsysprof.core.document import Text, Texts, format_value, parse_as, read_tom
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
+OF_KERNELS = ("registers", "local_memory")  # what a thread of a kernel needs
 TIMES = ("span", "busy", "cpu")  # of each call, whether it is a step or not
 _BEGIN = "draft a budget: nsysprof check --init REPORT"
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
@@ -109,7 +110,8 @@ class RangeBudget:
     ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches, syncs``,
     of ``step, span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1; of
     ``slow_step_share`` over all calls, and of ``registers`` and ``local_memory`` (bytes) of a thread of any kernel.
-    ``growth``: by what part of the baseline's median a time may grow. None and nothing: no such limit.
+    ``growth``: by what part of the baseline's median a time may grow, and what a thread of any kernel needs. None and
+    nothing: no such limit.
     """
 
     glob: str
@@ -122,6 +124,16 @@ class RangeBudget:
     backend: str | None
     units: tuple[UnitShare, ...]
     growth: Mapping[str, float]
+
+    @property
+    def times_to_grow(self) -> dict[str, float]:
+        """By what part of the baseline's median each time may grow."""
+        return {name: part for name, part in self.growth.items() if name not in OF_KERNELS}
+
+    @property
+    def of_kernels(self) -> bool:
+        """Whether a limit is on what a thread of any kernel needs."""
+        return not {*self.caps, *self.growth}.isdisjoint(OF_KERNELS)
 
     @property
     def is_limited(self) -> bool:
@@ -148,6 +160,8 @@ class _Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     span: Part = Part()
     busy: Part = Part()
     cpu: Part = Part()
+    registers: Part = Part()
+    local_memory: Part = Part()
 
 
 class _Range(msgspec.Struct, forbid_unknown_fields=True):

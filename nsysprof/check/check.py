@@ -161,7 +161,7 @@ def _baseline(
     path: Path, budget: Budget, nsys: File | None, reading: Mapping[str, str], measured: Callable[[Report], Breakdown]
 ) -> Baseline:
     """The baseline in an analysis, by its name or its folder, or in a report."""
-    if not any(each.growth for each in budget.ranges):
+    if not any(each.growth or each.of_kernels for each in budget.ranges):
         raise NsysprofError(
             f"{budget.path}: no limit compares with a baseline, so {path} would not be read",
             'give a [[range]] one: max_growth = { span = "5 %" }',
@@ -173,8 +173,9 @@ def _baseline(
     with open_report(path, nsys=nsys) as opened:
         breakdown = measured(opened)
         finder = RangeFinder(breakdown)
-        steps = [row for each in budget.ranges if STEP in each.growth for row in finder.find(each.glob).tolist()]
-        return baseline_of(breakdown, [row for row in steps if row != finder.whole])
+        rows = [(each, row) for each in budget.ranges for row in finder.find(each.glob).tolist()]
+        steps = [row for each, row in rows if STEP in each.growth and row != finder.whole]
+        return baseline_of(breakdown, steps, [row for each, row in rows if each.of_kernels])
 
 
 def _checked(breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline], rules: Rules) -> BudgetCheck:

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.check.baseline import Baseline, Growth, growths, other_gpu
-from nsysprof.check.budget import Forbidden, RangeBudget, UnitShare
+from nsysprof.check.budget import OF_KERNELS, Forbidden, RangeBudget, UnitShare
 from nsysprof.check.measure import (
     COUNTS,
     OF_GPU_WORK,
-    OF_KERNELS,
     OF_WINDOWS,
     SLOW_STEPS,
     STEP,
@@ -28,7 +27,7 @@ from nsysprof.check.measure import (
     OpsInside,
     backends_seen,
     call_samples,
-    largest_of_kernels,
+    needs_of_kernels,
     ops_inside,
     slow_steps,
     steps_of_calls,
@@ -110,11 +109,17 @@ class Facts:
         return slow_steps(self.breakdown, rows)
 
     @cached_property
-    def largest_of_kernels(self) -> dict[int, dict[str, tuple[int, str]]]:
+    def needs_of_kernels(self) -> dict[int, dict[str, dict[str, int]]]:
         """What the kernels of the rows need of which a limit asks for it."""
-        return largest_of_kernels(
-            self.breakdown, self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_KERNELS))
-        )
+        return needs_of_kernels(self.breakdown, self._rows_where(lambda asked: asked.of_kernels))
+
+    def needed_before(self, row: int, measure: str) -> dict[str, int] | None:
+        """The same in the baselines, the most of them; None without any that knows."""
+        key = next((key for key, at in self.samples.keys.items() if at == row), ("", ""))
+        known = [each.needs[key][measure] for each in self.baselines if measure in each.needs.get(key, {})]
+        if not known or len(known) < len(self.baselines):
+            return None
+        return {name: max(each.get(name, 0) for each in known) for name in set().union(*known)}
 
     @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
@@ -131,7 +136,7 @@ class Facts:
         """The growth of every time that has a limit on it, by row and measure."""
         tolerances: dict[tuple[int, str], float] = {}
         for each in self.matched:
-            for measure, tolerance in each.asked.growth.items():
+            for measure, tolerance in each.asked.times_to_grow.items():
                 for row in each.rows.tolist():
                     tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
         other, step = other_gpu(self.breakdown, self.baselines), self.breakdown.attribution.trace.clock_step
@@ -200,7 +205,7 @@ def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
         for unit in asked.units:
             yield limited.unit_share(unit)
         for measure, allowed in asked.growth.items():
-            yield limited.growth(measure, allowed)
+            yield (limited.growth_of_kernels if measure in OF_KERNELS else limited.growth)(measure, allowed)
 
 
 @dataclass(frozen=True)
@@ -271,13 +276,26 @@ class _LimitedRange:
 
     def of_kernels(self, measure: str, allowed: float) -> Outcome:
         """At most so much of a thread of any kernel; not tested where that is not recorded."""
-        known = self.facts.largest_of_kernels[self.row].get(measure)
+        known = self.facts.needs_of_kernels[self.row].get(measure)
         if known is None:
             return self.outcome(f"max_{measure}", MAX, allowed, None, UNIT_COUNT, None, "not recorded")
-        found, name = known
-        return self.outcome(
-            f"max_{measure}", MAX, allowed, found, UNIT_COUNT, found <= allowed, short_name(name, 120), stat="max"
-        )
+        name = max(known, key=lambda each: known[each])
+        before = self.facts.needed_before(self.row, measure)
+        evidence = short_name(name, 120) + ("" if before is None else f", {before.get(name, 0):,} in the baseline")
+        ok = known[name] <= allowed
+        return self.outcome(f"max_{measure}", MAX, allowed, known[name], UNIT_COUNT, ok, evidence, stat="max")
+
+    def growth_of_kernels(self, measure: str, tolerance: float) -> Outcome:
+        """No kernel needs more of it than in the baseline; one that the baseline lacks needed nothing there."""
+        known, before = self.facts.needs_of_kernels[self.row].get(measure), self.facts.needed_before(self.row, measure)
+        rule = f"max_growth {measure}"
+        if known is None or before is None:
+            why = "not recorded" if known is None else "not known of the baseline: give its report with --baseline"
+            return self.outcome(rule, MAX, tolerance, None, UNIT_COUNT, None, why)
+        name = max(known, key=lambda each: (known[each] - before.get(each, 0) * (1 + tolerance), known[each]))
+        most = before.get(name, 0) * (1 + tolerance)
+        evidence = f"{short_name(name, 120)}, {before.get(name, 0):,} in the baseline"
+        return self.outcome(rule, MAX, most, known[name], UNIT_COUNT, known[name] <= most, evidence, stat="max")
 
     def slow_steps(self, allowed: float) -> Outcome:
         """At most so many of the calls are slow steps; of several GPUs and processes the one with most."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.range_work import index_work
+from nsysprof.check.budget import OF_KERNELS
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
@@ -34,7 +35,6 @@ OF_WINDOWS = ("launch_bound_share", "exposed_communication")
 STEP = "step"
 OF_GPU_WORK = (STEP, "span", "busy", "idle", *OF_WINDOWS)
 SYNCS = "syncs"
-OF_KERNELS = ("registers", "local_memory")
 SLOW_STEPS = "slow_step_share"
 
 
@@ -308,23 +308,26 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
     return {row: columns.take(slice(*np.searchsorted(number, [row, row + 1]).tolist())) for row in rows}
 
 
-def largest_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, tuple[int, str]]]:
-    """The most of each of `OF_KERNELS` of a thread in any kernel of some rows, and its name; none if not recorded."""
+def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, dict[str, int]]]:
+    """The most of each of `OF_KERNELS` of a thread, by the names of the kernels of some rows; none if not recorded."""
     trace = breakdown.attribution.trace
     details = trace.report.reader.op_details(trace)
-    out: dict[int, dict[str, tuple[int, str]]] = {}
+    out: dict[int, dict[str, dict[str, int]]] = {}
     for row in rows:
         ops = np.arange(len(trace.ops))
         if row < len(breakdown.merged):
             instances, _ = _instances(breakdown, [row])
             ops = np.unique(index_work(breakdown.attribution, instances).ops_of(instances)[0])
         ops = ops[trace.ops.kind[ops] == KERNEL]
+        names, of = np.unique(trace.ops.name[ops], return_inverse=True)
         out[row] = {}
-        for name in OF_KERNELS:
-            values = getattr(details, name)[ops]
+        for measure in OF_KERNELS:
+            values = getattr(details, measure)[ops]
             if len(values) and (values >= 0).all():
-                most = int(values.argmax())
-                out[row][name] = int(values[most]), trace.op_names[trace.ops.name[ops[most]]]
+                most = np.zeros(len(names), np.int64)
+                np.maximum.at(most, of, values)
+                pairs = zip(names.tolist(), most.tolist(), strict=True)
+                out[row][measure] = {trace.op_names[name]: value for name, value in pairs}
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -89,6 +89,31 @@ def compare(
     for option, given in (("--record", record), ("--counters", counters)):
         if given and len(given) > (1 if other is None else 2):
             raise typer.BadParameter(f"{option} goes with a report: give it once for each at most")
+    _refuse(base, new, select, skip, instance, slowest=slowest, one_report=other is None)
+    asked = {
+        **{"base": base, "new": new, "select": select, "per": per, "skip": skip or 0, "slowest": slowest},
+        **{"instances": instance or (), "records": record or (), "counters": counters or (), "shape": shape},
+        **({"merge": None} if no_merge else {}),
+    }
+    more = {"also_base": also_base, "also_new": also_new, "noise": noise}
+    shown = {"top": top, "every": every or writing.full, "markdown": markdown}
+    reports = [report] if other is None else [report, other]
+    answer = answer_reports(reports, output, reading, writing, lambda: _question(asked, more, shown))
+    if not answer.comparable:
+        raise typer.Exit(3)
+
+
+def _refuse(
+    base: str | None,
+    new: str | None,
+    select: str | None,
+    skip: int | None,
+    instance: list[str] | None,
+    *,
+    slowest: bool,
+    one_report: bool,
+) -> None:
+    """Raise `typer.BadParameter` for options that do not go together."""
     if instance and (len(instance) > 2 or skip):
         raise typer.BadParameter("give --instance once, or once for each side, and without --skip")
     if instance and slowest:
@@ -97,45 +122,25 @@ def compare(
         raise typer.BadParameter("--base and --new go together")
     if base is not None and select is not None:
         raise typer.BadParameter("give --range, or --base and --new")
-    if base is None and other is None and not (select and (instance or slowest)):
+    if base is None and one_report and not (select and (instance or slowest)):
         raise typer.BadParameter("give --base and --new, a second report, or --range with --instance or --slowest")
 
-    def question() -> Question[Comparison]:
-        from nsysprof.attribution.paths import DEFAULT_MERGE
-        from nsysprof.compare.charts import CHARTS, comparison_charts
-        from nsysprof.compare.comparison import compare as compare_ranges
-        from nsysprof.compare.files import GAP_FILES, write_gaps
-        from nsysprof.compare.text import comparison_text
-        from nsysprof.formats.answers import GAP_SCHEMA
 
-        def ask(read: Read) -> Comparison:
-            also = [[read.another(file) for file in given or ()] for given in (also_base, also_new, noise)]
-            return compare_ranges(
-                *read.attributions,
-                base=base,
-                new=new,
-                select=select,
-                per=per,
-                merge=None if no_merge else DEFAULT_MERGE,
-                skip=skip or 0,
-                instances=instance or (),
-                slowest=slowest,
-                rules=read.rules,
-                records=record or (),
-                shape=shape,
-                counters=counters or (),
-                also_base=also[0],
-                also_new=also[1],
-                noise=also[2],
-            )
+def _question(asked: dict[str, Any], more: dict[str, list[Path] | None], shown: dict[str, Any]) -> Question[Comparison]:
+    """The question, with the arguments of `compare`, further reports, and how the text shows it."""
+    from nsysprof.compare.charts import CHARTS, comparison_charts
+    from nsysprof.compare.comparison import compare as compare_ranges
+    from nsysprof.compare.files import GAP_FILES, write_gaps
+    from nsysprof.compare.text import comparison_text
+    from nsysprof.formats.answers import GAP_SCHEMA
 
-        return Question(
-            "compare", "comparing", "comparison", GAP_SCHEMA, GAP_FILES[::-1], CHARTS, write_gaps, "comparison_page",
-            ask=ask,
-            text=lambda answer: comparison_text(answer, top=top, every=every or writing.full, markdown=markdown),
-            drawn=comparison_charts,
-        )  # fmt: skip
+    def ask(read: Read) -> Comparison:
+        also = {name: [read.another(file) for file in given or ()] for name, given in more.items()}
+        return compare_ranges(*read.attributions, **asked, **also, rules=read.rules)
 
-    reports = [report] if other is None else [report, other]
-    if not answer_reports(reports, output, reading, writing, question).comparable:
-        raise typer.Exit(3)
+    return Question(
+        "compare", "comparing", "comparison", GAP_SCHEMA, GAP_FILES[::-1], CHARTS, write_gaps, "comparison_page",
+        ask=ask,
+        text=lambda answer: comparison_text(answer, **shown),
+        drawn=comparison_charts,
+    )  # fmt: skip

@@ -208,20 +208,23 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
         launches = " → ".join(dict.fromkeys(mean_text(row[f"{side}_launches"], 2) for side in SIDES))
         sizes = [row[f"{side}_bytes"] for side in SIDES]
         moved = " → ".join(dict.fromkeys(format_bytes(round(each)) if each > 0 else "-" for each in sizes))
-        local = " → ".join(dict.fromkeys(f"{row[f'{side}_local_memory']:,.0f}" for side in SIDES))
+        local = [row[f"{side}_local_memory"] for side in SIDES]
         rows.append(
             [
                 one_line(short_name(row["name"]), _NAME_WIDTH),
                 launches,
                 "" if math.isnan(row["ratio"]) else format_ratio(row["ratio"]),
                 moved if any(each > 0 for each in sizes) else "",
-                "" if local in ("0", "nan") else local.replace("nan", "-"),
+                " → ".join(f"{each:,.0f}" for each in local).replace("nan", "-")
+                if any(each > 0 for each in local)
+                else "",
                 " ".join(dict.fromkeys(f"{row['math_unit']} {row['element']}".replace("unknown", "").split())),
                 row["verdict"],
             ]
         )
     more = len(difference.work) - len(rows)
-    note = f"{difference.each}: threads, or bytes of copies, of the new side over the base; local memory of a thread"
+    note = f"{difference.each}; ratio: threads, or bytes of copies, of new over base"
+    note += f"; {more:,} names more: gap.json" if more > 0 else ""
     heads = ["work", "launches", "ratio", "bytes", "local memory, B", "math", "work is"]
     return TextTable(
         *without_empty(heads, rows, "lrrrrll"), f"{note}; {more:,} names more: gap.json" if more > 0 else note

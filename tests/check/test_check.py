@@ -1087,18 +1087,42 @@ def test_steps_may_grow(python: int, ok: bool | None, trace: MakeTrace) -> None:
     assert found[2] is ok
 
 
-def test_what_kernels_need_of_a_thread_has_limits(trace: MakeTrace) -> None:
-    """Registers and local memory, exactly, with the kernel that needs most; what is not recorded is not tested."""
-    report = trace(*step(1, "gemm", "spill"), *step(2, "gemm"), duration=LATE)
+def with_needs(report: Path, registers: int, local: int) -> Path:
+    """A report with what threads of its kernels need: of `spill` these numbers, of others 32 registers."""
     table, of_spill = "CUPTI_ACTIVITY_KIND_KERNEL", "(SELECT id FROM StringIds WHERE value = 'spill')"
     with closing(sqlite3.connect(report)) as connection, connection:
         connection.execute(f"UPDATE {table} SET registersPerThread = 32, localMemoryPerThread = 0")
         connection.execute(
-            f"UPDATE {table} SET registersPerThread = 255, localMemoryPerThread = 64 WHERE demangledName IN {of_spill}"
+            f"UPDATE {table} SET registersPerThread = ?, localMemoryPerThread = ? WHERE demangledName IN {of_spill}",
+            (registers, local),
         )
+    return report
+
+
+def test_what_kernels_need_of_a_thread_has_limits(trace: MakeTrace) -> None:
+    """Registers and local memory, exactly, with the kernel that needs most; what is not recorded is not tested."""
+    report = with_needs(trace(*step(1, "gemm", "spill"), *step(2, "gemm"), duration=LATE), 255, 64)
     rows = results(checked(report, "max_registers = 255\nmax_local_memory = 0"))[-2:]
     assert rows == [("max_registers", 255, True), ("max_local_memory", 64, False)]
     assert checked(report, "max_local_memory = 0").broken["evidence"].tolist() == ["spill"]
     with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute(f"ALTER TABLE {table} DROP COLUMN localMemoryPerThread")
+        connection.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN localMemoryPerThread")
     assert results(checked(report, "max_local_memory = 0"))[-1] == ("max_local_memory", None, None)
+
+
+def test_spills_that_the_baseline_had_not_break(trace: MakeTrace) -> None:
+    """Local memory grows where a kernel of that name uses more than in the baseline, and a new one any at all."""
+    calls = (*step(1, "gemm", "spill"), *step(2, "gemm"))
+    new = with_needs(trace(*calls, duration=LATE, name="new.sqlite"), 64, 64)
+    same = with_needs(trace(*calls, duration=LATE, name="same.sqlite"), 64, 64)
+    none = with_needs(trace(*calls, duration=LATE, name="none.sqlite"), 64, 0)
+    without = with_needs(trace(*step(1, "gemm"), duration=LATE, name="without.sqlite"), 64, 0)
+    limit = 'max_growth = { local_memory = "0 %" }'
+    for base, ok in ((same, True), (none, False), (without, False)):
+        answer = checked(new, limit, baseline=base)
+        assert results(answer)[-1] == ("max_growth local_memory", 64, ok)
+    assert checked(new, limit, baseline=none).broken["evidence"].tolist() == ["spill, 0 in the baseline"]
+    assert checked(new, limit).untested["evidence"].tolist()[-1].startswith("not known of the baseline")
+    assert checked(new, "max_local_memory = 0", baseline=none).broken["evidence"].tolist() == [
+        "spill, 0 in the baseline"
+    ]

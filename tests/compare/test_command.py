@@ -69,6 +69,13 @@ span              1.00 µs       1.00 µs    1.00x                   too few sam
 busy         600 ns (all)  150 ns (all)    4.00x                   too few samples
 median call ± half the IQR; span: from its first GPU op to that of the next call
 
+work                            launches  math         work is
+----------------------------  ----------  -----------  ---------
+ampere_sgemm_128x64_tn             2 → 0  FP32 FMA     other
+softmax_warp_forward float 9       1 → 0  FP32         other
+flash_fwd 64                       0 → 1  tensor core  other
+per call; ratio: threads, or bytes of copies, of new over base
+
 expected traffic      math    of bandwidth    flash    of bandwidth
 ------------------  ------  --------------  -------  --------------
 softmax              512 B          <0.1 %
@@ -122,6 +129,14 @@ mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; m
 | busy        | 600 ns (all) | 150 ns (all) |   4.00x |                 | too few samples |
 
 median call ± half the IQR; span: from its first GPU op to that of the next call
+
+| work                           |   launches | math        | work is   |
+|:-------------------------------|-----------:|:------------|:----------|
+| ampere\\_sgemm\\_128x64\\_tn      |      2 → 0 | FP32 FMA    | other     |
+| softmax\\_warp\\_forward float 9 |      1 → 0 | FP32        | other     |
+| flash\\_fwd 64                  |      0 → 1 | tensor core | other     |
+
+per call; ratio: threads, or bytes of copies, of new over base
 
 | expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
 |:-------------------|-------:|---------------:|--------:|---------------:|

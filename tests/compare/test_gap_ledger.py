@@ -11,14 +11,8 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.gap_ledger import OVERLAP, Entry, SideLedger, apportion, evidence_texts, gap_rows, nearest
-from nsysprof.compare.selection import (
-    SelectedCalls,
-    Selection,
-    load_report,
-    select_calls,
-    select_ranges,
-    steps_of_calls,
-)
+from nsysprof.compare.loaded import load_report
+from nsysprof.compare.selection import SelectedCalls, Selection, select_calls, select_ranges, steps_of_calls
 from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.details import CODE, LAUNCHING
 from nsysprof.trace.report import open_report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.work import LESS_WORK, MOVED
+from nsysprof.compare.work import LESS_WORK, MOVED, SPILLS, UNJUDGED
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM
@@ -155,3 +157,29 @@ def test_recordings_are_the_unit(also: dict[str, list[int]], verdict: str, said:
     found = compared(trace, program({ADD: (1, 100, 500)}), program({ADD: (1, 100, 300)}), **more)
     assert found.pairs["verdict"].tolist() == [verdict]
     assert any(said in text for text in found.findings[found.largest])
+
+
+def test_spills_are_said_where_the_base_had_none(trace: MakeTrace) -> None:
+    """A kernel that uses local memory in the new recording alone; as much as before is no news."""
+    paths = [trace(*program({ADD: (1, 100, 500)}), name=f"{name}.sqlite") for name in ("base", "new", "other")]
+    for path, size in zip(paths, (0, 96, 96), strict=True):
+        with closing(sqlite3.connect(path)) as file, file:
+            file.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET localMemoryPerThread = ?", (size,))
+
+    def spills(base: Path, new: Path) -> list[str]:
+        found = compare(attributed(base), attributed(new))
+        return [doubt.text for doubt in found.differences[found.largest].doubts if doubt.kind == SPILLS]
+
+    said = "threads of new use more local memory (spilled registers): vectorAdd 96 bytes (0 in base)"
+    assert spills(paths[0], paths[1]) == [said]
+    assert spills(paths[1], paths[2]) == [] == spills(paths[1], paths[0])
+
+
+def test_a_kernel_that_waited_for_pages_is_no_cheat(trace: MakeTrace) -> None:
+    """Launched alike and faster, after copies to unified memory: pages may have moved before; nobody is accused."""
+    slow = [*program({ADD: (1, 100, 2000)}), launch_memcpy((1, 2), (3, 9), id=99_000, host=4)]
+    found = compared(trace, slow, program({ADD: (1, 100, 200)}))
+    [doubt] = found.differences[found.largest].doubts
+    assert doubt.kind == UNJUDGED
+    assert "it may wait for pages" in doubt.text
+    assert "check its result" not in doubt.text
