@@ -14,7 +14,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.results.files import records
 from nsysprof.statistics.contrast import DEFAULT_RULES, NO_CLEAR_CHANGE, SLOWER, Rules, contrasts_over_runs, noise_of
-from nsysprof.statistics.runs import scope_of
+from nsysprof.statistics.runs import WITHIN, scope_of
 from nsysprof.statistics.summary import summarize
 
 DIFF_SCHEMA = "nsysprof-bench-diff/1"
@@ -115,8 +115,11 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 
 
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
-    """The rows that got worse, by their verdict, and by more than ``max_regress`` (0.05: 5 %)."""
-    worse = diff.rows["verdict"].isin([SLOWER, MORE])
+    """The rows that got worse, by their verdict, and by more than ``max_regress`` (0.05: 5 %).
+
+    Times of a single run a side are none: two runs of the same code differ more often than their samples show.
+    """
+    worse = diff.rows["verdict"].isin([SLOWER, MORE]) & (diff.rows["scope"] != WITHIN)
     return diff.rows[worse & (diff.rows["change"] > max_regress)]
 
 

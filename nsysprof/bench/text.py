@@ -19,7 +19,7 @@ from nsysprof.results.table import TextTable, screen_width, warning_lines, wrap
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-WITHIN_EACH = "within these two runs: intervals do not include variation between runs"
+WITHIN_EACH = "within these two runs only, so no time counts as a regression: --runs 3 compares runs"
 MAX_POINTS_NAMED = 8
 
 

@@ -369,8 +369,11 @@ def _too_few(one: Contrast, rules: Rules) -> str:
 
 
 def _worth_words(one: Contrast) -> str:
-    base, new = (format_count(round(worth)) for worth in one.worth)
-    return f"n = {one.base_n:,} and {one.new_n:,} are worth {base} and {new} independent samples"
+    base, new = (round(worth) for worth in one.worth)
+    counts = f"n = {one.base_n:,} and {one.new_n:,}"
+    if (base, new) == (one.base_n, one.new_n):
+        return counts
+    return f"{counts} are worth {format_count(base)} and {format_count(new)} independent samples"
 
 
 def _unclear(one: Contrast, rules: Rules) -> str:

@@ -123,7 +123,7 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
     lines = []
     if order.n < LEAST_SAMPLES:
         lines.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
-    if order.correlated and order.p < SIGNIFICANT:
+    if order.correlated and order.p < SIGNIFICANT and round(order.effective) < order.n:
         line = (
             f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}): {order.n:,} "
             f"are worth {order.effective:,.0f} independent ones"

@@ -22,7 +22,7 @@ import typer
 from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, open_sweep, run_sweep
 from nsysprof.commands.bench import ResultOptions, run_job
 from nsysprof.errors import NsysprofError
-from tests.kit.bench_samples import made_up, point_of, write_samples
+from tests.kit.bench_samples import in_runs, made_up, point_of, write_samples
 from tests.kit.command_line import Run, runner
 
 ROOT = Path(__file__).parents[2]
@@ -217,8 +217,8 @@ def test_a_sweep_that_measures_nothing_says_why(
 
 def test_a_regression_is_exit_code_3(bench: Run, tmp_path: Path) -> None:
     """Above the limit that was asked for; runs of unlike machines are refused, but with --unlike."""
-    write_samples(tmp_path / "before", samples=30)
-    write_samples(tmp_path / "after", samples=30, slower={"flash": 1.2})
+    write_samples(tmp_path / "before", in_runs(made_up(samples=60)))
+    write_samples(tmp_path / "after", in_runs(made_up(samples=60, slower={"flash": 1.2})))
     done = bench("diff", "before", "after")
     assert done.code == 3, done.err
     assert "slower" in done.out

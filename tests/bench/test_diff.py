@@ -12,7 +12,7 @@ from nsysprof.bench.diff import BenchDiff, compare_runs, regressions
 from nsysprof.bench.text import diff_table, regression_lines
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import read_bench_samples
-from tests.kit.bench_samples import made_up, point_of, write_samples
+from tests.kit.bench_samples import in_runs, made_up, point_of, write_samples
 
 METRICS = ("latency", "graph latency")
 
@@ -58,6 +58,17 @@ def test_a_slower_backend_is_found_with_its_change(tmp_path: Path) -> None:
     assert row["change"] == pytest.approx(row["after"] / row["before"] - 1)
     assert (row["overlap"], row["delta_word"], row["before_n"]) == (False, "large", 60)
     assert set(diff.rows[diff.rows["backend"] == "math"]["verdict"]) == {"no clear change"}
+
+
+def test_one_run_a_side_is_no_regression(tmp_path: Path) -> None:
+    """Two runs of nothing differ, too: "slower" holds within these two, and only several runs make a regression."""
+    data, slow = made_up(samples=60), made_up(samples=60, slower={"flash": 1.08}, seed=99)
+    slow["plan"] = data["plan"]
+    alone = runs(tmp_path, data, slow)
+    assert set(alone.rows[alone.rows["backend"] == "flash"]["verdict"]) == {"slower", "no clear change"}
+    assert regressions(alone, 0).empty
+    assert "within these two runs only" in diff_table(alone)
+    diff = runs(tmp_path, in_runs(data), in_runs(slow))
     assert set(regressions(diff, 0.05)["metric"]) == {"latency", "graph latency"}
     assert len(regressions(diff, 0.05)) == 6
     assert regressions(diff, 0.10).empty
@@ -193,7 +204,8 @@ def test_the_ablation_table_fits_a_terminal(tmp_path: Path) -> None:
     assert EXPECTED in text
     assert max(map(len, text.splitlines())) <= 110
     assert "12 times compared: 6 slower, 6 no clear change; a difference counts from 2.0 % on" in text
-    lines = regression_lines(diff, 0.05)
+    several = runs(tmp_path, in_runs(made_up()), in_runs(made_up(slower={"flash": 1.08})))
+    lines = regression_lines(several, 0.05)
     assert len(lines) == 6
     assert lines[0] == "S1024 flash: latency 9.76 µs → 10.5 µs, +8.0 % (above 5.0 %)"
     assert regression_lines(diff, 0.2) == []
