@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.chart_rows import ChartRows
+from nsysprof.analyze.chart_rows import ChartRows, grouped
 from nsysprof.analyze.range_text import outermost_cpu
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, outside_share, subtitle
 from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers, Part
@@ -26,7 +26,11 @@ _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan a bar of GPU ops by family per row, per instance where instances repeat, with a mark at the launches."""
+    """Plan a bar of GPU ops by family per row, per instance where instances repeat, with a mark at the launches.
+
+    Rows that run the same share one, see `grouped`.
+    """
+    rows = grouped(rows) if rows.of == "ranges" else rows
     calls = rows.calls[:, None]
     launches = np.where(rows.launches >= 0, rows.launches / rows.calls, np.nan)
     legend = group_legend(rows.groups, (rows.ops.sum(axis=0) > 0).tolist())

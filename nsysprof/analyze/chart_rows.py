@@ -15,7 +15,9 @@ its calls: counts are per instance, so that ranges that ran for a different numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -113,6 +115,44 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
         unit=unit,
         groups=breakdown.groups,
     )
+
+
+def grouped(rows: ChartRows) -> ChartRows:
+    """Put rows that run the same per call into one, where only the last part of their names differs.
+
+    Their label has all parts in braces: `RUN::math::S{4096, 2048}`.
+    """
+    members: dict[object, list[int]] = {}
+    for row in range(len(rows)):
+        head = rows.names[row][: len(rows.names[row]) - len(re.split("::|/", rows.names[row])[-1])]
+        counts = [*rows.ops[row].tolist(), int(rows.launches[row]), int(rows.kernels[row])]
+        same = tuple(Fraction(count, int(rows.calls[row])) for count in counts)
+        members.setdefault((head, same) if head and row != rows.rest else row, []).append(row)
+    groups = list(members.values())
+    labels = [_one_name([rows.names[row] for row in group]) for group in groups]
+    if rows.rest is not None:
+        labels[-1] = rows.labels[-1]
+    added = ("calls", "launches", "kernels", "ops", "sum_ns", "busy_ns", "span_ns")
+    sums: dict[str, Any] = {
+        name: np.array([getattr(rows, name)[each].sum(axis=0) for each in groups]) for name in added
+    }
+    return replace(
+        rows,
+        labels=shorten_all(labels, LABEL),
+        names=[shorten(label, 3 * LABEL // 2) for label in labels],
+        call_ns=rows.call_ns[[group[0] for group in groups]],
+        rest=None if rows.rest is None else len(groups) - 1,
+        **sums,
+    )
+
+
+def _one_name(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    letters = enumerate(zip(*names, strict=False))
+    shared = next((at for at, each in letters if len(set(each)) > 1), min(map(len, names)))
+    start = len(names[0][:shared].rstrip("0123456789"))
+    return f"{names[0][:start]}{{{', '.join(name[start:] for name in names)}}}"
 
 
 def by_range(merged: ColumnTable) -> bool:

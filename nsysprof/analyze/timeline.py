@@ -35,6 +35,7 @@ START_END_LANE = -1  # the level of the lane of start/end ranges
 # Threads shown, and how many levels of ranges each gets.
 _LEVELS = ((1, 3), (3, 2), (MAX_THREADS, 1))
 _ON_GPU_LEVELS = 2
+_LEAST_SHARE = 0.0005  # of op time: a lane of less looks empty
 _MIN_SHARE_OF_MAIN = 0.1  # of the work of the busiest thread
 _LONGEST = 1 << 62  # ns: half of what the difference of two times may be
 
@@ -118,7 +119,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     trace = breakdown.attribution.trace
     activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
     edges = column_edges(*_extent(breakdown, activity), columns)
-    lanes, notes = choose_lanes(trace)
+    lanes, notes = choose_lanes(trace, least_share=_LEAST_SHARE)
     ranges, more = _range_lanes(breakdown, edges)
     return Timeline(
         breakdown=breakdown,
@@ -167,10 +168,13 @@ def _longest_wait(trace: Trace) -> int:
 # ---- which streams and threads are shown, in every picture of them
 
 
-def choose_lanes(trace: Trace, most_streams: int = MAX_STREAMS) -> tuple[list[list[int]], list[str]]:
+def choose_lanes(
+    trace: Trace, most_streams: int = MAX_STREAMS, least_share: float = 0.0
+) -> tuple[list[list[int]], list[str]]:
     """Choose the streams of each lane, in the order of GPUs, processes and streams; with a note on those left out.
 
-    Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own.
+    Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own. A lane
+    with less than ``least_share`` of op time is left out, but for the busiest of each GPU.
     """
     total = np.zeros(len(trace.streams), np.int64)
     for part in op_slices(trace):
@@ -188,11 +192,13 @@ def choose_lanes(trace: Trace, most_streams: int = MAX_STREAMS) -> tuple[list[li
     for lane in by_time:
         busiest.setdefault(gpu[lane[0]], lane)
     first = list(busiest.values())
-    chosen = (first + [lane for lane in by_time if lane not in first])[:MAX_LANES]
+    least = least_share * int(total.sum())
+    chosen = (first + [lane for lane in by_time if lane not in first and total[lane].sum() >= least])[:MAX_LANES]
     shown = {stream for lane in chosen for stream in lane}
     rest = [stream for stream in range(len(total)) if stream not in shown]
     share = f"{100 * int(total[rest].sum()) / (int(total.sum()) or 1):.2g} %"
-    notes = [f"{len(rest)} more streams with {share} of op time are not drawn"] if rest else []
+    drawn = "stream with {} of op time is" if len(rest) == 1 else "streams with {} of op time are"
+    notes = [f"{len(rest)} more {drawn.format(share)} not drawn"] if rest else []
     order, place = processes_by_gpu(trace), [*device_labels(trace)]
 
     def rank(lane: list[int]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.analyze.chart_rows import ChartRows, chart_rows
+from nsysprof.analyze.chart_rows import ChartRows, chart_rows, grouped
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
@@ -217,7 +217,7 @@ def test_bars_of_the_breakdown_are_the_busy_times(real: Breakdown) -> None:
 
 def test_bars_of_the_counts_are_ops_per_call(real: Breakdown) -> None:
     """A bar is as long as there are ops per call, and the marks are where the launches are."""
-    rows = rows_of(real)
+    rows = grouped(rows_of(real))
     (axes,) = COUNTS.figure(real).axes
     found = bars(axes, len(rows))
     length = np.sum(list(found.values()), axis=0)
@@ -233,9 +233,11 @@ def test_bars_of_the_counts_are_ops_per_call(real: Breakdown) -> None:
 def test_bars_of_the_counts_are_those_of_the_backends(measured: Breakdown) -> None:
     """Math runs twenty kernels per call, flash two at S=1024, cuDNN one and a memset."""
     (axes,) = COUNTS.figure(measured).axes
-    found = bars(axes, 18)
-    labels = rows_of(measured).labels
-    small = [labels.index(f"RUN::{name}::S1024") for name in ("math", "math_reduced", "flash", "efficient", "cudnn")]
+    labels = grouped(rows_of(measured)).labels
+    found = bars(axes, len(labels))
+    every = "::S{4096, 2048, 1024}"
+    names = f"math{every}", "math_reduced::S1024", "flash::S1024", f"efficient{every}", f"cudnn{every}"
+    small = [labels.index(f"RUN::{name}") for name in names]
     np.testing.assert_allclose(np.sum(list(found.values()), axis=0)[small], [20, 15, 2, 1, 2])
     np.testing.assert_allclose(found["memset"][small], [0, 0, 0, 0, 1])
 
@@ -280,7 +282,7 @@ def test_streams_of_the_timeline_are_pictures(run: Breakdown) -> None:
     """However many ops: a stream is one picture, and the marks of range lanes are bounded."""
     figure = TIMELINE.figure(run)
     overview = figure.axes[0]
-    assert [image.get_label() for image in overview.images] == ["GPU 0 · stream 7", "GPU 0 · stream 14"]
+    assert [image.get_label() for image in overview.images] == ["GPU 0 · stream 7"]  # stream 14 has one memset
     marks = [artist for artist in overview.collections if isinstance(artist, PolyCollection)]
     assert [artist.get_label() for artist in marks] == [
         f"pid 515 · level {level} · {where}" for where in ("host", "on the GPU") for level in (1, 2)
@@ -411,7 +413,7 @@ def test_every_lane_gets_its_share_of_the_names(trace: MakeTrace) -> None:
 def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measured: Breakdown) -> None:
     """Each title is a sentence with the numbers that matter."""
     assert [title_of(chart.figure(measured)) for chart in CHARTS[:2]] == [
-        "20 kernels per instance in RUN::math::S4096 and 2 more, 1 in RUN::efficient::S4096 and 10 more",
+        "20 kernels per instance in RUN::math::S{4096, 2048, 1024}, 1 in RUN::efficient::S{4096, 2048, 1024} and 3 more",
         "RUN::math::S4096 takes 42 % of GPU op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
     ]
     assert title_of(BREAKDOWN.figure(run)) == (
@@ -573,3 +575,15 @@ def test_users_settings_neither_matter_nor_change(trace: MakeTrace, tmp_path: Pa
         before = dict(matplotlib.rcParams)
         assert [path.read_bytes() for path in save_charts(CHARTS, breakdown, tmp_path / "odd")] == plain
         assert dict(matplotlib.rcParams) == before
+
+
+def test_rows_that_run_the_same_share_one(run: Breakdown) -> None:
+    """Lengths of one backend with equal kernels are one row with all in braces; other kernels stay apart."""
+    rows = chart_rows(run, 20)
+    assert rows is not None
+    one = grouped(rows)
+    assert one.labels[0] == "RUN::math::S{4096, 2048, 1024}"
+    assert "RUN::math_reduced::S1024" in one.labels  # no memset, unlike the longer ones
+    assert one.rest == len(one) - 1
+    for name in ("ops", "sum_ns", "kernels", "busy_ns"):
+        assert getattr(one, name).sum() == getattr(rows, name).sum()

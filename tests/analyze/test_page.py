@@ -364,7 +364,7 @@ def test_any_report_makes_a_page(seed: int, trace: MakeTrace) -> None:
         return
     read = unpack(packed)
     ops = sum(row["of"] for row in read["rows"] if row["kind"] == "ops")
-    assert ops == len(breakdown.attribution.trace.ops) or any("more streams" in note for note in notes)
+    assert ops == len(breakdown.attribution.trace.ops) or any("more stream" in note for note in notes)
     for row in read["rows"]:
         assert (row["end"] <= read["length"]).all()
         if row["kind"] == "ranges":
