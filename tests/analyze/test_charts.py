@@ -413,7 +413,8 @@ def test_every_lane_gets_its_share_of_the_names(trace: MakeTrace) -> None:
 def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measured: Breakdown) -> None:
     """Each title is a sentence with the numbers that matter."""
     assert [title_of(chart.figure(measured)) for chart in CHARTS[:2]] == [
-        "20 kernels per instance in RUN::math::S{4096, 2048, 1024}, 1 in RUN::efficient::S{4096, 2048, 1024} and 3 more",
+        "20 kernels per instance in RUN::math::S{4096, 2048, 1024},"
+        " 1 in RUN::efficient::S{4096, 2048, 1024} and 3 more",
         "RUN::math::S4096 takes 42 % of GPU op time in ranges: 32 % of it gemm, 22 % elementwise, 18 % mask",
     ]
     assert title_of(BREAKDOWN.figure(run)) == (
