@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import nest
-from nsysprof.trace.details import AutogradOps
+from nsysprof.trace.details import NO_OPERATORS, AutogradOps, OperatorCalls, Shaped
 from nsysprof.trace.trace import PUSH_POP, Trace
 
 # `emit_nvtx`: `aten::addmm, seq = 7, op_id = 3`, and `AddmmBackward0, seq = 7` in the engine's own, which has no number
 _NUMBERED = re.compile(r"(.*?), (?:stashed )?seq = (\d{1,18})\b", re.DOTALL)
+_SIZED = re.compile(r"([^,]+),.*?\bsizes = (\[[\[\]\d, ]*\])", re.DOTALL)
 _ENGINE = re.compile(r"autograd::engine::evaluate_function: .*", re.DOTALL)
 _BACKWARD = re.compile(_ENGINE.pattern + r"|(?:.*::)?\w*Backward\d*", re.DOTALL)
 
@@ -38,6 +40,25 @@ def autograd_of_names(trace: Trace) -> AutogradOps:
         np.concatenate([backward, np.ones(len(around), bool)]),
         np.zeros(len(rows), np.int64),
     )
+
+
+def operators_of_names(trace: Trace) -> OperatorCalls:
+    """The operators that `emit_nvtx` made ranges of with ``record_shapes=True``, by the names of these."""
+    found = [_SIZED.match(name.text) for name in trace.range_names]
+    if not any(found):
+        return NO_OPERATORS
+    shapes: dict[tuple[str, str], int] = {}
+    code = [shapes.setdefault((match[1], match[2]), len(shapes)) if match else -1 for match in found]
+    known: list[Shaped] = []
+    for name, sizes in shapes:
+        try:
+            known.append((name, json.loads(sizes), [], []))
+        except ValueError:  # a name that was cut
+            known.append((name, [], [], []))
+    ranges = trace.ranges
+    rows = np.flatnonzero(ranges.kind == PUSH_POP)
+    tid, shape = trace.threads[trace.range_openers[rows]], np.array(code)[ranges.name[rows]]
+    return OperatorCalls(tid, ranges.start[rows], ranges.end[rows], shape, known)
 
 
 def _around(trace: Trace, engines: Ints, nodes: Ints) -> tuple[Ints, Ints]:

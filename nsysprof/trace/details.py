@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,25 @@ class AutogradOps:
     sequence: Ints
     backward: NDArray[np.bool_]
     forward_thread: Ints
+
+
+Shaped: TypeAlias = tuple[str, list[list[int]], list[str], list[str]]
+
+
+@dataclass(frozen=True)
+class OperatorCalls:
+    """Calls of PyTorch's operators, in any order, also those of which no shapes are recorded.
+
+    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``shape`` a place in ``shapes``, -1 for none. A shape is the
+    name of the operator, the sizes of its inputs, their types, and the values of those that are no tensors; the last
+    two are empty where they are not recorded.
+    """
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    shape: Ints
+    shapes: list[Shaped]
 
 
 @dataclass(frozen=True)
@@ -349,6 +368,7 @@ NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)
 NO_FAULTS = PageFaults(_NONE, _NONE, _NONE, _NONE, _NONE, _NO_CODES)
 NO_COLLECTIVES = Collectives(_NONE, _NO_CODES, [], _NO_CODES, [], [], _NONE)
 NO_AUTOGRAD = AutogradOps(_NONE, _NONE, _NONE, _NONE, _NO_FLAGS, _NONE)
+NO_OPERATORS = OperatorCalls(_NONE, _NONE, _NONE, _NONE, [])
 NO_ACTIVITY = HostActivity(NO_CALLS, _NO_KINDS)
 
 

@@ -220,6 +220,10 @@ class Reader(ABC):
         """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
         return details.NO_ACTIVITY
 
+    def operator_calls(self, trace: Trace) -> details.OperatorCalls:
+        """Calls of PyTorch's operators with the shapes of their inputs."""
+        return details.NO_OPERATORS
+
     def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators that PyTorch's autograd numbers."""
         return details.NO_AUTOGRAD

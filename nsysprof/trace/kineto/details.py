@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -310,6 +311,27 @@ def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
     change[first] = size[first]
     some = change != 0
     return order[some], change[some]
+
+
+# ---- operators
+
+
+def read_operator_calls(events: Events, threads: Threads) -> details.OperatorCalls:
+    """All operators, with the shapes of those that have some (``record_shapes=True``)."""
+    host = events.host
+    rows = np.flatnonzero(host["kind"] == OPERATOR)
+    shapes = [(name, *map(_list_of, inputs)) for name, *inputs in events.shapes]
+    columns = (host[each][rows] for each in ("start", "end", "shape"))
+    return details.OperatorCalls(threads.ids[host["thread"][rows]], *columns, shapes)
+
+
+def _list_of(text: bytes) -> list[Any]:
+    """The list that a text holds, empty for any other."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
 
 
 # ---- autograd

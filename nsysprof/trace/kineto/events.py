@@ -106,7 +106,8 @@ class Events:
 
     ``host``: columns ``kind`` (ANNOTATION …), ``name`` code of ``names``, ``thread`` code of ``threads``, the pairs of
     pid and tid, ``start``, ``end``, ``link``: the correlation of a CALL, the sequence number of an OPERATOR, else -1,
-    and ``forward``: the thread number of an operator's forward in autograd, 0 in forward itself.
+    ``forward``: the thread number of an operator's forward in autograd, 0 in forward itself, and ``shape`` a code of
+    ``shapes``, the name of an OPERATOR with its inputs as recorded, -1 where they are not.
 
     ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places``, the pairs of device and stream
     (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, ``shared``
@@ -123,6 +124,7 @@ class Events:
     threads: Codes = field(default_factory=Codes)
     places: Codes = field(default_factory=Codes)
     collectives: Codes = field(default_factory=Codes)
+    shapes: Codes = field(default_factory=Codes)
     host: dict[str, NDArray[Any]] = field(default_factory=dict)
     gpu: dict[str, NDArray[Any]] = field(default_factory=dict)
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class Events:
 def read_events(text: TraceText) -> Events:
     """Read all `Events` of a trace; ``text`` then gives the data beside them."""
     out = Events()
-    host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8")
+    host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8", shape="i4")
     numbers = ("start", "end", "correlation", "size", "grid", "block", "registers", "shared")
     gpu = Columns(
         kind="u1", name="i4", place="i4", **dict.fromkeys(numbers, "i8"), node="?", collective="i4", message="i8"
@@ -268,13 +270,17 @@ def _add_host(out: Events, host: Columns, event: Event, kind: int) -> None:
     times = _times(out, event)
     if times is None:
         return
-    link, forward, arguments = -1, 0, event.args
+    link, forward, shape, arguments = -1, 0, -1, event.args
     if arguments is not None:
         if kind == CALL:
             link = whole(arguments.correlation)
-        elif kind == OPERATOR and arguments.sequence is not None:
-            link, forward = whole(arguments.sequence), whole(arguments.forward_thread, 0)
-    host.add((kind, out.names[event.name], _thread(out, event), *times, link, forward))
+        elif kind == OPERATOR:
+            if arguments.sequence is not None:
+                link, forward = whole(arguments.sequence), whole(arguments.forward_thread, 0)
+            if arguments.dims:
+                inputs = (bytes(each) for each in (arguments.dims, arguments.types, arguments.values))
+                shape = out.shapes[(event.name, *inputs)]
+    host.add((kind, out.names[event.name], _thread(out, event), *times, link, forward, shape))
 
 
 def _add_gpu(out: Events, gpu: Columns, event: Event, kind: int) -> None:

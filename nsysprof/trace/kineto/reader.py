@@ -31,6 +31,7 @@ from nsysprof.trace.kineto.details import (
     read_host_activity,
     read_memory,
     read_op_details,
+    read_operator_calls,
     read_other_ranges,
 )
 from nsysprof.trace.kineto.events import Events, is_pytorch, read_events, whole
@@ -172,6 +173,10 @@ class KinetoReader(Reader):
     def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators with a ``Sequence number``."""
         return read_autograd(self.events, self.threads)
+
+    def operator_calls(self, trace: Trace) -> details.OperatorCalls:
+        """The operators, with their shapes."""
+        return read_operator_calls(self.events, self.threads)
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
         """What makes streams wait for one another, where that was recorded."""

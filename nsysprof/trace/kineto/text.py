@@ -42,6 +42,9 @@ BOMS = (
 GZIP = b"\x1f\x8b"
 
 
+_NOTHING = msgspec.Raw()
+
+
 class Arguments(msgspec.Struct, gc=False):
     """What is read of the ``args`` of an event, as recorded; None where it is absent."""
 
@@ -56,6 +59,9 @@ class Arguments(msgspec.Struct, gc=False):
     graph_node: Any = msgspec.field(name="graph node id", default=None)
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NOTHING)
     sync: Any = msgspec.field(name="cuda_sync_kind", default=None)
     wait_stream: Any = msgspec.field(name="wait_on_stream", default=None)
     wait_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=None)

@@ -15,7 +15,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
 from nsysprof.trace import details
-from nsysprof.trace.autograd import autograd_of_names
+from nsysprof.trace.autograd import autograd_of_names, operators_of_names
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
@@ -117,6 +117,10 @@ class NsysReader(Reader):
     def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators that `emit_nvtx` made ranges of."""
         return autograd_of_names(trace)
+
+    def operator_calls(self, trace: Trace) -> details.OperatorCalls:
+        """The operators that `emit_nvtx` made ranges of, with their sizes."""
+        return operators_of_names(trace)
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
         """What the host's threads did."""

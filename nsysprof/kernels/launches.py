@@ -1,0 +1,91 @@
+"""How kernels were launched: the distinct launches of a trace, each with its blocks per SM, waves and occupancy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.core.columns import Coder, distinct, mixed
+from nsysprof.core.intervals import Ints
+from nsysprof.hardware.occupancy import Occupancy, occupancy
+from nsysprof.trace.about import Gpu
+from nsysprof.trace.details import OpDetails, unpacked
+
+_MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_GRID, _BLOCK, _GPU, _LIMITS, _KNOWN = range(5)
+REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU not known", "")
+
+
+@dataclass(frozen=True)
+class Launches:
+    """A row per distinct launch of GPU ops; ``of`` is the row of each op.
+
+    ``grid``, ``block`` as packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` of a block, 0 where they are
+    not known; ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as there, -1 for unknown. ``sms`` of
+    the largest GPU, 0 for unknown. ``held``: what an SM holds, ``waves`` how often the grid fills the GPU (NaN: not
+    known), ``tail`` the part of the last wave that is empty; ``reason`` an index of `REASONS`, why that is not known.
+    """
+
+    of: NDArray[np.integer]
+    grid: Ints
+    block: Ints
+    blocks: Ints
+    threads: Ints
+    registers: Ints
+    shared: Ints
+    dynamic_shared: Ints
+    local_memory: Ints
+    sms: int
+    held: Occupancy
+    waves: NDArray[np.float64]
+    tail: NDArray[np.float64]
+    reason: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.grid)
+
+
+def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
+    """The distinct launches of GPU ops on the GPUs of a trace: linear in ops, all else is per distinct launch."""
+    columns = [details.grid, details.block, details.registers, details.shared]
+    columns += [details.dynamic_shared, details.local_memory]
+    first, of = _alike(columns)
+    grid, block, registers, shared, dynamic, local = (column[first].astype(np.int64) for column in columns)
+    blocks, threads = (np.prod(np.stack(unpacked(each)), axis=0) for each in (grid, block))
+    sizes = {gpu.sm_count for gpu in gpus}
+    sms = max((size or 0 for size in sizes), default=0)
+    kinds = {gpu.compute_capability for gpu in gpus}
+    one = len(kinds) == len(sizes) == 1
+    possible = (threads > 0) & (threads <= _MOST_THREADS) & (registers <= _MOST_REGISTERS)
+    held = occupancy(next(iter(kinds)) if one else None, np.where(possible, threads, 0), registers, shared)
+    reason = np.full(len(grid), _KNOWN)
+    if held is None:
+        reason[:] = _GPU if len(gpus) and not one else _LIMITS
+        nothing = np.zeros(len(grid))
+        held = Occupancy(nothing.astype(np.int64), nothing, nothing.astype(np.intp))
+    reason[(held.blocks == 0) & (reason == _KNOWN)] = _BLOCK
+    reason[(blocks <= 0) | (threads <= 0)] = _GRID
+    waves = np.where(blocks > 0, held.waves(blocks, sms), np.nan) if sms else np.full(len(grid), np.nan)
+    whole = np.ceil(waves)
+    return Launches(
+        of, grid, block, blocks, threads, registers, shared, dynamic, local, sms, held, waves, whole - waves, reason
+    )  # fmt: skip
+
+
+def _alike(columns: list[Ints]) -> tuple[NDArray[np.intp], NDArray[np.integer]]:
+    """The first of equal rows, and which each row is like: by one hash of a row, compared with the row itself."""
+    key = np.zeros(len(columns[0]), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            key = key * _FACTOR + column.astype(np.int64).view(np.uint64)
+    coder = Coder()
+    of = coder.encode(mixed(key).view(np.int64))
+    first = np.zeros(len(coder), np.intp)
+    first[of[::-1]] = np.arange(len(of))[::-1]
+    if all(np.array_equal(column, column[first][of]) for column in columns):
+        return first, of
+    return distinct(*columns)
