@@ -25,6 +25,7 @@ from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.forecast import forecast
 from nsysprof.commands.front_door import OneScreenCommand, command_for
+from nsysprof.commands.hotspots import hotspots
 from nsysprof.commands.ranges import ranges
 from nsysprof.commands.scrub import scrub
 from nsysprof.commands.steps import steps
@@ -122,6 +123,10 @@ _command(
 _command(
     READ, steps, "Which steps were slow, and what did they spend more time on?",
     "steps run.sqlite", "steps run.sqlite --per 'step*' --json",
+)  # fmt: skip
+_command(
+    READ, hotspots, "Which kernel should I optimize first, and what limits it?",
+    "hotspots run.sqlite", "hotspots run.sqlite --by family --json",
 )  # fmt: skip
 _command(
     READ, forecast, "How much would a change save?",

@@ -98,7 +98,7 @@ def diagnose(case: Case) -> Diagnosis:
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)
-    parts = [_diagnosis_of(part) for part in _stretches(case)]
+    parts = [_diagnosis_of(part) for part in stretches(case)]
     found = [
         scaled(each, times, steps)
         for part in parts
@@ -130,7 +130,7 @@ def case_of(
     return Case(chosen, facts, np.asarray(rows, np.intp), merge_names)
 
 
-def _stretches(case: Case) -> Iterator[Case]:
+def stretches(case: Case) -> Iterator[Case]:
     """Of a large recording some steps in the middle of each path, with what happened around them; see `stretch_of`."""
     windows = case.windows
     for path in list(dict.fromkeys(place.path for place in case.places))[:MAX_PATHS]:

@@ -17,18 +17,18 @@ from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.details import unpacked
 
-_MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
+MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
 # Threads of a block with which as many blocks as a multiprocessor holds (32) fill it (2,048); with fewer it stays part
 # empty.
 FULL = 64
 # Part of an SM's warps from which on more of them hide latency no better, as a rule of thumb of CUDA's best practices.
-_ENOUGH_WARPS = 0.5
-_LOW = 0.2  # of them; from here down a kernel that loads memory keeps too few loads on their way
+ENOUGH_WARPS = 0.5
+LOW = 0.2  # of them; from here down a kernel that loads memory keeps too few loads on their way
 _MAX_WAVES = 3  # of more, blocks of unequal length fill the last one
 _LONG_WAVE_NS = 10_000
 _MAX_HELD = 2  # blocks of an SM: of more, those of the last wave have its units and the memory to themselves
 # Kernels that keep few warps by design, as they wait for nothing: of libraries that pipeline copies and matrix units.
-_PIPELINED = ("gemm", "attention")
+PIPELINED = ("gemm", "attention")
 _MANY = {
     "cuda": "launch at least as many blocks as the GPU has multiprocessors ({sms}): give each block less work",
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
@@ -77,13 +77,13 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
         return
     known = (found.blocks > 0) & (found.threads > 0)
     filled = np.minimum(found.threads / FULL, 1.0)
-    few = known & (found.blocks <= (1 - _MIN_EMPTY) * found.sms)
+    few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
     idle = {
         "small-grid": np.where(few, 1 - found.blocks / found.sms * filled, 0.0),
         "tiny-blocks": np.where(known & ~few, 1 - filled, 0.0),
     }
     if found.held is not None:
-        own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in _PIPELINED)
+        own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
         rest = own & known & ~few & (filled == 1)
         waves = np.nan_to_num(found.held.waves(found.blocks, found.sms))
         whole = np.ceil(waves)
@@ -95,9 +95,9 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
             & (busy.length >= _LONG_WAVE_NS * whole)
         )
         tail = np.where(uneven, 1 - waves / np.maximum(whole, 1), 0.0)
-        idle["tail-wave"] = np.where(tail >= _MIN_EMPTY, tail, 0.0)
+        idle["tail-wave"] = np.where(tail >= MIN_EMPTY, tail, 0.0)
         warps = np.where(found.held.blocks > 0, found.held.occupancy, 1.0)
-        idle["low-occupancy"] = np.where(rest & (warps <= _LOW), 1 - warps / _ENOUGH_WARPS, 0.0)
+        idle["low-occupancy"] = np.where(rest & (warps <= LOW), 1 - warps / ENOUGH_WARPS, 0.0)
     for kind, share in idle.items():
         yield from _worst(busy, found, kind, share)
 

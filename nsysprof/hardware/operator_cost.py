@@ -92,13 +92,15 @@ def flops_bytes(
 
 def _shape(dims: Sequence[int]) -> Shape | None:
     """The sizes of a tensor, () for what is none; None for what cannot be a shape."""
+    if not isinstance(dims, list | tuple):
+        return ()
     if any(not isinstance(size, int) or size < 0 for size in dims) or math.prod(dims) > _MOST:
         return () if dims and not isinstance(dims[0], int) else None
     return tuple(dims)
 
 
 def _item_bytes(name: str) -> int | None:
-    text = name.lower().replace("c10::", "")
+    text = str(name).lower().replace("c10::", "")
     return 1 if text.startswith("float8") else _ITEM_BYTES.get(text)
 
 

@@ -109,6 +109,42 @@ def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence
     return share
 
 
+# Boards whose clock and bandwidth PyTorch's profiler does not record: highest SM clock in MHz, GB/s, by datasheets.
+_BOARDS = {
+    r"H200": (1980, 4800),
+    r"GH200|H100 NVL": (1980, 4000),
+    r"H100 PCIe": (1755, 2000),
+    r"H100|H800": (1980, 3350),
+    r"A100.*80GB|A800": (1410, 2039),
+    r"A100": (1410, 1555),
+    r"B200|GB200": (1965, 8000),
+    r"V100": (1530, 900),
+    r"T4": (1590, 320),
+    r"A10G?$": (1710, 600),
+    r"A40|RTX A6000": (1800, 768),
+    r"L40S?": (2520, 864),
+    r"L4$": (2040, 300),
+    r"RTX 3090": (1860, 936),
+    r"RTX 4090": (2520, 1008),
+    r"RTX 5090": (2580, 1792),
+}
+
+
+def limits_of(
+    name: str, capability: tuple[int, int] | None, sms: int | None, bytes_per_s: float | None, clock_hz: float | None
+) -> GpuLimits:
+    """The limits of a GPU as a recording has them; what it lacks is that of the board, where that is known."""
+    board = next((each for pattern, each in _BOARDS.items() if re.search(pattern, name)), (None, None))
+    mhz, gigabytes = clock_hz / 1e6 if clock_hz else board[0], board[1]
+    return GpuLimits(
+        name=name,
+        compute_capability=".".join(map(str, capability)) if capability else None,
+        sm_count=sms,
+        bytes_per_s=bytes_per_s or (gigabytes * 1e9 if gigabytes else None),
+        max_sm_clock_mhz=mhz,
+    )
+
+
 # ---- the links of a GPU, in each direction. PCIe: GT/s per lane × 128/130, of the generation that an architecture has,
 # 16 lanes but for the small boards below. NVLink and NVLink-C2C: half of what the datasheets of V100, A100, H100, H200
 # and B200 (SXM, NVL), GH200 and GB200 state for both directions.

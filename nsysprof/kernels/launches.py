@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import Coder, distinct, mixed
+from nsysprof.core.columns import Coder, Column, Texts, distinct, mixed
 from nsysprof.core.intervals import Ints
-from nsysprof.hardware.occupancy import Occupancy, occupancy
+from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.trace.about import Gpu
-from nsysprof.trace.details import OpDetails, unpacked
+from nsysprof.trace.details import OpDetails, grid_text, unpacked
 
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
+_DENSE = 1 << 22  # sums of all groups and launches that are kept at once
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _GRID, _BLOCK, _GPU, _LIMITS, _KNOWN = range(5)
 REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU not known", "")
@@ -89,3 +90,60 @@ def _alike(columns: list[Ints]) -> tuple[NDArray[np.intp], NDArray[np.integer]]:
     if all(np.array_equal(column, column[first][of]) for column in columns):
         return first, of
     return distinct(*columns)
+
+
+# What tables say of the launch of a kernel, see `launch_columns`.
+COLUMNS = {
+    "grid": "blocks of the grid, of the launch with most time; empty if not recorded",
+    "block": "threads of a block",
+    "registers": "registers per thread; -1 if not recorded, as in the next columns",
+    "shared_bytes": "shared memory per block, static and dynamic",
+    "dynamic_shared_bytes": "dynamic part of shared_bytes",
+    "local_bytes": "local memory per thread: spilled registers and arrays",
+    "blocks_per_sm": "blocks that a multiprocessor holds at once; 0 if unknown",
+    "waves": "how often the grid fills the GPU; empty if unknown",
+    "tail_idle": "part of the last wave that is empty",
+    "occupancy": "theoretical occupancy: part of a multiprocessor's warps that these blocks use",
+    "occupancy_limit": "what limits the occupancy: blocks, warps, registers or shared memory",
+    "geometry_unknown": "why occupancy and waves are unknown; empty if known",
+}
+
+
+def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Column]:
+    """The `COLUMNS` of some launches, rows of ``known``; -1 for none."""
+    none = rows < 0
+    at = np.where(none, 0, rows)
+    whole = {name: getattr(known, name) for name in ("registers", "shared", "dynamic_shared", "local_memory")}
+    numbers = {name: np.where(none, -1, values[at]) for name, values in whole.items()}
+    held, sure = known.held, (known.reason[at] == _KNOWN) & ~none
+    sizes = [sorted({0, *packs[at][~none].tolist()}) for packs in (known.grid, known.block)]
+    packs = (np.where(none, 0, each[at]) for each in (known.grid, known.block))
+    texts = [
+        Texts(np.searchsorted(some, pack), [*map(grid_text, some)]) for some, pack in zip(sizes, packs, strict=True)
+    ]
+    limit = np.where(sure, held.limiter[at], len(LIMITERS))
+    reason = np.where(none, _KNOWN, known.reason[at])
+    parts = [np.where(sure, each[at], np.nan) for each in (known.waves, known.tail, held.occupancy)]
+    blocks = np.where(sure, held.blocks[at], 0)
+    values: list[Column] = [
+        *texts,
+        *numbers.values(),
+        blocks,
+        *parts,
+        Texts(limit, [*LIMITERS, ""]),
+        Texts(reason, REASONS),
+    ]
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def main_launch(known: Launches, group: NDArray[np.integer], op: NDArray[np.integer], ns: Ints, count: int) -> Ints:
+    """The launch with most time of each of ``count`` groups, -1 for none; of ops, with their time in ``ns``."""
+    kinds = max(len(known), 1)
+    if count * kinds <= _DENSE:
+        total = np.bincount(group * kinds + known.of[op], ns, count * kinds).reshape(count, kinds)
+        return np.where(total.any(axis=1), total.argmax(axis=1), -1)
+    first, pair = distinct(group, known.of[op])
+    order = np.argsort(np.bincount(pair, ns, len(first)), kind="stable")
+    out = np.full(count, -1)
+    out[group[first[order]]] = known.of[op[first[order]]]
+    return out

@@ -320,9 +320,9 @@ def read_operator_calls(events: Events, threads: Threads) -> details.OperatorCal
     """All operators, with the shapes of those that have some (``record_shapes=True``)."""
     host = events.host
     rows = np.flatnonzero(host["kind"] == OPERATOR)
-    shapes = [(name, *map(_list_of, inputs)) for name, *inputs in events.shapes]
-    columns = (host[each][rows] for each in ("start", "end", "shape"))
-    return details.OperatorCalls(threads.ids[host["thread"][rows]], *columns, shapes)
+    shapes = [(name, _list_of(dims), _list_of(types), _list_of(values)) for name, dims, types, values in events.shapes]
+    start, end, shape = (host[each][rows] for each in ("start", "end", "shape"))
+    return details.OperatorCalls(threads.ids[host["thread"][rows]], start, end, shape, shapes)
 
 
 def _list_of(text: bytes) -> list[Any]:

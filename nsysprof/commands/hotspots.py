@@ -1,0 +1,55 @@
+"""``nsysprof hotspots``: which kernel to optimize first, what limits it, and what the step gains."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nsysprof.commands import report_options as options
+from nsysprof.commands.question import Question, answer_reports
+
+if TYPE_CHECKING:
+    from nsysprof.hotspots.hotspots import Hotspots
+
+
+class By(str, Enum):
+    """What a row is."""
+
+    KERNEL, FAMILY = "kernel", "family"
+
+
+@options.options_unfolded
+def hotspots(
+    report: options.ReportArgument,
+    select: Annotated[
+        str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
+    ] = None,
+    by: Annotated[By, typer.Option(help="A row per kernel, or per kernel family.")] = By.KERNEL,
+    output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 10,
+    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    no_merge: options.NoMergeOption = False,
+    *,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
+) -> None:
+    """Find the kernels of REPORT that take most of a step, what limits each, and what the step can save."""
+
+    def question() -> Question[Hotspots]:
+        from nsysprof.attribution.paths import DEFAULT_MERGE
+        from nsysprof.hotspots.charts import CHARTS
+        from nsysprof.hotspots.files import FILES, SCHEMA, write_hotspots
+        from nsysprof.hotspots.hotspots import hotspots as find
+        from nsysprof.hotspots.text import hotspots_text
+
+        merge = None if no_merge else DEFAULT_MERGE
+        return Question(
+            "hotspots", "hot spots", "hot spots", SCHEMA, FILES[::-1], CHARTS, write_hotspots, "hotspots_page",
+            ask=lambda read: find(read.attributions[0], select, by=by.value, rules=read.rules, merge_names=merge),
+            text=lambda answer: hotspots_text(answer, top, full=writing.full, markdown=markdown),
+        )  # fmt: skip
+
+    answer_reports([report], output, reading, writing, question)

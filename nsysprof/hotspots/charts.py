@@ -1,0 +1,106 @@
+"""The chart of hot spots, ``hotspots.png``: a roofline where operators have shapes, else the time of each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nsysprof.charts.chart import Chart
+from nsysprof.charts.marks import BarPanel, Bars, Bubble, Ceiling, Heading, Message, Part, Plan, Roofs
+from nsysprof.charts.notebook import Overview
+from nsysprof.charts.palette import COLOURS, INK, LESS, MORE, OTHERS, WHOLE
+from nsysprof.core.text import shorten
+from nsysprof.core.units import format_bandwidth, format_ns, format_share, scale_ns
+from nsysprof.hotspots.hotspots import COMPUTE, LATENCY, MEMORY, OCCUPANCY, UNKNOWN, Hotspots, Spot
+from nsysprof.hotspots.text import called, limit_words, spots_table
+from nsysprof.results.table import TextTable
+
+_MOST, _BARS, _NAMED = 24, 14, 8
+_LIMITS = {COMPUTE: MORE, MEMORY: LESS, OCCUPANCY: COLOURS["softmax"], LATENCY: WHOLE, UNKNOWN: OTHERS}
+
+
+def plan_hotspots(answer: Hotspots) -> Plan:
+    """Kernels below the roofs of the GPU, their area the time; without shapes or peaks, their times as bars."""
+    if not answer.spots:
+        return Message(Heading("No kernel runs in the steps", _subtitle(answer)), ["Nothing was launched in them."])
+    placed = [each for each in answer.spots[:_MOST] if each.intensity > 0 and each.limit != UNKNOWN]
+    if not placed or not answer.limits.bytes_per_s:
+        return _bars(answer)
+    slope = answer.limits.bytes_per_s / 1e12
+    units = dict.fromkeys(each.unit for each in placed if each.unit)
+    peaks = {unit: answer.limits.datasheet_flops(_dtype(unit), None) for unit in units}
+    largest = max(each.share for each in placed)
+    bubbles = [
+        Bubble(
+            each.intensity, each.flops_per_s / 1e12, each.share / largest, _LIMITS[each.limit],
+            shorten(f"{called(answer, each)}, {format_share(each.share)}", 46) if at < _NAMED else "",
+        )
+        for at, each in enumerate(placed)
+    ]  # fmt: skip
+    ceilings = [
+        Ceiling(peak / 1e12, f"{unit}: {peak / 1e12:,.4g} TFLOP/s", slope) for unit, peak in peaks.items() if peak
+    ]
+    seen = dict.fromkeys(each.limit for each in placed)
+    notes = ["Area: time in the step. FLOPs and bytes from the shapes of operators; peaks from the data sheet"]
+    heading = Heading(_title(answer), _subtitle(answer), [(each, _LIMITS[each]) for each in seen], notes)
+    memory = f"memory {format_bandwidth(answer.limits.bytes_per_s)}"
+    labels = ("FLOP per byte", "TFLOP/s", "", "")
+    return Roofs(heading, ceilings, [(slope, memory)], labels, bubbles)
+
+
+def _dtype(unit: str) -> str:
+    return unit.split()[0].lower()
+
+
+def _bars(answer: Hotspots) -> Bars:
+    """The time of each kernel in a step, and the part that a reachable limit would take off, as far as it is known."""
+    spots = answer.spots[:_BARS]
+    divisor, unit = scale_ns(max(each.step_ns for each in spots))
+    time = np.array([each.step_ns for each in spots]) / divisor
+    saved = np.minimum(np.nan_to_num([each.gain_ns for each in spots]) / divisor, time)
+    parts = [
+        Part(limit, _LIMITS[limit], "white", mine, np.zeros(len(mine)), (time - saved)[mine])
+        for limit in _LIMITS
+        if len(mine := np.flatnonzero([each.limit == limit for each in spots]))
+    ]
+    some = np.flatnonzero(saved > 0)
+    if len(some):
+        parts.append(Part("can be saved", COLOURS["fill"], INK, some, (time - saved)[some], time[some]))
+    axis = float(time.max()) * 1.3
+    inside = [(time[at] + 0.07 * axis, at, _beside(each), INK) for at, each in enumerate(spots)]
+    heading = Heading(_title(answer), _subtitle(answer), [(part.label, part.colour) for part in parts])
+    labels = [shorten(called(answer, each), 44) for each in spots]
+    return Bars(heading, labels, None, [BarPanel(f"time in a step [{unit}]", 1, axis, parts, inside)])
+
+
+def _beside(spot: Spot) -> str:
+    return f"{format_ns(spot.step_ns)}, {format_share(spot.share)}"
+
+
+def _title(answer: Hotspots) -> str:
+    best = answer.best
+    if best is None:
+        return "No kernels"
+    saves = f"; a step can save {format_ns(best.gain_ns)}" if best.gain_ns >= 1_000 else ""
+    share = format_share(best.share)
+    return shorten(f"{shorten(called(answer, best), 36)} takes {share} of each step, {limit_words(best)}{saves}", 150)
+
+
+def _subtitle(answer: Hotspots) -> str:
+    place, name = answer.place, answer.attribution.trace.report.path.name
+    steps = f"{place.steps:,} steps of {shorten(place.path, 50)} · " if place else ""
+    return f"{steps}{f'{answer.gpu.name} · ' if answer.gpu else ''}{name}"
+
+
+CHARTS: tuple[Chart[Hotspots], ...] = (Chart("hotspots.png", "What limits the longest kernels", plan_hotspots),)
+
+
+def overview(answer: Hotspots) -> Overview:
+    """What notebooks show: what to optimize first, and the longest kernels."""
+
+    def details() -> Iterator[str | TextTable]:
+        if answer.spots:
+            yield spots_table(answer, 20)
+
+    return Overview(_title(answer), CHARTS, details)

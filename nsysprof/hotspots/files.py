@@ -1,0 +1,47 @@
+"""Writes hot spots as files: the kernels as CSV, and all of it as one JSON document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nsysprof import __version__
+from nsysprof.diagnosis.text import records as diagnosis_records
+from nsysprof.hotspots.hotspots import Hotspots
+from nsysprof.hotspots.tables import HOTSPOTS
+from nsysprof.hotspots.text import command, spot_sentence
+from nsysprof.results.files import write_csv, write_document
+from nsysprof.trace.report import describe_report
+
+SCHEMA = "nsysprof-hotspots/1"
+FILES = ("hotspots.csv", "hotspots.json")
+
+
+def write_hotspots(answer: Hotspots, folder: Path) -> list[Path]:
+    """Write the `FILES` into an existing folder and return their paths."""
+    written = [folder / name for name in FILES]
+    write_csv(HOTSPOTS.of(answer.table), written[0])
+    write_document(hotspots_document(answer), written[1], {"kernels": HOTSPOTS.of(answer.table)})
+    return written
+
+
+def hotspots_document(answer: Hotspots) -> dict[str, Any]:
+    """The answer as JSON can hold it, but for its kernels."""
+    place, limits, best = answer.place, answer.limits, answer.best
+    return {
+        "schema": SCHEMA,
+        "report": describe_report(answer.attribution.trace.report),
+        "nsysprof": __version__,
+        "by": answer.by,
+        "path": place.path if place else None,
+        "gpu": place.gpu if place else None,
+        "steps": place.steps if place else 0,
+        "chosen_steps": answer.case.chosen.level.record(answer.diagnosis.left_out),
+        "other_paths": answer.others,
+        "limits": {"bytes_per_s": limits.bytes_per_s, "sm_clock_mhz": limits.max_sm_clock_mhz},
+        "shapes_recorded": answer.known,
+        "sentence": spot_sentence(answer, best) if best else None,
+        "command": command(answer, best) if best else None,
+        "warnings": list(answer.warnings),
+        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "hotspots"),
+    }

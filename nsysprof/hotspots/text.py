@@ -1,0 +1,109 @@
+"""Hot spots as text: what to optimize first, what is known to help, and the kernels with most time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+from shlex import quote
+
+import numpy as np
+
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.text import one_line, plural, quote_path, visible
+from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.finding import BOUND, Finding
+from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.hotspots.hotspots import COMPUTE, LATENCY, MEMORY, OCCUPANCY, UNKNOWN, Hotspots, Spot
+from nsysprof.hotspots.tables import HOTSPOTS
+from nsysprof.kernels.classify import short_name
+from nsysprof.results.one_screen import Rows, answer_lines, grave
+from nsysprof.results.table import TextTable, wrap
+
+_SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
+_RECORD = "record_shapes=True of torch.profiler, or of emit_nvtx under nsys, records them"
+_NAME, _COMMAND, _FINDINGS = 60, 150, 2
+_OF_KERNELS = (
+    *("small-grid", "tiny-blocks", "tail-wave", "low-occupancy", "tensor-cores", "misaligned"),
+    *("unfused-attention", "pointwise", "channels-last"),
+)
+
+
+def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
+    """One screen for a terminal, or as Markdown, or the ``full`` answer; ends with a newline."""
+    device = answer.gpu.name if answer.gpu else ""
+    head = headline(answer.diagnosis, answer.attribution.trace.report.path, device)
+    said = [wrap(f"warning: {each}", "", "  ") for each in grave(answer.warnings)]
+    parts: list[str | Rows] = ["\n".join([wrap(visible(head), "", "  "), *said])]
+    best = answer.best
+    found = known_fixes(answer)
+    if best is not None:
+        more = found and found[0].gain_ns / found[0].steps > np.nan_to_num(best.gain_ns)
+        gains = best.gain_ns >= answer.least_ns and not more
+        shown, word = (best, "Optimize first") if gains else (answer.spots[0], "Longest kernel")
+        line = wrap(visible(f"{word}: {spot_sentence(answer, shown)}."), "", "  ")
+        parts.append(line if more else f"{line}\n   $ {command(answer, best)}")
+    if found:
+        file = answer.attribution.trace.report.path
+        parts.append(findings_text(replace(answer.diagnosis, findings=tuple(found)), file, "hotspots", _FINDINGS))
+    if answer.spots:
+        rows = len(answer.spots) if full else top
+        parts.append(
+            Rows(spots_table(answer, rows), "kernel family" if answer.by == "family" else "kernel", len(answer.spots))
+        )
+    left = [plural(answer.others, "more path or GPU")] if answer.others else []
+    return answer_lines(parts, answer.warnings, more=left, full=full, markdown=markdown)
+
+
+def known_fixes(answer: Hotspots) -> list[Finding]:
+    """The findings of the diagnosis that are about what kernels of these steps do."""
+    path = answer.place.path if answer.place else ""
+    return [each for each in answer.diagnosis.findings if each.kind in _OF_KERNELS and each.path == path]
+
+
+def called(answer: Hotspots, spot: Spot) -> str:
+    """The name of a kernel for display, or of a family."""
+    return spot.name if answer.by == "family" else one_line(short_name(spot.name), _NAME)
+
+
+def limit_words(spot: Spot) -> str:
+    """What limits a kernel, and how near it is to that."""
+    of = {COMPUTE: f"of the peak of {spot.unit}", MEMORY: "of the memory bandwidth", OCCUPANCY: "of the GPU in use"}
+    if spot.limit == UNKNOWN:
+        return f"limit unknown: {spot.reason}"
+    if spot.limit in of:
+        why = f" ({spot.reason})" if spot.reason else ""
+        return f"limited by {spot.limit}, {format_share(spot.limit_share)} {of[spot.limit]}{why}"
+    return f"limited by {spot.limit}" + (f" ({spot.reason} reached)" if spot.reason else "")
+
+
+def spot_sentence(answer: Hotspots, spot: Spot) -> str:
+    """The kernel, its share of a step, what limits it, and what the step saves."""
+    text = f"{called(answer, spot)} takes {format_share(spot.share)} of each step, {limit_words(spot)}"
+    if isnan(spot.gain_ns) or spot.scale >= 1:
+        return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
+    if spot.gain_ns < 1_000:
+        return f"{text}; a faster kernel saves nothing, as the step does not wait for it"
+    most = " at most" * (spot.gain_basis == BOUND)
+    return f"{text}; with {format_share(spot.scale)} of its time a step saves{most} {format_ns(spot.gain_ns)}"
+
+
+def command(answer: Hotspots, spot: Spot) -> str:
+    """The command that replays what a step saves; one that shows more where it does not."""
+    report = quote_path(answer.attribution.trace.report.path)
+    place = answer.place
+    steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"
+    text = f"nsysprof forecast {report}{steps} --as-profiled --scale {quote(f'{spot.glob}={spot.scale:g}')}"
+    if spot.gain_ns > 0 and len(text) <= _COMMAND:
+        return text
+    return f"nsysprof hotspots {report} --by family" if answer.by == "kernel" else f"nsysprof analyze {report}"
+
+
+def spots_table(answer: Hotspots, top: int) -> TextTable:
+    """The longest kernels, with the columns that a screen has room for."""
+    rows = answer.table.take(slice(top))
+    names = Texts(rows.texts("kernel").codes, [called(answer, each) for each in answer.spots])
+    why = dict.fromkeys(each.reason for each in answer.spots[:top] if each.limit == UNKNOWN)
+    said = ("can save: replayed with all other work as recorded", *(f"unknown: {each}" for each in [*why][:2]))
+    note = "; ".join([*said, *([_RECORD] if why and not answer.known else [])])
+    return HOTSPOTS.show(ColumnTable({**rows.columns, "kernel": names}), _SHOWN, note=note)

@@ -1,0 +1,165 @@
+"""Hot spots: what limits a kernel by the shapes of its operator and by its launch, and what the step gains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nsysprof
+from nsysprof.core.units import format_ns
+from nsysprof.diagnosis.finding import REPLAYED
+from nsysprof.hotspots.charts import plan_hotspots
+from nsysprof.hotspots.hotspots import REACHABLE, Hotspots, hotspots
+from nsysprof.hotspots.text import command, hotspots_text
+from tests.kit.command_line import quietly
+from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
+
+US, MS = 1_000, 1_000_000
+STEPS, STEP = 8, 150 * US  # of the host, which runs ahead of the GPU
+PEAK, BANDWIDTH = 132 * 1980e6 * 4096, 3350e9  # of an H100 in half precision, by its data sheet
+MM, ADD, COPY = "ampere_gemm_mm", "vectorized_elementwise_add", "copy_kernel"
+SQUARE = {"Input_Dims": [[4096, 4096]] * 2, "Input_type": ["c10::Half"] * 2}
+
+
+def work(
+    name: str, op: str, at: int, gpu: tuple[int, int], id: int, *, stream: int = 7, blocks: int = 4096, **shapes: Any
+) -> list[Event]:
+    """An operator that launches a kernel of so many blocks."""
+    geometry = {"grid": [blocks, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0}
+    kernel = gpu_op("kernel", name, *gpu, id, stream)
+    kernel["args"] |= geometry
+    return [operator(op, at, at + 20 * US, **shapes), call("cudaLaunchKernel", at + 5 * US, at + 10 * US, id), kernel]
+
+
+def program(tmp_path: Path, *, mm: int = 2 * MS, add: int = MS, **changes: Any) -> Path:
+    """Steps whose GPU multiplies two matrices for so long and then adds two; ``changes`` are of the product."""
+    events: list[Event] = []
+    for step in range(STEPS):
+        begin = step * STEP
+        gpu = 60 * US + step * (mm + add + 2 * US)
+        events.append(annotation("step", begin, begin + 100 * US))
+        first = {**SQUARE, **changes}
+        events += work(MM, "aten::mm", begin + 10 * US, (gpu, gpu + mm), 2 * step + 1, **first)
+        behind = gpu + mm + US
+        events += work(ADD, "aten::add", begin + 40 * US, (behind, behind + add), 2 * step + 2, **SQUARE)
+    return write_trace(tmp_path / "t.json", events)
+
+
+def found(path: Path, by: str = "kernel") -> Hotspots:
+    """The answer."""
+    with nsysprof.open_report(path) as report:
+        answer = hotspots(nsysprof.attribute(report), by=by)
+        assert answer.diagnosis is not None
+        return answer
+
+
+def test_shapes_say_what_limits_a_kernel(tmp_path: Path) -> None:
+    """FLOPs and bytes over time, as parts of the peaks: a product by compute, an addition by memory."""
+    flops, moved = 2 * 4096**3, 3 * 2 * 4096**2
+    mm, add = round(flops / PEAK / 0.5 * 1e9), round(moved / BANDWIDTH / 0.6 * 1e9)
+    answer = found(program(tmp_path, mm=mm, add=add))
+    first, second = answer.spots
+    assert (first.name, first.limit, first.basis, first.unit) == (MM, "compute", "shapes", "FP16 on tensor cores")
+    assert (second.name, second.limit, second.basis) == (ADD, "memory", "shapes")
+    assert first.limit_share == pytest.approx(0.5, rel=1e-3)
+    assert second.limit_share == pytest.approx(0.6, rel=1e-2)
+    assert first.scale == pytest.approx(0.5 / REACHABLE["compute"], abs=0.005)
+    assert first.calls_per_step == second.calls_per_step == 1
+
+
+def test_a_gain_is_that_of_the_forecast(tmp_path: Path) -> None:
+    """The printed command replays the same change, and gives the same number."""
+    path = program(tmp_path)
+    answer = found(path)
+    first = answer.spots[0]
+    assert answer.best is first
+    assert first.gain_basis == REPLAYED
+    assert f"--scale {MM}={first.scale:g}" in command(answer, first)
+    assert answer.place is not None
+    with nsysprof.open_report(path) as report:
+        scaled = nsysprof.forecast(report, "step", as_profiled=True, scale=[f"{MM}={first.scale:g}"])
+    assert first.gain_ns == pytest.approx(scaled.gain_ns / answer.place.steps)
+    assert first.gain_ns == pytest.approx((1 - first.scale) * first.step_ns, rel=0.01)
+
+
+def test_a_kernel_that_hides_behind_another_gains_nothing(tmp_path: Path) -> None:
+    """Beside a longer kernel of another stream a step waits for that one."""
+    events: list[Event] = []
+    for step in range(STEPS):
+        begin = step * STEP
+        events.append(annotation("step", begin, begin + 100 * US))
+        gpu = 60 * US + step * (3 * MS + US)
+        events += work(MM, "aten::mm", begin + 10 * US, (gpu, gpu + 3 * MS), 2 * step + 1, **SQUARE)
+        hidden = (gpu + 30 * US, gpu + 2 * MS)
+        events += work(ADD, "aten::add", begin + 40 * US, hidden, 2 * step + 2, stream=13, **SQUARE)
+    first, second = found(write_trace(tmp_path / "t.json", events)).spots
+    assert (first.name, second.name) == (MM, ADD)
+    assert first.gain_ns > 100 * US
+    assert second.scale < 0.2
+    assert second.gain_ns < US
+
+
+def test_more_than_the_peak_is_refused_with_what_is_suspect(tmp_path: Path) -> None:
+    """A product that took no time, or an input that was expanded, has no share: the limit is unknown, and says why."""
+    first = found(program(tmp_path, add=20 * US)).spots[1]
+    assert (first.limit, first.basis) == ("unknown", "")
+    assert first.limit_share != first.limit_share
+    assert first.gain_ns != first.gain_ns
+    assert "of the memory peak is impossible; suspect: its shapes" in first.reason
+
+
+@pytest.mark.parametrize("dims", [[], [[4096, 3], [4096, 4096]], [[-1, 4], [4, 4]], [["x"], [2]], "odd", [3, None]])
+def test_without_shapes_that_fit_a_limit_is_unknown(tmp_path: Path, dims: object) -> None:
+    """Shapes that are missing or cannot be are never a number; a full GPU says nothing either."""
+    first = found(program(tmp_path, Input_Dims=dims)).spots[0]
+    assert (first.name, first.limit, first.basis) == (MM, "unknown", "")
+    assert first.flops_per_s != first.flops_per_s
+    assert first.reason == "shapes of its operator not recorded"
+
+
+def test_few_blocks_limit_a_kernel_by_occupancy(tmp_path: Path) -> None:
+    """A grid of 33 blocks on 132 multiprocessors uses a quarter of the GPU, which is what it can gain."""
+    answer = found(program(tmp_path, blocks=33, Input_Dims=[]))
+    first = answer.spots[0]
+    assert (first.limit, first.basis, first.limit_share, first.scale) == ("occupancy", "geometry", 0.25, 0.25)
+    assert first.reason == "33 blocks on 132 multiprocessors"
+    table = answer.table
+    assert (table.texts("grid").tolist()[0], table["blocks_per_sm"][0], table["waves"][0]) == ("33", 8, 33 / 8 / 132)
+
+
+def test_a_family_is_one_row(tmp_path: Path) -> None:
+    """By family, names are those that `forecast --scale` takes, and shares those of their kernels together."""
+    path = program(tmp_path)
+    kernels, families = found(path).spots, found(path, "family").spots
+    assert [each.name for each in families] == ["gemm", "elementwise"]
+    assert [each.share for each in families] == [each.share for each in kernels]
+    assert families[0].gain_ns == pytest.approx(kernels[0].gain_ns)
+
+
+def test_a_screen_says_what_to_optimize_first(tmp_path: Path) -> None:
+    """The verdict names kernel, share, limit and gain; the chart is a roofline with the kernels below their roofs."""
+    answer = found(program(tmp_path))
+    text = hotspots_text(answer)
+    assert len(text.splitlines()) <= 40
+    assert f"Optimize first: {MM} takes" in text
+    assert format_ns(answer.spots[0].gain_ns) in text
+    plan = plan_hotspots(answer)
+    assert [each.text.split(",")[0] for each in plan.bubbles] == [MM, ADD]  # type: ignore[union-attr]
+    assert plan.slopes[0][0] == BANDWIDTH / 1e12  # type: ignore[union-attr]
+
+
+def test_the_command_writes_kernels_and_a_document(tmp_path: Path) -> None:
+    """The CSV has a row per kernel; the document has the same rows, the sentence and the diagnosis."""
+    path = program(tmp_path)
+    done = quietly("hotspots", path, "-o", tmp_path / "out", "--html")
+    assert not done.code, done.err
+    out = tmp_path / "out"
+    document = json.loads((out / "hotspots.json").read_text())
+    assert document["schema"] == "nsysprof-hotspots/1"
+    assert [each["kernel"] for each in document["kernels"]] == [MM, ADD]
+    assert document["kernels"][0]["gain_basis"] == REPLAYED
+    assert document["sentence"] in " ".join((out / "report.html").read_text().split())
+    assert (out / "hotspots.csv").read_text().count("\n") == 3
