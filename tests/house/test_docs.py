@@ -234,6 +234,7 @@ SECTIONS = {
     "compare": ("compare", "", ""),
     "why": ("why", "", ""),
     "steps": ("steps", "", ""),
+    "hotspots": ("hotspots", "", ""),
     "forecast": ("forecast", "", ""),
     "ranges": ("ranges", "", ""),
     "counters": ("counters", "", ""),
