@@ -138,7 +138,7 @@ class Breakdown(Shown):
     def summaries(self) -> dict[str, Answer]:
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
         paths = self.merged_paths
-        asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"])
+        asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
         answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
         return {name: answer for name, answer in answers.items() if answer is not None}
 

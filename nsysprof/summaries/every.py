@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nsysprof.summaries import backward, calls, collectives, copies, gaps, memory, streams, unified
+from nsysprof.summaries import backward, calls, collectives, copies, gaps, gpu_metrics, memory, streams, unified
 from nsysprof.summaries.summary import Summary
 
 SUMMARIES: tuple[Summary, ...] = tuple(
-    room.SUMMARY for room in (calls, copies, collectives, memory, unified, streams, gaps, backward)
+    room.SUMMARY for room in (calls, copies, collectives, memory, unified, streams, gaps, gpu_metrics, backward)
 )
 FILES = tuple(table.file for summary in SUMMARIES for table in summary.tables)

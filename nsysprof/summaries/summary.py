@@ -21,13 +21,15 @@ class Asked:
     """What summaries are asked for.
 
     ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``parent``
-    int32, the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls, of `CALL_KINDS`.
+    int32, the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls, of `CALL_KINDS`;
+    ``family``, that of each of `Trace.op_names`, if kernels were classified.
     """
 
     merged_of: NDArray[np.int32]
     merged: Sequence[str]
     parent: NDArray[np.int32]
     calls: Sequence[str] = CALL_KINDS
+    family: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

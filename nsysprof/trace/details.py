@@ -337,6 +337,32 @@ class PageFaults:
     recorded: tuple[bool, bool] = (False, False)
 
 
+# What is read of a GPU's metrics: the clock in Hz, all else in percent of what the GPU can do at most.
+GPU_METRICS = (
+    *("clock_hz", "sm_active", "sm_issue", "tensor_active", "warps", "dram_read", "dram_write"),
+    *("pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"),
+)
+
+
+@dataclass(frozen=True)
+class GpuSamples:
+    """Samples of a GPU's metrics, sorted by time: each is the mean from its ``start`` to its ``end`` (int64 ns).
+
+    ``values`` float32 by the names of `GPU_METRICS` that were sampled: the clock in Hz, all else in percent; NaN where
+    a value is not known, which ``notes`` explain.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    values: dict[str, NDArray[np.float32]]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step_ns(self) -> int:
+        """The usual time between samples."""
+        return int(np.median(self.end - self.start)) if len(self.start) else 0
+
+
 @dataclass(frozen=True)
 class Job:
     """Which part of a job the recorded program was; None where the trace does not say, or was scrubbed.

@@ -236,6 +236,10 @@ class Reader(ABC):
         """GPU memory that was allocated and given back."""
         return details.NO_MEMORY
 
+    def samples(self, about: About) -> dict[int, details.GpuSamples]:
+        """Samples of the metrics of GPUs, by the number of the GPU."""
+        return {}
+
     def thread_names(self) -> dict[int, str]:
         """The names of threads, by their ids in `Trace.threads`."""
         return {}
@@ -439,6 +443,11 @@ class Trace:
     def memory(self) -> details.MemoryEvents:
         """GPU memory that was allocated and given back; the report must be open."""
         return self.report.reader.memory()
+
+    @cached_property
+    def samples(self) -> dict[int, details.GpuSamples]:
+        """Samples of the metrics of each GPU that was sampled, by its number; the report must be open."""
+        return self.report.reader.samples(self.report.about)
 
     @cached_property
     def ops_by_launch(self) -> OpsByLaunch:

@@ -15,6 +15,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
 from nsysprof.trace import details
+from nsysprof.trace.about import About
 from nsysprof.trace.autograd import autograd_of_names, operators_of_names
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
@@ -26,6 +27,7 @@ from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, r
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.memory import read_memory, read_page_faults
+from nsysprof.trace.nsys.metrics import read_samples
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
@@ -136,6 +138,11 @@ class NsysReader(Reader):
         """GPU memory that was allocated and given back."""
         with reading(self.path):
             return read_memory(self.source)
+
+    def samples(self, about: About) -> dict[int, details.GpuSamples]:
+        """Samples of the metrics of GPUs."""
+        with reading(self.path):
+            return read_samples(self.source, about)
 
     def thread_names(self) -> dict[int, str]:
         """The name of each globalTid that has one."""

@@ -1,0 +1,300 @@
+"""GPU metrics, as sampled (``nsys profile --gpu-metrics-devices``): how busy SMs, tensor cores, DRAM and links are.
+
+Over the recording, inside ranges, and while kernels run: those that fill samples directly, shorter ones by families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.split import device_labels
+from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.intervals import Ints, covered, merge
+from nsysprof.core.text import join_words, one_line
+from nsysprof.core.units import format_ns
+from nsysprof.kernels.names import short_name
+from nsysprof.results.table import Column, table
+from nsysprof.statistics.distributions import Floats, t_quantile
+from nsysprof.summaries.summary import Answer, Asked, Summary
+from nsysprof.trace.details import GpuSamples
+from nsysprof.trace.trace import Trace
+
+METRICS = table(
+    "gpu_metrics.csv",
+    "a row per metric of the whole recording (whole), of a merged range path (range), of a kernel that fills samples"
+    " (kernel) and of a family of shorter ones (family), for each GPU that was sampled",
+    {
+        "what": "whole, range, kernel or family",
+        "name": "merged path, kernel or family; empty for whole",
+        "gpu": "GPU that was sampled",
+        "time_ns": "time that the row is about: from first to last GPU op, or with such kernels running",
+        "metric": "clock_hz, or what is in percent of the maximum: sm_active, sm_issue (instructions issued), "
+        "tensor_active, warps (in flight), dram_read, dram_write, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
+        "mean": "mean, in Hz or percent; empty where it is not known",
+        "low": "95 % confidence interval of the mean",
+        "high": "95 % confidence interval of the mean",
+        "samples": "number of samples it is from",
+        "basis": "samples (inside it), regression (on the share of each sample), or unknown",
+        "reason": "why it is unknown",
+    },
+    made_in="summaries/gpu_metrics.py",
+)
+_WHOLE, _LEAST = 0.95, 3  # of a sample that counts as one inside; samples that make a mean
+_BATCHES, _BLOCK = 10, 16  # into which samples are put for an interval, as neighbours are alike; samples of a block
+_KERNELS, _RANGES = 12, 40  # at most, those with most time
+_WIDE = 10  # points to either side: a wider interval says nothing
+_APART_NS, _MOST_FITTED = 2_000, 64_000  # by which stamps of samples and kernels differ; samples of a fit
+_LEVEL, _NAME = 0.95, 40
+_SHOWN = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write", "warps")
+_HEADS = {name: name.replace("_", " ").replace("sm ", "SM ").replace("dram", "DRAM") for name in _SHOWN}
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of a metric with its 95 % interval; NaN with a ``reason`` where it is not known."""
+
+    mean: float
+    low: float
+    high: float
+    samples: int
+    basis: str
+    reason: str = ""
+
+
+def _unknown(reason: str, samples: int = 0) -> Mean:
+    return Mean(np.nan, np.nan, np.nan, samples, "unknown", reason)
+
+
+def mean_of(values: NDArray[np.float32], inside: NDArray[np.bool_]) -> Mean:
+    """The mean of the samples ``inside``."""
+    some = values[inside].astype(np.float64)
+    known = some[~np.isnan(some)]
+    if len(known) < _LEAST:
+        short = np.count_nonzero(inside) < _LEAST
+        return _unknown("too short for samples of this frequency" if short else "values out of range", len(known))
+    means = np.array([part.mean() for part in np.array_split(known, min(len(known), _BATCHES))])
+    wide = t_quantile(_LEVEL, len(means) - 1) * float(means.std(ddof=1)) / np.sqrt(len(means))
+    mean = float(known.mean())
+    return Mean(mean, max(mean - wide, 0.0), mean + wide, len(known), "samples")
+
+
+def clocks(samples: GpuSamples, start: Ints, end: Ints) -> Floats:
+    """The mean clock in Hz of each stretch of time; NaN where fewer than two samples lie inside, or it is not known."""
+    values = samples.values.get("clock_hz")
+    if values is None:
+        return np.full(len(start), np.nan)
+    known = ~np.isnan(values)
+    first, last = np.searchsorted(samples.start, start), np.searchsorted(samples.end, end, side="right")
+    last = np.maximum(first, last)
+    count, total = (np.append(0, np.cumsum(each)) for each in (known, np.where(known, values, 0).astype(np.float64)))
+    inside = count[last] - count[first]
+    return np.where(inside >= 2, (total[last] - total[first]) / np.maximum(inside, 1), np.nan)
+
+
+def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
+    """The means of all metrics; None where none was sampled."""
+    trace = attribution.trace
+    if not trace.samples:
+        return None
+    labels = device_labels(trace)
+    rows = [
+        {
+            "what": what,
+            "name": name,
+            "gpu": labels.get(gpu, f"GPU {gpu}"),
+            "time_ns": time,
+            "metric": metric,
+            **vars(mean),
+        }
+        for gpu, samples in trace.samples.items()
+        for what, name, time, means in _of_gpu(attribution, asked, gpu, samples)
+        for metric, mean in means.items()
+    ]
+    columns: dict[str, Any] = {}
+    for name in METRICS.names:
+        values = [row[name] for row in rows]
+        text = name in ("what", "name", "gpu", "metric", "basis", "reason")
+        columns[name] = Texts(np.arange(len(values)), values) if text else np.array(values)
+    shown, wide = _wide(rows)
+    note = "% of the maximum while they run, ± half of the 95 % interval; empty: unknown, gpu_metrics.csv says why"
+    return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
+
+
+_Rows = Iterator[tuple[str, str, int, Mapping[str, Mean]]]
+
+
+def _of_gpu(attribution: Attribution, asked: Asked, gpu: int, samples: GpuSamples) -> _Rows:
+    """What is said of a GPU: kind of row, name, time, and the mean of each metric."""
+    trace = attribution.trace
+    ops = np.flatnonzero(trace.op_gpu == gpu)
+    if not samples.values or not len(ops):
+        reason = samples.notes[0] if not samples.values else "nothing ran on this GPU"
+        yield "whole", "", 0, {"sm_active": _unknown(reason)}
+        return
+    busy = trace.gpu_busy[gpu]
+    yield "whole", "", *_over(samples, busy[0][:1], busy[1][-1:])
+    for name, start, end in _ranges(attribution, asked):
+        yield "range", name, *_over(samples, start, end)
+    yield from _kernels(trace, asked, ops, samples)
+
+
+def _over(samples: GpuSamples, start: Ints, end: Ints) -> tuple[int, dict[str, Mean]]:
+    """The time that disjoint stretches take, and the mean of each metric over samples inside."""
+    inside = _shares(samples, (start, end)) >= _WHOLE
+    return int((end - start).sum()), {name: mean_of(values, inside) for name, values in samples.values.items()}
+
+
+def _shares(samples: GpuSamples, line: tuple[Ints, Ints]) -> NDArray[np.float32]:
+    """The part of each sample that disjoint, sorted stretches of time cover."""
+    length = np.maximum(samples.end - samples.start, 1)
+    return (covered(line, samples.start, samples.end) / length).astype(np.float32)
+
+
+def _ranges(attribution: Attribution, asked: Asked) -> Iterator[tuple[str, Ints, Ints]]:
+    """The merged paths with most time between first and last GPU op, and these stretches of each."""
+    inside = attribution.inclusive
+    rows = np.flatnonzero((inside.launches > 0) & (asked.merged_of >= 0))
+    start, end, path = inside.first_op_ns[rows], inside.last_op_ns[rows], asked.merged_of[rows]
+    time = np.bincount(path, (end - start).astype(np.float64), minlength=len(asked.merged))
+    for code in np.argsort(-time, kind="stable")[:_RANGES].tolist():
+        some = path == code
+        if some.any():
+            yield asked.merged[code], *merge(start[some], end[some])
+
+
+def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Rows:
+    """The kernels that fill samples by themselves, and the others by families."""
+    start, end, name = trace.ops.start[rows], np.maximum(trace.ops.end, trace.ops.start)[rows], trace.ops.name[rows]
+    families = asked.family or trace.op_names
+    words = [*trace.op_names, *dict.fromkeys(families)]
+    family = np.array([words.index(each, len(trace.op_names)) for each in families])
+    time = np.bincount(name, (end - start).astype(np.float64), minlength=len(trace.op_names))
+    alone = np.argsort(-time, kind="stable")[:_KERNELS]
+    group = np.where(np.isin(name, alone[time[alone] > 0]), name, family[name])
+
+    codes = np.unique(group).tolist()
+    lines = [merge(start[group == code], end[group == code]) for code in codes]
+    shares = [_shares(samples, line) for line in lines]
+    total = np.sum(shares, axis=0)
+    inside = [(share >= _WHOLE) & (total - share <= 1 - _WHOLE) for share in shares]
+    direct = [np.count_nonzero(each) >= _LEAST for each in inside]
+    fitted = {} if all(direct) else _fitted(samples, lines)
+    span = [int((stop - begin).sum()) for begin, stop in lines]
+    for at in sorted(range(len(codes)), key=lambda at: -span[at]):
+        means = {
+            metric: mean_of(values, inside[at]) if direct[at] or metric == "clock_hz" else fitted[metric][at]
+            for metric, values in samples.values.items()
+        }
+        yield "kernel" if codes[at] < len(trace.op_names) else "family", words[codes[at]], span[at], means
+
+
+def _fitted(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> dict[str, list[Mean]]:
+    """What each group of kernels adds to the metrics while it runs: least squares over samples, idle time too.
+
+    Stamps of samples and kernels agree to some µs: the interval holds what the fit makes of either shift, too. Of very
+    many samples it takes blocks evenly spread.
+    """
+    blocks = np.arange(0, len(samples.start), _BLOCK)
+    blocks = blocks[:: -(-len(samples.start) // _MOST_FITTED)]
+    rows = (blocks[:, None] + np.arange(_BLOCK)).ravel()
+    rows = rows[rows < len(samples.start)]
+    some = GpuSamples(
+        samples.start[rows], samples.end[rows], {name: all_[rows] for name, all_ in samples.values.items()}
+    )
+    out: dict[str, list[Mean]] = {}
+    shifted = [[_shares(some, (start + by, end + by)) for start, end in lines] for by in (0, -_APART_NS, _APART_NS)]
+    for metric, values in some.values.items():
+        fits = [_fit(values.astype(np.float64), np.stack(shares)) for shares in shifted]
+        out[metric] = [_judged(*each) for each in zip(*fits, strict=True)]
+    return out
+
+
+def _fit(values: Floats, shares: NDArray[np.float32]) -> Floats:
+    """For each group, a row of ``shares``: its mean, half of the interval, the samples that it takes, those it is in.
+
+    Samples in which groups overlap say nothing about either. The interval allows for neighbours that are alike.
+    """
+    total = shares.sum(axis=0)
+    some = np.flatnonzero(~np.isnan(values) & (total <= 2 - _WHOLE) & (total > 0))
+    x, y = np.column_stack([shares[:, some].T, np.maximum(1 - total[some], 0)]).astype(np.float64), values[some]
+    first = np.arange(0, len(some), _BLOCK)
+    freedom = len(first) - x.shape[1]
+    weight, count = x.sum(axis=0), np.count_nonzero(x, axis=0)
+    if freedom < 1:
+        return np.stack([weight * np.nan, weight * np.nan, weight * 0, count], axis=1)[:-1]
+    inverse = np.linalg.pinv(x.T @ x, hermitian=True)
+    fit = inverse @ (x.T @ y)
+    scores = np.add.reduceat(x * (y - x @ fit)[:, None], first, axis=0)
+    wide = t_quantile(_LEVEL, freedom) * np.sqrt(np.diag(inverse @ (scores.T @ scores) @ inverse))
+    return np.stack([fit, wide, weight, count], axis=1)[:-1]
+
+
+def _judged(fit: Floats, *shifted: Floats) -> Mean:
+    """The mean that a fit gives, with an interval that holds those of shifted samples, where it says something."""
+    (mean, wide, weight, count), ends = fit.tolist(), [each[0] for each in shifted]
+    if not weight >= _LEAST:
+        return _unknown("too little time for samples of this frequency", int(count))
+    low, high = min(mean - wide, *ends), max(mean + wide, *ends)
+    if high - low > 2 * _WIDE or high < -1 or low > 101:
+        text = f"the interval is {high - low:.0f} points wide: what runs beside it varies too little"
+        return _unknown(text, int(count))
+    return Mean(*(float(np.clip(each, 0, 100)) for each in (mean, low, high)), int(count), "regression")
+
+
+# ---- what readers see
+
+
+def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
+    """The kernels and families, a row each, for readers: those with most time first."""
+    some = [row for row in rows if row["what"] in ("kernel", "family") and row["metric"] in _SHOWN]
+    several = len({row["gpu"] for row in some}) > 1
+    by: dict[tuple[str, str, int], dict[str, str]] = {}
+    for row in some:
+        half = (row["high"] - row["low"]) / 2
+        text = (
+            ""
+            if row["basis"] == "unknown"
+            else f"{row['mean']:.0f} ± {half:.0f}"
+            if half >= 1
+            else f"{row['mean']:.0f}"
+        )
+        by.setdefault((row["gpu"], row["name"], row["time_ns"]), {})[row["metric"]] = text
+    order = sorted(by, key=lambda key: -key[2])
+    place = np.arange(len(order))
+    metrics = [name for name in _SHOWN if any(by[key].get(name) for key in order)]
+    shown = (
+        *((Column("gpu", "", "GPU"),) if several else ()),
+        Column("name", "", "kernel or family", lambda text: one_line(short_name(text, _NAME), _NAME)),
+        Column("time_ns", "", "time"),
+        *(Column(name, "", _HEADS[name], align="r") for name in metrics),
+    )
+    columns: dict[str, Any] = {name: Texts(place, [by[key].get(name, "") for key in order]) for name in metrics}
+    columns |= {"gpu": Texts(place, [key[0] for key in order]), "name": Texts(place, [key[1] for key in order])}
+    return shown, ColumnTable({"time_ns": np.array([key[2] for key in order], np.int64), **columns})
+
+
+def _finding(trace: Trace, labels: Mapping[int, str], rows: list[dict[str, Any]]) -> str:
+    """Say how busy each GPU is between its first and last GPU op, and what is not known."""
+    texts = []
+    for gpu, samples in trace.samples.items():
+        label = labels.get(gpu, f"GPU {gpu}")
+        whole = {row["metric"]: row for row in rows if row["what"] == "whole" and row["gpu"] == label}
+        known = {name: row["mean"] for name, row in whole.items() if row["basis"] != "unknown"}
+        parts = [f"{_HEADS[name]} {known[name]:.0f} %" for name in _SHOWN if name in known]
+        if "clock_hz" in known:
+            parts.append(f"clock {known['clock_hz'] / 1e9:.2f} GHz")
+        texts.append(f"{label}: {', '.join(parts)}" if parts else f"{label}: unknown, {whole['sm_active']['reason']}")
+        texts += [f"{label}: {join_words(samples.notes)}"] * bool(samples.notes and parts)
+    missing = [label for gpu, label in labels.items() if gpu not in trace.samples]
+    texts += [f"not sampled: {join_words(missing)}"] * bool(missing)
+    every = max((samples.step_ns for samples in trace.samples.values()), default=0)
+    return f"GPU metrics, a sample every {format_ns(every)}: {'; '.join(texts)}"
+
+
+SUMMARY = Summary("gpu_metrics", "GPU metrics", (METRICS,), gpu_metrics)
