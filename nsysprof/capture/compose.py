@@ -15,6 +15,7 @@ _CUDA = "cudaProfilerApi"
 _NVTX = "nvtx:"
 # Without it, nsys waits for a range whose name was registered, and most programs do not register names.
 _UNREGISTERED = "NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
+METRICS_DEVICE = "--gpu-metrics-device"  # what the option was called at first; newer nsys takes it too
 _LONG = {
     "-t": "--trace",
     "-s": "--sample",
@@ -77,6 +78,12 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
         f"--output={str(out).replace('%', '%%')}",
         *with_results(request.program, results),
     ]
+
+
+def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
+    """Return the options that sample the metrics of all GPUs, so many times a second; their name changed in 2024."""
+    devices = "--gpu-metrics-devices" if nsys.version >= (2025,) else METRICS_DEVICE
+    return f"{devices}=all", f"--gpu-metrics-frequency={frequency}"
 
 
 def _name(argument: str) -> str:

@@ -7,15 +7,17 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from nsysprof.capture.compose import Request
+from nsysprof.capture.compose import METRICS_DEVICE, Request
 from nsysprof.capture.outputs import LOG, REPORT, STREAM
 from nsysprof.capture.program import failed_program, shown_program
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.child import Ended
+from nsysprof.tools.driver import PERMISSION_FIX, counters_kept_from_us
 from nsysprof.tools.nsight import last_line
 
 # With --duration nsys ends the program itself, by this signal unless --kill names another.
 _ENDED_BY_NSYS = {128 + 15, 128 + 9}
+_NO_PERMISSION = re.compile(r"ERR_NVGPUCTRPERM|insufficient privilege", re.IGNORECASE)
 _COMPLAINT = re.compile(r"No space left on device|^Executable not found|^Failed to create")
 # What nsys adds to the output of a program, and nobody needs to read as its reason.
 _NSYS_CHATTER = re.compile(
@@ -51,6 +53,10 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
         hint = "a capture is of one: leave repeat out, or finish each with --resume"
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
+    elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
+        hint = f"nsys profile {sampling}=help lists the GPUs that it can sample"
+        if counters_kept_from_us() or _NO_PERMISSION.search(ended.output):
+            message, hint = "no permission for GPU metrics (ERR_NVGPUCTRPERM)", PERMISSION_FIX
     code = f" (exit code {ended.code})" if ended.code else ""
     raise NsysprofError(
         f"nsys {request.nsys.version_text} {what}{code}{f': {message}' if message else ''}",

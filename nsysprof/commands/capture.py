@@ -69,6 +69,12 @@ class RecordingOptions:
         list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
     ] = None
     memory: Annotated[bool, typer.Option("--memory", help="Also record GPU memory allocations.")] = False
+    gpu_metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--gpu-metrics", min=10, max=200_000, metavar="HZ", help="Also sample GPU metrics, such as at 10000 Hz."
+        ),
+    ] = None
     nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None
     overhead: Annotated[
         bool | None,
@@ -81,7 +87,7 @@ class RecordingOptions:
     @property
     def given(self) -> bool:
         """Whether anything but the nsys was chosen, as only a new recording can honour."""
-        of_nsys = self.trace != _TRACE or self.memory or bool(self.capture_range or self.nsys_arg)
+        of_nsys = self.trace != _TRACE or self.memory or bool(self.capture_range or self.nsys_arg or self.gpu_metrics)
         return of_nsys or self.overhead is not None or self.with_torch or self.injection().needed
 
     @property
@@ -95,9 +101,10 @@ class RecordingOptions:
 
         most = WORKLOAD_SECONDS if workload else PROGRAM_SECONDS
 
-        of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.nsys]
+        of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.gpu_metrics, self.nsys]
         if self.with_torch and any(of_nsys):
-            raise typer.BadParameter("--trace, --capture-range, --nsys-arg, --memory and --nsys go with nsys only")
+            names = "--trace, --capture-range, --nsys-arg, --memory, --gpu-metrics and --nsys"
+            raise typer.BadParameter(f"{names} go with nsys only")
         if not self.with_torch and (self.steps is not None or self.seconds is not None):
             raise typer.BadParameter("--steps and --seconds go with --profiler torch; nsys has --capture-range")
         if self.depth is not None and not self.modules:
@@ -113,7 +120,7 @@ class RecordingOptions:
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
         """Return the request to capture that command, which may be a workload's."""
-        from nsysprof.capture.compose import Request
+        from nsysprof.capture.compose import Request, metrics_options
         from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
 
@@ -128,7 +135,11 @@ class RecordingOptions:
             nsys,
             trace=tuple(map(str.strip, self.trace.split(","))),
             capture_range=self.capture_range,
-            extra=(*["--cuda-memory-usage=true"] * self.memory, *(self.nsys_arg or ())),
+            extra=(
+                *["--cuda-memory-usage=true"] * self.memory,
+                *(metrics_options(nsys, self.gpu_metrics) if self.gpu_metrics else ()),
+                *(self.nsys_arg or ()),
+            ),
             results=workload,
             overhead=workload if self.overhead is None else self.overhead,
             injection=injection,
@@ -172,8 +183,8 @@ def capture(
 
     if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
-            "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg, --memory or"
-            " --overhead, nor anything else of a new recording"
+            "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg, --memory,"
+            " --gpu-metrics or --overhead, nor anything else of a new recording"
         )
     if recording.with_torch:
         how = {"dry_run": dry_run, "scrubbed": not keep_environment, "names": names, "as_json": as_json}

@@ -47,12 +47,14 @@ METRICS = table(
 )
 _WHOLE, _LEAST = 0.95, 3  # of a sample that counts as one inside; samples that make a mean
 _BATCHES, _BLOCK = 10, 16  # into which samples are put for an interval, as neighbours are alike; samples of a block
+_BRIEF = 0.25  # of a sample: what runs for less is lost in what runs beside it, always in the same order
 _KERNELS, _RANGES = 12, 40  # at most, those with most time
 _WIDE = 10  # points to either side: a wider interval says nothing
 _APART_NS, _MOST_FITTED = 2_000, 64_000  # by which stamps of samples and kernels differ; samples of a fit
 _LEVEL, _NAME = 0.95, 40
+_ROUNDED = 0.5  # percent are recorded as whole numbers
 _SHOWN = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write", "warps")
-_HEADS = {name: name.replace("_", " ").replace("sm ", "SM ").replace("dram", "DRAM") for name in _SHOWN}
+_HEADS = dict(zip(_SHOWN, ("SM active", "SM issue", "tensor", "DRAM read", "DRAM write", "warps"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def mean_of(values: NDArray[np.float32], inside: NDArray[np.bool_]) -> Mean:
         short = np.count_nonzero(inside) < _LEAST
         return _unknown("too short for samples of this frequency" if short else "values out of range", len(known))
     means = np.array([part.mean() for part in np.array_split(known, min(len(known), _BATCHES))])
-    wide = t_quantile(_LEVEL, len(means) - 1) * float(means.std(ddof=1)) / np.sqrt(len(means))
+    wide = t_quantile(_LEVEL, len(means) - 1) * float(means.std(ddof=1)) / np.sqrt(len(means)) + _ROUNDED
     mean = float(known.mean())
     return Mean(mean, max(mean - wide, 0.0), mean + wide, len(known), "samples")
 
@@ -122,7 +124,10 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
         text = name in ("what", "name", "gpu", "metric", "basis", "reason")
         columns[name] = Texts(np.arange(len(values)), values) if text else np.array(values)
     shown, wide = _wide(rows)
-    note = "% of the maximum while they run, ± half of the 95 % interval; empty: unknown, gpu_metrics.csv says why"
+    note = (
+        "% of the maximum while they run, ± half of the 95 % interval (1 where none is shown); empty: unknown,"
+        " gpu_metrics.csv says why"
+    )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 
 
@@ -186,9 +191,12 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
     direct = [np.count_nonzero(each) >= _LEAST for each in inside]
     fitted = {} if all(direct) else _fitted(samples, lines)
     span = [int((stop - begin).sum()) for begin, stop in lines]
+    brief = [time < _BRIEF * samples.step_ns * len(begin) for time, (begin, _) in zip(span, lines, strict=True)]
     for at in sorted(range(len(codes)), key=lambda at: -span[at]):
         means = {
-            metric: mean_of(values, inside[at]) if direct[at] or metric == "clock_hz" else fitted[metric][at]
+            metric: mean_of(values, inside[at])
+            if direct[at] or brief[at] or metric == "clock_hz"
+            else fitted[metric][at]
             for metric, values in samples.values.items()
         }
         yield "kernel" if codes[at] < len(trace.op_names) else "family", words[codes[at]], span[at], means
@@ -232,7 +240,7 @@ def _fit(values: Floats, shares: NDArray[np.float32]) -> Floats:
     fit = inverse @ (x.T @ y)
     scores = np.add.reduceat(x * (y - x @ fit)[:, None], first, axis=0)
     wide = t_quantile(_LEVEL, freedom) * np.sqrt(np.diag(inverse @ (scores.T @ scores) @ inverse))
-    return np.stack([fit, wide, weight, count], axis=1)[:-1]
+    return np.stack([fit, wide + _ROUNDED, weight, count], axis=1)[:-1]
 
 
 def _judged(fit: Floats, *shifted: Floats) -> Mean:

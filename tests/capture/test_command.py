@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from nsysprof.capture import session
-from nsysprof.capture.compose import Request
+from nsysprof.capture.compose import Request, metrics_options
 from nsysprof.capture.outputs import Outputs
 from nsysprof.capture.session import capture_program
-from nsysprof.tools.nsys import find_nsys
+from nsysprof.tools.nsys import Nsys, find_nsys
 from tests.capture.conftest import Capture, Captured
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
@@ -304,6 +304,20 @@ def test_memory_is_recorded_where_it_is_asked_for(capture: Capture) -> None:
     assert "--cuda-memory-usage=true --sample=cpu --output=" in printed
 
 
+def test_gpu_metrics_are_sampled_where_they_are_asked_for(capture: Capture) -> None:
+    """All GPUs, at the frequency; without permission the error says what is missing, and how to get it."""
+    printed = capture("--dry-run", "--gpu-metrics", "20000", "--", "true").out
+    assert "--gpu-metrics-devices=all --gpu-metrics-frequency=20000 --output=" in printed
+    old = metrics_options(Nsys(Path("nsys"), (2023, 4, 4), "2023.4.4"), 10_000)
+    assert old == ("--gpu-metrics-device=all", "--gpu-metrics-frequency=10000")
+    refused = capture("--gpu-metrics", "10000", "-o", "run", "--", *HELLO, fault="no permission")
+    assert refused.code == 1
+    assert "no permission for GPU metrics (ERR_NVGPUCTRPERM)" in refused.err
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in refused.err
+    other = capture("--gpu-metrics", "10000", "-o", "run", "--", *HELLO, fault="refuses")
+    assert "nsys profile --gpu-metrics-devices=help" in other.err
+
+
 def test_the_dry_run_prints_the_nsys_command_and_runs_nothing(capture: Capture, tmp_path: Path) -> None:
     """One line, ready to paste, with the options of nsys and of the workload."""
     done = capture(
@@ -469,6 +483,8 @@ MISUSE = {
     "resume and a range": (["--resume", "x.qdstrm", "--capture-range", "nvtx:a"], 2, "--capture-range"),
     "resume and an argument": (["--resume", "x.qdstrm", "--nsys-arg=-y1"], 2, "--nsys-arg"),
     "resume and memory": (["--resume", "x.qdstrm", "--memory"], 2, "--memory"),
+    "resume and metrics": (["--resume", "x.qdstrm", "--gpu-metrics", "10000"], 2, "--gpu-metrics"),
+    "too fast": (["--gpu-metrics", "500000", "--", "true"], 2, "--gpu-metrics"),
     "resume and a timed run": (["--resume", "x.qdstrm", "--overhead"], 2, "--overhead"),
     "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "no --dry-run"),
     "a program that is no text": (["--", "./caf\udce9"], 1, "no such program"),

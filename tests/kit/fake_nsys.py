@@ -25,6 +25,10 @@ elif word == "profile":
     if fault == "refuses":
         print("Illegal --trace argument 'bogus'", "usage: nsys profile", sep="\\n")
         sys.exit(1)
+    if fault == "no permission":
+        print("Illegal --gpu-metrics-devices argument: all.", "Insufficient privilege, see ERR_NVGPUCTRPERM", sep="\\n")
+        print("usage: nsys profile")
+        sys.exit(1)
     if fault == "full":
         pathlib.Path(out + ".nsys-rep").touch()
         print("Failed to write the report: No space left on device")
