@@ -158,7 +158,8 @@ def _over(samples: GpuSamples, start: Ints, end: Ints) -> tuple[int, dict[str, M
 def _shares(samples: GpuSamples, line: tuple[Ints, Ints]) -> NDArray[np.float32]:
     """The part of each sample that disjoint, sorted stretches of time cover."""
     length = np.maximum(samples.end - samples.start, 1)
-    return (covered(line, samples.start, samples.end) / length).astype(np.float32)
+    shares: NDArray[np.float32] = (covered(line, samples.start, samples.end) / length).astype(np.float32)
+    return shares
 
 
 def _ranges(attribution: Attribution, asked: Asked) -> Iterator[tuple[str, Ints, Ints]]:
@@ -252,7 +253,8 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
     if high - low > 2 * _WIDE or high < -1 or low > 101:
         text = f"the interval is {high - low:.0f} points wide: what runs beside it varies too little"
         return _unknown(text, int(count))
-    return Mean(*(float(np.clip(each, 0, 100)) for each in (mean, low, high)), int(count), "regression")
+    mean, low, high = (float(np.clip(each, 0, 100)) for each in (mean, low, high))
+    return Mean(mean, low, high, int(count), "regression")
 
 
 # ---- what readers see

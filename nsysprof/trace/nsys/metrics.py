@@ -52,12 +52,13 @@ def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
     rows, types = _read(source)
     if not len(rows["time"]):
         return {}
-    clocks, by_gpu = {gpu.id: gpu for gpu in about.gpus}, {}
+    gpus = {gpu.id: gpu for gpu in about.gpus}
+    by_gpu: dict[int, list[int]] = {}
     for code in np.unique(rows["type"]).tolist():
         by_gpu.setdefault(types[code] & 0xFF, []).append(code)
     out: dict[int, GpuSamples] = {}
     for number, codes in sorted(by_gpu.items()):
-        gpu = clocks.get(number)
+        gpu = gpus.get(number)
         if len(codes) > 1 or (gpu is not None and "MIG" in gpu.name.split()):
             out[number] = GpuSamples(np.empty(0, np.int64), np.empty(0, np.int64), {}, (_IN_PARTS,))
             continue
@@ -108,7 +109,8 @@ def _of_events(source: Source, grown: Growing) -> tuple[dict[str, NDArray[Any]],
     stamp = present(source, _EVENTS, ("rawTimestamp", "timestamp"))[:1]
     if not wanted or not stamp or not has_all(source, _EVENTS, ("typeId", "data")):
         return grown.take_rest(), []
-    words, codes = Words(), {}
+    words = Words()
+    codes: dict[tuple[str, ...], NDArray[np.uint8]] = {}
     for block in source.blocks(_EVENTS, [*stamp, "typeId"], ["data"], words):
         rows = zip(*(block.values[name].tolist() for name in (*stamp, "typeId", "data")), strict=True)
         for time, kind, data in rows:
