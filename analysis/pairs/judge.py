@@ -52,13 +52,17 @@ def torch_step_of(path: Path) -> float:
     return statistics.median(later - end for end, later in pairwise(ends))
 
 
+def tables_in(file: sqlite3.Connection) -> list[str]:
+    """The tables of GPU work that an nsys report has."""
+    known = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+    kinds = (f"CUPTI_ACTIVITY_KIND_{each}" for each in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+    return [name for name in kinds if name in known]
+
+
 def gpu_span_of(path: Path) -> float:
     """The time from the first GPU op of an nsys report to the end of the last, in ns."""
-    tables = ("KERNEL", "MEMCPY", "MEMSET")
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as file:
-        known = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
-        names = [f"CUPTI_ACTIVITY_KIND_{each}" for each in tables if f"CUPTI_ACTIVITY_KIND_{each}" in known]
-        rows = [file.execute(f"SELECT min(start), max(end) FROM {name}").fetchone() for name in names]
+        rows = [file.execute(f"SELECT min(start), max(end) FROM {name}").fetchone() for name in tables_in(file)]
     return max(row[1] for row in rows) - min(row[0] for row in rows)
 
 
@@ -66,11 +70,12 @@ def step_of(path: Path) -> float:
     """The median time from the end of a step to the end of the next in ns, None without steps."""
     steps = "SELECT start, end FROM NVTX_EVENTS WHERE text GLOB 'step*' OR textId IN"
     steps += " (SELECT id FROM StringIds WHERE value GLOB 'step*') ORDER BY start"
-    last = "SELECT max(k.end) FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r"
-    last += " USING (correlationId) WHERE r.start >= ? AND r.end <= ?"
+    launched = "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r USING (correlationId) WHERE r.start >= ? AND r.end <= ?"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as file:
-        rows = file.execute(steps).fetchall()
-        ends = [max(row[1], file.execute(last, row).fetchone()[0] or 0) for row in rows]
+        rows, ends = file.execute(steps).fetchall(), []
+        work = [f"SELECT max(k.end) FROM {name} AS k {launched}" for name in tables_in(file) if "MEM" not in name]
+        for row in rows:
+            ends.append(max(row[1], *(file.execute(each, row).fetchone()[0] or 0 for each in work)))
     return statistics.median(later - end for end, later in pairwise(ends))
 
 

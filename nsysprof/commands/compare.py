@@ -135,8 +135,9 @@ def _question(asked: dict[str, Any], more: dict[str, list[Path] | None], shown: 
     from nsysprof.formats.answers import GAP_SCHEMA
 
     def ask(read: Read) -> Comparison:
-        also = {name: [read.another(file) for file in given or ()] for name, given in more.items()}
-        return compare_ranges(*read.attributions, **asked, **also, rules=read.rules)
+        also: dict[str, Any] = {name: [read.another(file) for file in given or ()] for name, given in more.items()}
+        first, *other = read.attributions
+        return compare_ranges(first, other[0] if other else None, **asked, **also, rules=read.rules)
 
     return Question(
         "compare", "comparing", "comparison", GAP_SCHEMA, GAP_FILES[::-1], CHARTS, write_gaps, "comparison_page",

@@ -20,7 +20,7 @@ from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import SPAN, STEP
 from nsysprof.compare.several import OverRecordings, to_record
 from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
-from nsysprof.compare.work import Doubt, find_doubts
+from nsysprof.compare.work import Doubt, element_type, find_doubts
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of, word_by_verdict
@@ -64,7 +64,7 @@ _PLACES = {
     "behind": "after the last one",
 }
 _LAUNCHING = [WAITING_FOR.index(f"idle: host: {activity}") for activity in ("launch calls", "code")]
-_UNITS = {"tensor core": "tensor cores", "FP32 FMA": "FP32 units (CUDA cores)"}
+_UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,10 @@ def _kernels(difference: Difference) -> Iterator[str]:
         kernels.append(float(difference.gaps[f"{side}_kernels"].sum()))
         rows = evidence[(evidence["side"] == side) & (evidence["math_unit"] != "unknown")]
         by_time = rows.groupby("math_unit")["sum_ns"].sum().sort_values(ascending=False).index.tolist()
-        units.append(join_words([_UNITS.get(unit, unit) for unit in by_time]))
+        on_tensor_cores = rows[rows["math_unit"] == "tensor core"].sort_values("sum_ns", ascending=False)["kernel"]
+        types = join_words(list(dict.fromkeys(filter(None, map(element_type, on_tensor_cores))))[:MAX_CAUSES])
+        words = {**_UNITS, "tensor core": f"tensor cores ({types})" if types else "tensor cores"}
+        units.append(join_words([words.get(unit, unit) for unit in by_time]))
     base, new = (mean_text(count) for count in kernels)
     text = f"{difference.each} {names[0]} runs {base} kernel{'' if base == '1' else 's'} and {names[1]} {new}"
     if all(units) and units[0] != units[1]:

@@ -133,8 +133,8 @@ def _difference(
     else:
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
     traffic = traffic_tables(difference) if every else ()
-    more = (clock_table(difference), work_table(difference, top)) if every else ()
-    for table in filter(None, (gap_table(difference, top), *more, *traffic)):
+    tables = (clock_table(difference), work_table(difference, top)) if every else ()
+    for table in filter(None, (gap_table(difference, top), *tables, *traffic)):
         yield table.lines(markdown)
     if every:
         yield _evidence(difference, top, markdown)

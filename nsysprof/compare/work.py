@@ -48,7 +48,8 @@ class Doubt(NamedTuple):
     text: str
 
 
-LESS_WORK, OTHER_WORK, MOVED, SPILLS, UNJUDGED = "less work", "other work", "moved", "spills", "cannot be judged"
+LESS_WORK, MORE_WORK, OTHER_WORK = "less work", "more work", "other work"
+MOVED, SPILLS, UNJUDGED = "moved", "spills", "cannot be judged"
 
 
 def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
@@ -77,12 +78,13 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     both["verdict"] = [_verdict(row) for row in both.to_dict("records")]
     both = both.drop(columns=[f"{side}_{name}" for side in ("base", "new") for name in (*of_name, "launched")])
     both = both.reset_index()
-    both["element"] = [_element(name) if kind == "kernel" else "" for kind, name in both[_KEY].to_numpy().tolist()]
+    both["element"] = [element_type(name) if kind == "kernel" else "" for kind, name in both[_KEY].to_numpy().tolist()]
     order = np.lexsort((both["name"].to_numpy(str), -both[["base_ns", "new_ns"]].max(axis=1)))
     return both.iloc[order].reset_index(drop=True)
 
 
-def _element(name: str) -> str:
+def element_type(name: str) -> str:
+    """The type of the elements that a kernel works on, as far as its name tells: `BF16`, or nothing."""
     return next((element for element, written in _ELEMENTS.items() if re.search(written, name)), "")
 
 
@@ -161,7 +163,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
     """What a reader should know before believing a time: less, other or moved work, never an accusation."""
     rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
-    yield from _fewer_threads(rows, names)
+    yield from _threads(rows, names)
     yield from _quicker(rows, sides[0].loaded, names)
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _fewer_launches(rows, names, noun)
@@ -171,29 +173,40 @@ def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str
         yield from _others(rows, names)
 
 
-def _fewer_threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
-    """Kernels of a name run fewer threads, in as many launches or more."""
-    again = rows[(rows["often"] >= 1 - MIN_CHANGE) & (rows["kind"] == "kernel")]
-    fewer = again[again["verdict"] == LESS]
-    lost = (fewer["base_ns"] * (1 - fewer["ratio"])).sum()
-    known, every = (frame["base_ns"].sum() for frame in (again[again["verdict"] != UNKNOWN], rows))
+def _threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
+    """Kernels of a name run fewer threads, in as many launches or more; or more, in as many launches or fewer."""
+    swapped = {
+        f"{one}_{name}": f"{other}_{name}" for name in _AMOUNTS for one, other in (("base", "new"), ("new", "base"))
+    }
+    more = rows.rename(columns=swapped).assign(often=1 / rows["often"], ratio=1 / rows["ratio"])
+    for kind, verdict, frame in ((LESS_WORK, LESS, rows), (MORE_WORK, MORE, more)):
+        again = frame[(frame["often"] >= 1 - MIN_CHANGE) & (frame["kind"] == "kernel")]
+        fewer = again[again["verdict"] == verdict]
+        fewer = fewer[fewer["new_ns"] < fewer["base_ns"]]
+        lost = (fewer["base_ns"] * (1 - fewer["ratio"])).sum()
+        known, every = (each["base_ns"].sum() for each in (again[again["verdict"] != UNKNOWN], frame))
+        if lost > 0 and (lost >= MIN_LOST * every or (_one_program(frame) and lost >= MIN_LOST_OF_KNOWN * known)):
+            some = [
+                f"{_short(row['name'])} runs {format_ratio(row['ratio'])} the threads, in "
+                + ("as many launches" if _about_one(row["often"]) else f"{format_ratio(row['often'])} the launches")
+                for row in rows.loc[fewer.index].to_dict("records")
+            ]
+            check = ": check its result" if verdict == LESS else ""
+            yield Doubt(kind, f"{kind} in {names[1]}: {join_first(some, _MAX_NAMES)}{check}")
+
+
+def _one_program(rows: pd.DataFrame) -> bool:
+    """Whether families of half of the time launch as often, or move as many bytes."""
     amounts = ["launches", "bytes"]
-    by_family = rows.groupby("family")[
+    sums = rows.groupby("family")[
         ["base_ns", *(f"{side}_{each}" for each in amounts for side in ("base", "new"))]
     ].sum()
-    alike = [_about_one(by_family[f"new_{each}"] / by_family[f"base_{each}"]) for each in amounts]
-    one_program = by_family.loc[alike[0] | alike[1], "base_ns"].sum() >= every / 2
-    if lost > 0 and (lost >= MIN_LOST * every or (one_program and lost >= MIN_LOST_OF_KNOWN * known)):
-        some = [
-            f"{_short(name)} runs {format_ratio(ratio)} the threads, in "
-            + (f"{format_ratio(often)} the launches" if often > 1 / (1 - MIN_CHANGE) else "as many launches")
-            for name, ratio, often in zip(fewer["name"], fewer["ratio"], fewer["often"], strict=True)
-        ]
-        yield Doubt(LESS_WORK, f"less work in {names[1]}: {join_first(some, _MAX_NAMES)}: check its result")
+    alike = [_about_one(sums[f"new_{each}"] / sums[f"base_{each}"]) for each in amounts]
+    return bool(sums.loc[alike[0] | alike[1], "base_ns"].sum() >= rows["base_ns"].sum() / 2)
 
 
-def _about_one(ratio: pd.Series[float]) -> pd.Series[bool]:
-    return ratio.between(1 - MIN_CHANGE, 1 / (1 - MIN_CHANGE))
+def _about_one(ratio: Any) -> Any:
+    return (ratio >= 1 - MIN_CHANGE) & (ratio <= 1 / (1 - MIN_CHANGE))
 
 
 def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> Iterator[Doubt]:
@@ -206,7 +219,7 @@ def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> 
         if _managed(base):
             text += f"in {names[0]}, which uses unified memory, it may wait for pages; no recording tells that apart"
         else:
-            text += "whether it does the same work is not recorded; check its result"
+            text += "hardware counters would tell whether it does the same work; check its result"
         yield Doubt(UNJUDGED, text)
 
 
@@ -278,7 +291,10 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
 def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
     """What one side runs in its calls, and the other outside of them: set-up, warm-up, capture, prefetch."""
     base, new = sides
-    if base.is_whole or base.loaded is new.loaded:
+    if base.loaded is new.loaded:
+        return
+    if base.is_whole:
+        yield from _migrated_before(sides, names)
         return
     calls = min(base.ledger.calls, new.ledger.calls)
     saved = (base.ledger.per_call_ns - new.ledger.per_call_ns) * calls
@@ -294,6 +310,25 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
     if moved:
         kinds, noun = join_first(moved, _MAX_NAMES), "steps" if base.steps is not None else "calls"
         yield Doubt(MOVED, f"moved out of the {noun} of {names[1]}, which no longer count it: {kinds}")
+
+
+def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
+    """Migrations of unified memory before the first GPU op, as by a prefetch, which no time of a whole trace holds."""
+    leads, spans = zip(*(_lead(side) for side in sides), strict=True)
+    if leads[1] > leads[0] and leads[1] > MIN_MOVED * spans[1]:
+        ratio = (spans[0] + leads[0]) / (spans[1] + leads[1])
+        how = f"{format_ratio(max(ratio, 1 / ratio))} {'faster' if ratio > 1 else 'slower'}"
+        text = (
+            f"moved before the first GPU operation of {names[1]}, where time does not count: unified memory migrations"
+        )
+        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); counted from those it is {how}")
+
+
+def _lead(side: Selection) -> tuple[int, int]:
+    """How long before the first GPU op of a whole trace its first migration begins, and the span from that op on."""
+    ops, first = side.loaded.trace.ops, int(side.work.start.min())
+    moved = ops.start[ops.kind == MIGRATION].min(initial=first)
+    return first - int(moved), side.span_ns
 
 
 def _by_kind(side: Selection) -> tuple[dict[str, int], dict[str, int]]:

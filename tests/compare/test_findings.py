@@ -37,7 +37,12 @@ GAPS = pd.DataFrame(
     }
 )
 EVIDENCE = pd.DataFrame(
-    {"side": ["base", "base", "new"], "math_unit": ["FP32 FMA", "unknown", "tensor core"], "sum_ns": [10, 90, 20]}
+    {
+        "side": ["base", "base", "new"],
+        "kernel": ["sgemm", "add", "flash_fwd_kernel<half>"],
+        "math_unit": ["FP32 FMA", "unknown", "tensor core"],
+        "sum_ns": [10, 90, 20],
+    }
 )
 
 
@@ -82,7 +87,7 @@ def test_what_a_clear_difference_amounts_to() -> None:
         " p = 1e-07",
         "57 % of the difference is softmax, 43 % gemm and 11 % cast up",
         "per call math runs 4 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math,"
-        " on tensor cores in flash",
+        " on tensor cores (FP16) in flash",
     ]
 
 
@@ -200,7 +205,7 @@ def test_without_a_difference_no_cause_is_named() -> None:
 
 def test_the_same_units_on_both_sides_are_not_news() -> None:
     """Units are named where they differ; where nobody knows them, they are not."""
-    both = EVIDENCE.assign(math_unit="tensor core")
+    both = EVIDENCE.assign(math_unit="tensor core", kernel="hgemm")
     line = sentences(evidence=both)[3]
     assert line == "per call math runs 4 kernels and flash 1"
 

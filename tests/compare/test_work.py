@@ -11,11 +11,11 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.work import LESS_WORK, MOVED, SPILLS, UNJUDGED
+from nsysprof.compare.work import LESS_WORK, MOVED, SPILLS, UNJUDGED, element_type
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM
-from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Items, Memcpy, Range, launch_kernel, launch_memcpy
 
 ADD, MUL, FUSED = "vectorAdd(float*)", "vectorMul(float*)", "fusedAddMul(float*)"
 
@@ -77,7 +77,7 @@ def attributed(path: Path) -> Any:
         (
             {ADD: (2, 100, 100)},
             "same",
-            "vectorAdd takes 0.20x the time, launched alike: whether it does the same work is not recorded",
+            "vectorAdd takes 0.20x the time, launched alike: hardware counters would tell whether it does the same",
         ),
         ({ADD: (2, 400, 500)}, "more", None),
         ({ADD: (2, 95, 200)}, "same", None),
@@ -183,3 +183,45 @@ def test_a_kernel_that_waited_for_pages_is_no_cheat(trace: MakeTrace) -> None:
     assert doubt.kind == UNJUDGED
     assert "it may wait for pages" in doubt.text
     assert "check its result" not in doubt.text
+
+
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x64x32", "TF32"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "BF16"),
+        ("void at::native::vectorized_elementwise_kernel<4, c10::Half>(int)", "FP16"),
+        ("cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64>", "BF16"),
+        ("ampere_sgemm_128x64_tn", "FP32"),
+        ("flash_fwd_kernel<__half>", "FP16"),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n", "FP8"),
+        ("half_of_the_rows(int)", ""),
+    ],
+)
+def test_names_of_kernels_tell_their_types(name: str, element: str) -> None:
+    """The narrowest type in the name; none where it has none."""
+    assert element_type(name) == element
+
+
+def test_more_work_explains_a_longer_time(trace: MakeTrace) -> None:
+    """Four times the threads in more time are more work; more threads in less time are another layout."""
+
+    def kinds(new: tuple[int, int, int]) -> list[str]:
+        found = compared(trace, program({ADD: (2, 100, 500)}), program({ADD: new}))
+        return [doubt.kind for doubt in found.differences[found.largest].doubts]
+
+    assert kinds((2, 400, 2000)) == ["more work"]
+    assert kinds((2, 400, 400)) == []
+
+
+def test_pages_that_are_fetched_before_count_as_moved(trace: MakeTrace) -> None:
+    """A prefetch before the first kernel is in no time of whole traces: with it, a gain of 10x is one of 1.2x."""
+
+    def pages(at: int) -> Memcpy:
+        return Memcpy(at, at + 3000, id=None, kind=11, cause=1)
+
+    base = [*launch_kernel(ADD, (10, 11), (10_000, 20_000), id=1), pages(12_000)]
+    new = [*launch_kernel(ADD, (10, 11), (10_000, 11_000), id=1), pages(2600)]
+    found = compared(trace, base, new)
+    [doubt] = [each for each in found.differences[found.largest].doubts if each.kind == MOVED]
+    assert doubt.text.endswith("unified memory migrations (7.40 µs); counted from those it is 1.19x faster")
