@@ -44,17 +44,21 @@ class OverRecordings:
 
 
 def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> OverRecordings:
-    """Compare a pair with the recording as the unit; raises `NsysprofError` where one lacks the range of its side."""
-    base, new = (
-        (_median(side), *(_median(_like(each, side, rules, merge)) for each in others))
-        for side, others in zip(pair.sides, (more.base, more.new), strict=True)
+    """Compare a pair with the recording as the unit.
+
+    Raises `NsysprofError` where one lacks the range of its side, or is given twice.
+    """
+    base, new, quiet = (
+        [_like(each, side, rules, merge) for each in others]
+        for side, others in zip((*pair.sides, pair.base), (more.base, more.new, more.noise), strict=True)
     )
-    times = (base, new)
+    _refuse_repeats([pair.base, pair.new, *base, *new, *quiet])
+    times = tuple(map(_median, [pair.base, *base])), tuple(map(_median, [pair.new, *new]))
     logs = [np.log(each).tolist() for each in times]
     change = float(np.mean(logs[1]) - np.mean(logs[0]))
     factor = float(np.exp(change))
     how = f"{format_ratio(1 / factor)} faster" if factor < 1 else f"{format_ratio(factor)} slower"
-    unchanged = [*logs[0], *np.log([_median(_like(each, pair.base, rules, merge)) for each in more.noise])]
+    unchanged = [*logs[0], *np.log([_median(each) for each in quiet])]
     known = [over_runs([group])[0] for group in (unchanged, logs[1]) if len(group) > 1]
     if not known:
         return OverRecordings(times, TOO_FEW_SAMPLES, "one recording of either side shows no noise")
@@ -63,7 +67,7 @@ def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[
     clear = found.p < DEFAULT_RULES.alpha and abs(change) >= np.log1p(DEFAULT_RULES.least_effect)
     verdict = NO_CLEAR_CHANGE if abs(change) <= noise or len(known) > 1 else TOO_FEW_SAMPLES
     verdict = (FASTER if change < 0 else SLOWER) if clear else verdict
-    counts = f"{plural(len(unchanged), 'recording')} against {len(new)}"
+    counts = f"{plural(len(unchanged), 'recording')} against {len(logs[1])}"
     interval = found.interval()
     text = (
         f"over {counts} it is {how}: {verdict} (p = {found.p:.2g}, t over runs; 95 % interval of the time"
@@ -83,6 +87,17 @@ def to_record(pair: Pair) -> str:
     again = "record both sides again, three times each (--also-base, --also-new)"
     few = pair.clock == STEP and min(map(len, times)) < LEAST_SAMPLES
     return f"{text}to know, {f'record {ENOUGH_STEPS} steps, or ' if few else ''}{again}"
+
+
+def _refuse_repeats(sides: Sequence[Selection]) -> None:
+    """Refuse a recording that is given twice, which would seem not to vary; the two that are compared come first."""
+    for number, each in enumerate(sides[2:], 2):
+        for other in sides[:number]:
+            if all(np.array_equal(each.samples[clock], other.samples.get(clock, ())) for clock in each.samples):
+                raise NsysprofError(
+                    f"{each.loaded.path} and {other.loaded.path} hold the same recording, so they show no variation",
+                    "give --also-base, --also-new and --noise further recordings",
+                )
 
 
 def _median(side: Selection) -> float:

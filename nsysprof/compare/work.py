@@ -272,7 +272,11 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     other, unknown = kernels[kernels["verdict"] == OTHER], kernels[kernels["verdict"] == UNKNOWN]
     total = kernels[["base_ns", "new_ns"]].sum().clip(lower=1)
     shares = (other[["base_ns", "new_ns"]].sum() / total).tolist()
-    if min(shares) >= MIN_CHANGE:
+    if min(shares) > 1 - MIN_LOST:
+        yield Doubt(
+            OTHER_WORK, "other work: hardly any kernel runs on both sides; they are rewritten, or another program's"
+        )
+    elif min(shares) >= MIN_CHANGE:
         yield Doubt(
             OTHER_WORK,
             f"other work: {format_share(shares[0])} of the kernel time of {names[0]} and {format_share(shares[1])} of"
