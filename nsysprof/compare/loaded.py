@@ -16,6 +16,7 @@ from nsysprof.attribution.paths import WHOLE_TRACE, Paths, merged_paths, range_p
 from nsysprof.attribution.sources import annotated
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import Kinds, Rules, classify
+from nsysprof.kernels.shapes import op_work
 from nsysprof.trace.details import OpDetails
 from nsysprof.trace.trace import KERNEL, START_END, Report, Trace
 from nsysprof.waits.causes import WaitFacts, wait_facts
@@ -69,6 +70,11 @@ class LoadedReport:
     def op_details(self) -> OpDetails:
         """What each GPU op was launched with."""
         return self.report.reader.op_details(self.trace)
+
+    @cached_property
+    def flops(self) -> NDArray[np.float64]:
+        """How many FLOPs each GPU op computes by the shapes of its operator, NaN where these are not recorded."""
+        return op_work(self.trace).flops
 
     @cached_property
     def _by_code(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -206,18 +206,15 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
     rows = []
     for row in row_dicts(difference.work.head(top)):
         launches = " → ".join(dict.fromkeys(mean_text(row[f"{side}_launches"], 2) for side in SIDES))
-        sizes = [row[f"{side}_bytes"] for side in SIDES]
-        moved = " → ".join(dict.fromkeys(format_bytes(round(each)) if each > 0 else "-" for each in sizes))
-        local = [row[f"{side}_local_memory"] for side in SIDES]
+        flops, sizes, local = ([row[f"{side}_{name}"] for side in SIDES] for name in ("flops", "bytes", "local_memory"))
         rows.append(
             [
                 one_line(short_name(row["name"]), _NAME_WIDTH),
                 launches,
                 "" if math.isnan(row["ratio"]) else format_ratio(row["ratio"]),
-                moved if any(each > 0 for each in sizes) else "",
-                " → ".join(f"{each:,.0f}" for each in local).replace("nan", "-")
-                if any(each > 0 for each in local)
-                else "",
+                _change(flops, lambda each: format_count(round(each))),
+                _change(sizes, lambda each: format_bytes(round(each))),
+                _change(local, lambda each: f"{each:,.0f}"),
                 " ".join(dict.fromkeys(f"{row['math_unit']} {row['element']}".replace("unknown", "").split())),
                 row["verdict"],
             ]
@@ -225,10 +222,14 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
     more = len(difference.work) - len(rows)
     note = f"{difference.each}; ratio: threads, or bytes of copies, of new over base"
     note += f"; {more:,} names more: gap.json" if more > 0 else ""
-    heads = ["work", "launches", "ratio", "bytes", "local memory, B", "math", "work is"]
-    return TextTable(
-        *without_empty(heads, rows, "lrrrrll"), f"{note}; {more:,} names more: gap.json" if more > 0 else note
-    )
+    heads = ["work", "launches", "ratio", "FLOP", "bytes", "local memory, B", "math", "work is"]
+    return TextTable(*without_empty(heads, rows, "lrrrrrll"), note)
+
+
+def _change(both: Sequence[float], shown: Callable[[float], str]) -> str:
+    """The amount of either side, one where they are the same; nothing where neither has any."""
+    texts = [shown(each) if each > 0 else "-" for each in both]
+    return "" if set(texts) == {"-"} else " → ".join(dict.fromkeys(texts))
 
 
 def totals_tables(comparison: Comparison, top: int) -> Iterator[TextTable]:

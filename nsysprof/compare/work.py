@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nsysprof.compare.loaded import LoadedReport
 from nsysprof.compare.selection import Selection
 from nsysprof.core.text import join_first, join_words, one_line
-from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.core.units import format_count, format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.trace.details import OpDetails, unpacked
@@ -27,9 +27,10 @@ MIN_LOST = 0.05  # of the time of all GPU ops, in threads that kernels no longer
 MIN_LOST_OF_KNOWN = 0.25  # the same of the kernels whose threads tell their work
 MIN_MOVED = 0.1  # of the time that steps save: what runs outside of them instead
 _PERSISTENT = {"gemm", "attention", "communication"}  # families whose grids need not grow with the work
+_PRODUCTS = {"gemm", "attention"}
 _MAX_NAMES, _NAME = 3, 60
 _KEY = ["kind", "name"]
-_AMOUNTS = ["launches", "threads", "bytes", "local_memory", "ns", "launched"]
+_AMOUNTS = ["launches", "threads", "bytes", "flops", "local_memory", "ns", "launched"]
 # The types of elements that names of kernels tell, the narrowest first: sums are kept in wider ones.
 _ELEMENTS = {
     "FP8": r"e4m3|e5m2|fp8",
@@ -56,11 +57,11 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     """A row per name of kernels, direction of copies and kind of collectives that either side runs.
 
     ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not tell), of either side per call
-    ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives) and ``ns``, and ``local_memory`` (bytes
-    of a thread, the most), NaN where not recorded; ``as_launched``: whether both sides launch with the same grids,
-    blocks, registers and shared memory; ``ratio`` of the threads, or bytes, in all or of one launch, whichever is
-    nearer to 1, as a launch may be cut into parts; ``verdict``: how the work of the new side compares, `less`, `same`,
-    `more`, `other` (on one side only) or `unknown`. Most time first.
+    ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by the shapes of operators)
+    and ``ns``, and ``local_memory`` (bytes of a thread, the most), NaN where not recorded; ``as_launched``: whether
+    both sides launch with the same grids, blocks, registers and shared memory; ``ratio`` of the threads, or bytes, in
+    all or of one launch, whichever is nearer to 1, as a launch may be cut into parts; ``verdict``: how the work of the
+    new side compares, `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]
@@ -99,7 +100,7 @@ def _amounts(side: Selection) -> pd.DataFrame:
     size[known.op] = known.size_bytes
     codes, of = np.unique(ops.name[op], return_inverse=True)
 
-    def added(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    def added(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(of, np.maximum(values, 0), len(codes)) / calls
 
     local = np.full(len(codes), -1, np.int64)
@@ -115,13 +116,14 @@ def _amounts(side: Selection) -> pd.DataFrame:
             "launches": np.bincount(of, minlength=len(codes)) / calls,
             "threads": added(threads),
             "bytes": added(size[op]),
+            "flops": added(side.loaded.flops[op]),
             "local_memory": np.where(local >= 0, local, np.nan),
             "ns": added(ops.end[op] - ops.start[op]),
             "launched": _launched(details, op, of, len(codes)),
         }
     )
     frame.loc[frame["family"] == "communication", "kind"] = "collective"
-    amounts = frame[["threads", "bytes"]]
+    amounts = frame[["threads", "bytes", "flops"]]
     return frame.assign(**amounts.where(amounts > 0))
 
 
@@ -156,6 +158,8 @@ def _verdict(row: dict[Any, Any]) -> str:
         time = row["new_ns"] / row["base_ns"] * row["base_launches"] / row["new_launches"]
         if row["as_launched"] and abs(np.log(time)) < MIN_CHANGE:
             return SAME
+        if (flops := row["new_flops"] / row["base_flops"]) > 0:
+            return LESS if flops < 1 - MIN_CHANGE else MORE if flops > 1 / (1 - MIN_CHANGE) else SAME
         return LESS if max(ratio, time) < 1 - MIN_CHANGE else UNKNOWN
     return LESS if ratio < 1 - MIN_CHANGE else MORE if ratio > 1 / (1 - MIN_CHANGE) else SAME if ratio > 0 else UNKNOWN
 
@@ -163,10 +167,11 @@ def _verdict(row: dict[Any, Any]) -> str:
 def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
     """What a reader should know before believing a time: less, other or moved work, never an accusation."""
     rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
+    if noun == "step":  # of whole recordings one may hold more steps
+        yield from _flops(rows, names)
+        yield from _fewer_launches(rows, names, noun)
     yield from _threads(rows, names)
     yield from _quicker(rows, sides[0].loaded, names)
-    if noun == "step":  # of whole recordings one may hold more steps
-        yield from _fewer_launches(rows, names, noun)
     yield from _moved(sides, names)
     yield from _spills(rows, names)
     if sides[0].loaded is not sides[1].loaded:
@@ -193,6 +198,24 @@ def _threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
             ]
             check = ": check its result" if verdict == LESS else ""
             yield Doubt(kind, f"{kind} in {names[1]}: {join_first(some, _MAX_NAMES)}{check}")
+
+
+def _flops(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
+    """Matrix products compute fewer FLOPs, or more, by their shapes, where both sides recorded those of nearly all."""
+    products = rows[rows["family"].isin(_PRODUCTS)]
+    flops = [products[f"{side}_flops"] for side in ("base", "new")]
+    known = [
+        products.loc[each > 0, f"{side}_ns"].sum() >= (1 - MIN_CHANGE) * products[f"{side}_ns"].sum() > 0
+        for side, each in zip(("base", "new"), flops, strict=True)
+    ]
+    base, new = (each.sum() for each in flops)
+    if all(known) and not _about_one(new / base):
+        kind, check = (LESS_WORK, ": check its result") if new < base else (MORE_WORK, "")
+        counts = f"{format_count(round(new))} against {format_count(round(base))}"
+        text = (
+            f"matrix products compute {format_ratio(new / base)} the FLOPs per step, {counts}, by their shapes{check}"
+        )
+        yield Doubt(kind, f"{kind} in {names[1]}: {text}")
 
 
 def _one_program(rows: pd.DataFrame) -> bool:

@@ -230,3 +230,29 @@ def test_a_recording_given_twice_is_refused(option: str, trace: MakeTrace) -> No
     again = attributed(trace(*program({ADD: (1, 100, 500)}), name="again.sqlite"))
     with pytest.raises(NsysprofError, match="hold the same recording"):
         compared(trace, program({ADD: (1, 100, 500)}), program({ADD: (1, 100, 300)}), **{option: [again]})
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict", "said"), [(64, "same", None), (32, "less", "0.50x"), (128, "more", "2.00x")]
+)
+def test_shapes_tell_the_work_of_matrix_products(size: int, verdict: str, said: str | None, trace: MakeTrace) -> None:
+    """FLOPs per step by the sizes in the names of operators, whatever grids are; half of them is less work."""
+
+    def products(inner: int, ns: int) -> list[Items]:
+        items: list[Items] = []
+        for step in range(12):
+            at = 100_000 + step * 10_000
+            name = f"aten::mm, op_id = {step}, sizes = [[64, {inner}], [{inner}, 64]]"
+            kernel = launch_kernel(GEMM, (at + 20, at + 30), (at + 40, at + 40 + ns), id=step + 1)
+            items += [Range(f"step{step}", at, at + 9_000), Range(name, at + 10, at + 50), *kernel]
+        return items
+
+    found = compared(trace, products(64, 5000), products(size, 5000 if size == 64 else 4000))
+    [row] = found.work.to_dict("records")
+    assert (row["base_flops"], row["new_flops"], row["verdict"]) == (2 * 64**3, 2 * 64 * 64 * size, verdict)
+    doubts = [doubt.text for doubt in found.differences[found.largest].doubts]
+    assert (
+        [f"{verdict} work in new: matrix products compute {said} the FLOPs per step" in doubts[0]]
+        if said
+        else not doubts
+    )
