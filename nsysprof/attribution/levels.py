@@ -29,6 +29,7 @@ WHOLE = "the whole trace"  # the path of windows that are of no range
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
 MIN_SHARE = 0.5  # of the busy time of the GPUs behind warm-up: what covers less is not the program's steps
 _ALONE = 1.01  # of their union: ops whose durations add up to no more run one after the other
+_SWEEP, _UNEQUAL = 10, 8  # of so few iterations that were found none takes so many times as long as another
 _KINDS = (PUSH_POP, START_END, MODULE, FOUND)
 _NAME, _FEW = 40, 3
 _WARM = re.compile(r"warm(?:ing)?[\s_\-]*up|^warm\b", re.IGNORECASE)
@@ -192,9 +193,14 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
         if not len(attribution.trace.ops):  # steps of the host
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
         share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
-        if share >= MIN_SHARE:
+        if share >= MIN_SHARE and not (key[2] == FOUND and _ragged(attribution.inclusive.span_ns[rows])):
             return Level(attribution, rows, of[rows], merged.texts(), share, False)
     return None
+
+
+def _ragged(span: NDArray[np.int64]) -> bool:
+    """Whether a few iterations that were found are of too different lengths to be steps: a sweep, or a cold start."""
+    return len(span) < _SWEEP and span[1:].max() > _UNEQUAL * max(int(span[1:].min()), 1)
 
 
 def _names_steps(attribution: Attribution, merge_names: Sequence[str] | None) -> bool:

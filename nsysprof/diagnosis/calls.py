@@ -24,6 +24,7 @@ from nsysprof.diagnosis.kinds import (
     launching,
     of_host,
     removal,
+    repeats,
     text_of,
 )
 from nsysprof.waits.purposes import (
@@ -52,7 +53,8 @@ _ONCE = "the GPU waits for {cause}: {amount}"
 
 def _advise(texts: dict[str, str]) -> Callable[[Case, Group], Iterable[Remedy]]:
     def remedies(case: Case, group: Group) -> Iterable[Remedy]:
-        yield removal(dialect_text(case, texts), group)
+        if repeats(group, case.pieces["call"][group.rows]):
+            yield removal(dialect_text(case, texts), group)
 
     return remedies
 
@@ -77,7 +79,8 @@ def _once(*purposes: int) -> Callable[[Case], Mask]:
 def _kind(name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False) -> Kind:
     if texts is None:
         return Kind(name, claims, by_text("culprit"), text_of("culprit"), _ONCE, set_up=once)
-    return Kind(name, claims, by_text("culprit"), text_of("culprit"), _CALL, _advise(texts), set_up=once)
+    words = (by_text("culprit"), text_of("culprit"), _CALL, _advise(texts))
+    return Kind(name, claims, *words, set_up=once, arithmetic=True)
 
 
 _ALLOCATES = (ALLOCATE, FREE, MANAGED)
@@ -126,6 +129,7 @@ ALLOCATION = Kind(
         }
     ),
     _allocations,
+    arithmetic=True,
 )
 PINNING = _kind(
     "pinning",

@@ -54,6 +54,11 @@ class Place:
         return len(self.windows)
 
     @property
+    def step_ns(self) -> float:
+        """How long the median step takes."""
+        return float(np.median(self.length))
+
+    @property
     def total_ns(self) -> int:
         """How long all of them take."""
         return int(self.length.sum())
@@ -149,7 +154,8 @@ class Case:
         code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
-        return max(LONG_CODE_NS, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS))
+        least = LONG_CODE_NS * INFLATION.get(self.facts.attribution.trace.report.reader.recorder, 1.0)
+        return round(max(least, min(_TIMES_USUAL * usual, 5 * LONG_CODE_NS)))
 
     @property
     def inflation(self) -> float:

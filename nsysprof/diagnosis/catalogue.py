@@ -49,5 +49,5 @@ OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
 OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
     "small-grid, tiny-blocks, tail-wave, low-occupancy": geometry_findings,
     "tensor-cores, misaligned": tensor_core_findings,
-    "unfused-attention, pointwise, channels-last": fusion_findings,
+    "unfused-attention, pointwise, training-mode, channels-last": fusion_findings,
 }

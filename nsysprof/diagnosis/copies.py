@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from nsysprof.core.columns import pick
 from nsysprof.core.intervals import covered
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_bytes
+from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text, whole_cause
+from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text, repeats, whole_cause
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
@@ -115,12 +115,19 @@ def _words(case: Case, row: int) -> str:
     return one_line(case.facts.texts.words[code], NAME)
 
 
+_PAYS = "; pinning takes as long as such a copy: it pays only if these buffers are copied again and again"
+
+
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
+    if not repeats(group, _op(case)[group.rows]):
+        return
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
+    if not repeats(group, _op(case)[group.rows]):
+        return
     trace = case.facts.attribution.trace
     streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
@@ -168,10 +175,22 @@ def _whole_small(case: Case, group: Group) -> Cause:
 
 
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
-PAGEABLE = Kind("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole)
+PAGEABLE = Kind(
+    *("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole),
+    note=lambda case, group: "" if repeats(group, _op(case)[group.rows]) else _PAYS,
+)
 SMALL_COPIES = Kind(
     "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather, _whole_small
 )
+
+
+def _link(case: Case, group: Group) -> str:
+    """How fast copies run that no overlap would hide."""
+    trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
+    rate = case.facts.copy_sizes[op].sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
+    return f"; at {format_bandwidth(rate)} and with little compute to hide them, only fewer bytes help"
+
+
 EXPOSED = Kind(
     "exposed-copy",
     lambda case: _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & ~_on_gpu(case),
@@ -180,6 +199,7 @@ EXPOSED = Kind(
     _SYMPTOM,
     _overlap,
     _whole,
+    note=_link,
 )
 LAYOUT = Kind(
     "copy-layout",

@@ -15,9 +15,12 @@ from nsysprof.waits.purposes import compiles
 
 _LOADS = ("dataloader", "data_load", "next batch", "fetch")
 _OFF = {
-    "pytorch": "move this CPU work off the thread that launches: into DataLoader workers, another thread, or out of"
-    " the step",
+    "pytorch": "move this CPU work off the thread that launches: into another thread, or out of the step",
     "cuda": "move this CPU work to another thread, or do it while the GPU is busy",
+}
+_AT_INPUT = {
+    "pytorch": "move this CPU work off the thread that launches: into DataLoader workers, another thread, or out of"
+    " the step"
 }
 _LOADER = {
     "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
@@ -49,7 +52,28 @@ def _words(case: Case, row: int) -> str:
 
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if group.place.path != WHOLE:  # what a program does once between two kernels is no step's work
-        yield removal(dialect_text(case, _OFF), group)
+        texts = _OFF | _AT_INPUT if _at_input(case, group) else _OFF
+        yield removal(dialect_text(case, texts), group)
+
+
+def _at_input(case: Case, group: Group) -> bool:
+    """Whether the waits mostly end in the first GPU operation of a step, or in a copy to the GPU, as for input."""
+    trace, op, ns = case.facts.attribution.trace, case.pieces["op"][group.rows], case.pieces["ns"][group.rows]
+    named = np.array([*("HtoD" in name for name in trace.op_names), False], bool)
+    inputs = named[np.append(trace.ops.name, len(trace.op_names))[op]]
+    window = case.pieces["window"][group.rows]
+    for row in np.unique(window).tolist():
+        mine = window == row
+        inputs |= mine & (case.pieces["end_ns"][group.rows] <= _first_end(case, row))
+    return 2 * int(ns[inputs].sum()) > int(ns.sum())
+
+
+def _first_end(case: Case, window: int) -> int:
+    """When the first GPU operation in a step starts."""
+    line = case.lines[int(case.windows.gpu[window])]
+    start = line.compute[0]
+    at = int(np.searchsorted(start, case.windows.start[window]))
+    return int(start[at]) if at < len(start) else 0
 
 
 def _prefetch(case: Case, group: Group) -> Iterable[Remedy]:

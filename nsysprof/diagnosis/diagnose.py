@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, one_line
-from nsysprof.core.units import format_share
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
+from nsysprof.diagnosis.cold_start import cold_start, set_up
 from nsysprof.diagnosis.finding import NAME, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.tried import left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.names import short_name
-from nsysprof.trace.trace import KERNEL
+from nsysprof.trace.trace import COPYING, GRAPH, KERNEL
 from nsysprof.waits.facts import Facts, read_facts
-from nsysprof.waits.purposes import PURPOSES
-from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import stretch_of
 
@@ -61,7 +60,9 @@ class Diagnosis:
     longest first; ``doubt``: why nothing was replayed, empty where it was; ``idle_share``: the part of the steady steps
     in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
     ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges;
-    ``busiest``: the kernels that compute for longest, with their shares.
+    ``busiest``: the kernels that compute for longest, with their shares; ``recorded_ns``: from the first to the last
+    of all calls and GPU operations; ``outside_share``: the part of the GPUs' busy time outside all steps, ``outside``
+    what most of that is, with its time.
     """
 
     chosen: Chosen
@@ -75,6 +76,9 @@ class Diagnosis:
     left_out: int
     early_share: float = 0.0
     busiest: str = ""
+    recorded_ns: int = 0
+    outside_share: float = 0.0
+    outside: str = ""
 
     @property
     def repeats(self) -> bool:
@@ -183,18 +187,24 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         )
         doubt = next((part.doubt for part in parts if part.doubt), "")
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
-    trace = case.facts.attribution.trace
+    trace, calls = case.facts.attribution.trace, case.facts.activity.calls
+    begin, end = np.append(trace.ops.start, calls.start), np.append(trace.ops.end, calls.end)
+    outside_share, outside = _outside(case)
+    once = tuple(set_up(case))
     return Diagnosis(
         chosen=case.chosen,
-        findings=tuple(worth_telling(ranked(_one_gpu(found)))),
+        findings=tuple(worth_telling(ranked(cold_start(case, once, _one_gpu(found))))),
         steps=len(np.unique(case.windows.range)),
-        once=tuple(_set_up(case)),
+        once=once,
         doubt=doubt,
         idle_share=1 - compute / total if total else 0.0,
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
+        recorded_ns=int(end.max() - begin.min()) if len(end) else 0,
+        outside_share=outside_share,
+        outside=outside,
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
 
@@ -216,6 +226,21 @@ def _busiest(case: Case) -> str:
     return join_words([f"{name} ({share})" for name, share in zip(names, shares, strict=True)])
 
 
+def _outside(case: Case) -> tuple[float, str]:
+    """The part of the busy time of GPUs that lies outside all steps, and what most of it is."""
+    trace, lost, total = case.facts.attribution.trace, {"copies": 0, "kernels": 0}, 0
+    for gpu, busy in trace.gpu_busy.items():
+        total += int((busy[1] - busy[0]).sum())
+        windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
+        steps = merge(windows.start, windows.end)
+        for name, kinds in (("copies", COPYING), ("kernels", (KERNEL, GRAPH))):
+            rows = np.flatnonzero((trace.op_gpu == gpu) & np.isin(trace.ops.kind, kinds))
+            mine = merge(trace.ops.start[rows], trace.ops.end[rows])
+            lost[name] += int((mine[1] - mine[0]).sum() - covered(steps, *mine).sum())
+    most = max(lost, key=lost.__getitem__)
+    return min(sum(lost.values()) / max(total, 1), 1.0), f"most in {most} ({format_ns(lost[most])})"
+
+
 def _times(case: Case, place: Place) -> StepTimes:
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     compute = covered(lines.compute, windows.start, windows.end)
@@ -225,16 +250,6 @@ def _times(case: Case, place: Place) -> StepTimes:
     return StepTimes(
         place.path, place.gpu, place.steps, int(np.median(place.length)), *(int(part.sum()) for part in parts)
     )
-
-
-def _set_up(case: Case) -> Iterator[tuple[str, int]]:
-    """What the host did once, by what calls are for, and for how long, the longest first."""
-    calls = case.facts.activity.calls
-    total = {
-        PURPOSES[code]: int((calls.end - calls.start)[case.once[:-1] & (case.purpose[:-1] == code)].sum())
-        for code in SET_UP_PURPOSES
-    }
-    yield from sorted(((name, ns) for name, ns in total.items() if ns), key=lambda each: -each[1])
 
 
 def _one_gpu(found: list[Finding]) -> list[Finding]:

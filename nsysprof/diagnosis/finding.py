@@ -16,6 +16,7 @@ _SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with 
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
+PACED, COLD = "paced", "cold-start"  # kinds that say what all others are worth
 OFTEN_SO = 0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
 NAME = 60  # characters of a name in a sentence
 
@@ -29,8 +30,8 @@ class Finding:
     ``claim`` is that of `Facts`. ``lost_ns``: what all steady steps together lose to it, recorded minus replayed
     without the cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, what they gain with ``change``, options of
     ``nsysprof forecast``; 0 where ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none.
-    ``total_ns``: how long all steady steps take; ``culprits``: those of ``why.csv`` that it is about; ``recording_ns``:
-    so much of the gain may be what the recorder itself costs.
+    ``total_ns``: how long all steady steps take, ``step_ns`` the median one; ``culprits``: those of ``why.csv`` that it
+    is about; ``recording_ns``: so much of the gain may be what the recorder itself costs.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Finding:
     gain_high_ns: int = 0
     basis: str = UNTRIED
     total_ns: int = 0
+    step_ns: float = 0.0
     culprits: tuple[str, ...] = ()
     recording_ns: int = 0
 
@@ -57,6 +59,10 @@ class Finding:
         """By which gain findings are ranked: without what recording costs, and half of an upper limit."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
+
+    def of_step(self, ns: float) -> float:
+        """So much of all steps as a part of the median one."""
+        return ns / max(self.total_ns, 1) * self.step_ns
 
     @property
     def id(self) -> str:
@@ -104,7 +110,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     once last.
 
     Of two remedies for the launches of a path the simpler one is first where it has a good part of the gain: an
-    argument of the optimizer before a CUDA graph. What paces steps comes before all.
+    argument of the optimizer before a CUDA graph. What paces steps, or says that a
+    recording is a cold start, comes before all.
     """
     graphs = {each.path: each for each in found if each.kind == "launch-bound"}
 
@@ -112,7 +119,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         gain, graph = each.likely_ns, graphs.get(each.path, each)
         if each.kind == "optimizer" and each.gain_ns >= _SIMPLE * graph.gain_ns:
             gain = max(gain, graph.likely_ns + 1)
-        return each.often == ONCE, each.kind != "paced", each.basis == UNTRIED, -gain, -each.lost_ns, each.id
+        return each.kind not in (PACED, COLD), each.often == ONCE, each.basis == UNTRIED, -gain, -each.lost_ns, each.id
 
     return sorted(found, key=place)
 
@@ -126,10 +133,10 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     for each in found:
         mine = kept.setdefault(each.path, [])
         some = [other for other in mine if other.often not in (EVERY, ONCE)]
-        again = any(other.kind == "paced" for other in mine)
+        again = any(other.kind == PACED for other in mine)
         again |= each.kind == SLOW and any(other.remedy and _same(other, each) for other in some)
         again |= each.often == ONCE and any(other.kind == SLOW and _same(each, other) for other in some)
-        much = each.remedy or each.kind in (SLOW, "paced") or each.lost_ns >= OFTEN_SO * each.total_ns
+        much = each.remedy or each.kind in (SLOW, PACED, COLD) or each.lost_ns >= OFTEN_SO * each.total_ns
         if not again and (much or not mine):
             mine.append(each)
     told = {id(each) for mine in kept.values() for each in mine}

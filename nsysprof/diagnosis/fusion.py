@@ -29,6 +29,10 @@ _CHANNELS_LAST = {
     "pytorch": "keep model and input in channels-last: .to(memory_format=torch.channels_last)",
     "cuda": "give cuDNN tensors in NHWC, the layout in which its tensor-core kernels work",
 }
+_TRAINS = "batch norm in training mode without a backward pass"
+_EVAL = "call model.eval() before inference, so that the norm needs no statistics and torch.compile folds it away"
+_IN_TRAINING = re.compile(r"(?i)bn_fw_tr|batch_norm_collect_statistics")
+_BACKWARD = re.compile(r"(?i)backward|[dw]grad|bn_bw|multi_tensor_apply|addcdiv")
 _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
 # What lies between the two products of attention: scale, mask, dropout, casts, copies of its score matrix.
 _BETWEEN = ("elementwise", "mask", "copy", "fill", "rng", "softmax", "reduction", "memcpy", "memset")
@@ -46,6 +50,11 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     for finder in (_attention, _chains):
         yield from finder(busy, ops, used)
     names = busy.case.facts.attribution.trace.op_names
+    if busy.case.dialect == "pytorch" and not any(_BACKWARD.search(name) for name in names):
+        norms = np.flatnonzero(busy.matches(lambda code: bool(_IN_TRAINING.search(names[code]))))
+        if busy.enough(int(busy.length[norms].sum())):
+            gain = busy.gained(busy.op[norms], busy.length[norms])
+            yield busy.finding("training-mode", _TRAINS, f"{_TRAINS}: {{amount}}", _EVAL, gain)
     rows = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))
     if busy.enough(int(busy.length[rows].sum())):
         gain = busy.gained(busy.op[rows], busy.length[rows])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import one_line
+from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, counted, each_step, text_of
@@ -20,6 +21,10 @@ from nsysprof.waits.whole import Cause
 
 _MIN_EXPOSED = 0.05  # of the steps
 _EARLIER = "start the collectives earlier, so that compute hides them: smaller buckets, or asynchronous calls"
+# Of exposed communication: with less compute to hide it behind, overlap is not the remedy.
+_HIDES = 0.5
+_LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
+_HALVES = "send bfloat16 instead of FP32, "
 
 
 def _late(case: Case) -> Mask:
@@ -67,10 +72,17 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         return
     trace = case.facts.attribution.trace
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
-    ns = np.bincount(trace.ops.name[talks], trace.ops.end[talks] - trace.ops.start[talks])
-    cause = one_line(short_name(trace.op_names[int(ns.argmax())]), NAME)
+    length = trace.ops.end[talks] - trace.ops.start[talks]
+    name = trace.op_names[int(np.bincount(trace.ops.name[talks], length).argmax())]
+    longest = f"one of {format_ns(int(length.max()))}, " * (int(length.max()) > _HIDES * int(length.sum()))
+    cause = f"{longest}{one_line(short_name(name), NAME)}"
     text = f"no compute runs beside communication, most of it {cause}: {each_step(place, lost)}"
-    yield counted(place, "communication-exposed", "exposed communication", text, _EARLIER, lost, min(lost, most))
+    remedy = _EARLIER
+    if most < _HIDES * lost:
+        single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())
+        text += f"; all compute together, {each_step(place, most)}, cannot hide it"
+        remedy, most = _LESS.format(halves=_HALVES * single), lost
+    yield counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
 
 
 LATE_RANK = Kind(
@@ -106,8 +118,15 @@ def _not_recorded(case: Case) -> Mask:
     return mask
 
 
+_SHARED = "launched work starts late, as where another process shares the GPU"
+
+
 def _in_which_call(case: Case, row: int) -> str:
-    """The call in which the host spent most of a piece, if one took half of it; else the reason that is not there."""
+    """That work was launched, if it was long before; the call in which the host spent most of a piece, if one took
+    half of it; else the reason that is not there.
+    """
+    if _launched_before(case, row):
+        return _SHARED
     pieces, calls = case.pieces, case.facts.activity.calls
     start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
     inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
@@ -117,7 +136,20 @@ def _in_which_call(case: Case, row: int) -> str:
     return f"the recording does not say why, {text_of('culprit')(case, row)}"
 
 
-NOT_RECORDED = Kind("unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}", tried=False)
+def _launched_before(case: Case, row: int) -> bool:
+    """Whether what ended a piece of waiting was launched in its first half, or before it."""
+    trace, pieces = case.facts.attribution.trace, case.pieces
+    launch = int(trace.ops.launch[pieces["op"][row]])
+    return launch >= 0 and int(trace.launches.end[launch]) <= (pieces["start_ns"][row] + pieces["end_ns"][row]) // 2
+
+
+def _alone(_: Case, group: Group) -> str:
+    return "; record again with the GPU to yourself: nvidia-smi lists who uses it" * (group.cause == _SHARED)
+
+
+NOT_RECORDED = Kind(
+    *("unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}"), tried=False, note=_alone
+)
 PROFILER = Kind(
     "profiler-overhead",
     lambda case: _caused(case, OVERHEAD),

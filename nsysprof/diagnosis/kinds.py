@@ -24,6 +24,7 @@ from nsysprof.waits.whole import Cause
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+_OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
@@ -63,14 +64,19 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
     """A finding about what GPUs do in all steps of a place: at most ``most_ns`` are gained, by arithmetic."""
     return Finding(
         kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,
-        gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns,
+        gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns, step_ns=place.step_ns,
     )  # fmt: skip
 
 
 def each_step(place: Place, ns: int) -> str:
-    """So much of all steps as the time of each and its share; of a whole recording as time and share."""
+    """So much of all steps as its share, and as time of the median step; of a whole recording as time and share."""
     per = "" if place.path == WHOLE else " of each step"
-    return f"{format_ns(ns / place.steps)}{per} ({format_share(ns / place.total_ns)})"
+    return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
+
+
+def repeats(group: Group, what: Rows) -> bool:
+    """Whether a remedy for a loop fits: in steps, or where a program without steps does something ``what`` often."""
+    return group.place.path != WHOLE or len(np.unique(what[what >= 0])) >= _OFTEN
 
 
 def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
@@ -95,6 +101,8 @@ class Kind:
     ``whole``: all that is gone without the cause. ``set_up``: it happens once, and never leads. ``tried``: False for
     what no replay can remove. ``least_launches``: of steps with fewer it is no matter; nor is less than
     ``least_share`` of the steps, lost or, of what ``exposes`` other waits, waited. ``inflated``: recording adds to it.
+    ``note``: what ends the sentence where there is no remedy. ``arithmetic``: where nothing can be replayed, no more is
+    gained than is waited.
     """
 
     name: str
@@ -110,6 +118,8 @@ class Kind:
     least_share: float = MIN_SHARE
     exposes: bool = False
     inflated: bool = False
+    note: Callable[[Case, Group], str] = lambda _, __: ""
+    arithmetic: bool = False
 
 
 def removal(text: str, group: Group) -> Remedy:

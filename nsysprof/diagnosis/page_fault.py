@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
+
+from nsysprof.core.intervals import covered
 from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.finding import UNTRIED, Finding
 from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step
 from nsysprof.waits.paging import paging
 
@@ -20,18 +25,45 @@ _HOST = {
 }
 
 
+_RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
+_FAULTS = "page faults on the GPU"
+
+
+def may_fault(case: Case) -> bool:
+    """Whether kernels read managed memory that is not prefetched, and their page faults are not recorded."""
+    trace, calls = case.facts.attribution.trace, case.facts.activity.calls
+    used = [calls.names[code] for code in np.unique(calls.name).tolist()]
+    managed = any(re.match(r"(?:cuda|hip)MallocManaged|cuMemAllocManaged", name) for name in used)
+    asks = any("MemPrefetch" in name for name in used)
+    return managed and not asks and not trace.page_faults.recorded[1]
+
+
+def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
+    """Kernels that may wait for pages, of which the recording does not say for how long."""
+    windows = case.windows.take(place.windows)
+    lost = int(covered(case.lines[place.gpu].compute, windows.start, windows.end).sum())
+    if lost < MIN_SHARE * place.total_ns:
+        return
+    text = f"kernels run for {each_step(place, lost)} on managed memory, and may wait for its pages{_RECORD}"
+    remedy = f"{dialect_text(case, _PREFETCH)}, before any other change to these kernels"
+    found = counted(place, "page-fault", _FAULTS, text, remedy, lost, 0)
+    yield replace(found, basis=UNTRIED)
+
+
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
     """Pages of unified memory that kernels or the host wait for: upper bounds, as kernels compute meanwhile."""
+    if may_fault(case):
+        yield from _unknown_faults(case, place)
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     if found is None:
         return
     for cause, waited, moved, verb, texts in (
-        ("page faults on the GPU", found.kernel_ns, found.to_gpu_bytes, "kernels run during", _PREFETCH),
+        (_FAULTS, found.kernel_ns, found.to_gpu_bytes, "kernels run during", _PREFETCH),
         ("page faults on the CPU", found.host_ns, found.to_host_bytes, "the GPU idles during", _HOST),
     ):
         lost = int(waited.sum())
-        if lost < MIN_SHARE * place.total_ns:
+        if lost < MIN_SHARE * place.total_ns or (cause == _FAULTS and may_fault(case)):
             continue
         size = format_bytes(int(moved.sum()))
         text = f"{verb} {cause} for {each_step(place, lost)}, which move {size} of unified memory"

@@ -1,4 +1,4 @@
-"""Matrix products that tensor cores would run faster: in FP32 on CUDA cores, or of sizes that do not fit loads."""
+"""Products that tensor cores would run faster: in FP32 on CUDA cores, or of sizes that do not fit loads."""
 
 from __future__ import annotations
 
@@ -19,6 +19,19 @@ _TF32 = {
     "cuda": "if TF32 is precise enough, set CUBLAS_TF32_TENSOR_OP_MATH",
     "jax": 'if TF32 is precise enough, set jax.default_matmul_precision("tensorfloat32")',
 }
+_CONVOLUTIONS = "convolutions in FP32 on CUDA cores"
+_CONVOLUTION_TF32 = {
+    "pytorch": "if TF32 or half precision is precise enough, set torch.backends.cudnn.allow_tf32 = True, or use"
+    " autocast",
+    "cuda": "if TF32 is precise enough, set CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION for the convolution",
+    "jax": _TF32["jax"],
+}
+# Where cuDNN runs some convolutions in TF32 it is allowed to: those in FP32 are its choice for their layout and size.
+_CONVOLUTION_HALF = {
+    "pytorch": "run them under autocast, with model and input in channels-last: TF32 is allowed, as other convolutions"
+    " use it",
+    "cuda": "give cuDNN half precision in NHWC: TF32 is allowed, as other convolutions use it",
+}
 # CUTLASS and cuBLAS say in the name by how many elements a kernel may load at once: eight of two bytes are a full load.
 _NARROW = re.compile(r"align[12](?!\d)")
 _MISALIGNED = "matrix products of misaligned sizes"
@@ -33,16 +46,19 @@ _ALIGNED_SPEEDUP = 5.0
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
     """Matrix products that tensor cores would run several times as fast, by the peaks of the GPU: a bound."""
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
-    speedup = _speedup(busy)
-    if speedup > 1:
-        slow = busy.matches(lambda code: (kinds.math_unit[code], kinds.family[code]) == ("FP32 FMA", "gemm"))
-        text = f"{_CAUSE}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
-        yield from _faster(busy, slow, speedup, "tensor-cores", _CAUSE, text, dialect_text(busy.case, _TF32))
-    narrow = busy.matches(
-        lambda code: (
-            (kinds.family[code], kinds.math_unit[code]) == ("gemm", "tensor core") and bool(_NARROW.search(names[code]))
-        )
-    )
+    family, unit, cause = (np.array(each) for each in (kinds.family, kinds.math_unit, kinds.cause))
+    speedup, convolution, product = _speedup(busy), cause == "convolution", family == "gemm"
+    allowed = (convolution & (unit == "tensor core")).any()
+    for words, some, texts in (
+        (_CAUSE, ~convolution, _TF32),
+        (_CONVOLUTIONS, convolution, _CONVOLUTION_HALF if allowed else _CONVOLUTION_TF32),
+    ):
+        if speedup > 1:
+            slow = (product & (unit == "FP32 FMA") & some)[busy.name]
+            text = f"{words}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
+            yield from _faster(busy, slow, speedup, "tensor-cores", words, text, dialect_text(busy.case, texts))
+    loads_little = np.array([bool(_NARROW.search(name)) for name in names], bool)
+    narrow = (product & (unit == "tensor core") & loads_little)[busy.name]
     text = f"{_MISALIGNED} load one or two elements at a time: {{amount}}"
     remedy = dialect_text(busy.case, _PAD)
     yield from _faster(busy, narrow, _ALIGNED_SPEEDUP, "misaligned", _MISALIGNED, text, remedy)

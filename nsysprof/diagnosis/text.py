@@ -8,13 +8,15 @@ from typing import Any
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, quote_path
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, EVERY, UNTRIED, Finding
 from nsysprof.results.table import wrap
 
 _PATH = 60
 _MOSTLY = 0.5
-_MIN_ONCE_NS = 1_000_000  # less is not worth a line
+# Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
+_SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
@@ -26,20 +28,40 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
     computes, on = f"{who} for {format_share(1 - diagnosis.idle_share)}", f"; {device}" if device else ""
     if not diagnosis.repeats:
         span = format_ns(max(each.total_ns for each in diagnosis.times))
-        once = [(name, ns) for name, ns in diagnosis.once if ns >= _MIN_ONCE_NS]
-        names = join_words([name for name, _ in once])
-        set_up = f"set-up takes {format_ns(sum(ns for _, ns in once))} ({names}); " if once else ""
-        return f"{file}: no step repeats; {set_up}{computes} of the {span} from first to last GPU operation{on}"
+        total = max(sum(each.total_ns for each in diagnosis.times), 1)
+        copies = sum(each.copies_ns for each in diagnosis.times) / total
+        copying = f", copies for {format_share(copies)}," * (copies >= _SOME_COPIES)
+        of = f"{computes}{copying} of the {span} from first to last GPU operation{on}"
+        return f"{file}: no step repeats; {_set_up_text(diagnosis)}{of}"
     level = diagnosis.chosen.level
     several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)
     found = ", found by their pattern" * level.found
     steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}"
-    return f"{file}: {computes} of the step time ({steps}{on})"
+    return f"{file}: {_set_up_text(diagnosis)}{computes} of the step time ({steps}{on}){_outside_text(diagnosis)}"
+
+
+def _set_up_text(diagnosis: Diagnosis) -> str:
+    """For how long the program sets up: longer than all steps that were found, or much of a recording without."""
+    once = [(name, ns) for name, ns in diagnosis.once if ns >= MIN_NS]
+    took, total = sum(ns for _, ns in once), sum(each.total_ns for each in diagnosis.times)
+    if took <= (1.0 if diagnosis.repeats else _SOME) * total or (
+        diagnosis.repeats and not diagnosis.chosen.level.found
+    ):
+        return ""
+    names = join_words([name for name, _ in once])
+    return f"set-up takes {format_ns(took)} of the {format_ns(diagnosis.recorded_ns)} recorded ({names}); "
+
+
+def _outside_text(diagnosis: Diagnosis) -> str:
+    """What GPUs do outside the steps that were found, where that is much of what they do."""
+    if diagnosis.outside_share < _OUTSIDE or not diagnosis.chosen.level.found:
+        return ""
+    return f"; {format_share(diagnosis.outside_share)} of its busy time lies outside them, {diagnosis.outside}"
 
 
 def once_text(diagnosis: Diagnosis) -> str:
     """What the program did once, where steps repeat; empty for nothing long."""
-    once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= _MIN_ONCE_NS]
+    once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
     return f"Once, outside the steps or in the first of them: {join_words(once)}."
@@ -66,11 +88,11 @@ def gain_text(finding: Finding) -> str:
     if finding.basis == UNTRIED:
         return "no remedy was tried"
     each = "" if finding.path == WHOLE else " per step" if finding.often == EVERY else " in all"
-    steps = finding.steps if finding.often == EVERY else 1
-    gain = format_ns(finding.gain_ns / steps)
+    of_step = finding.of_step if finding.often == EVERY else float
+    gain = format_ns(of_step(finding.gain_ns))
     if finding.basis == BOUND:
         return f"saves at most {gain}{each}"
-    low, high = (format_ns(ns / steps) for ns in (finding.gain_low_ns, finding.gain_high_ns))
+    low, high = (format_ns(of_step(ns)) for ns in (finding.gain_low_ns, finding.gain_high_ns))
     between = f", {low} to {high}" if low != high else ""
     return f"saves {gain}{each} in a replay{between}"
 
@@ -100,7 +122,8 @@ def findings_text(
         if each.remedy:
             known = said.setdefault(each.remedy, number)
             remedy = f"as {known}" if most and known < number else each.remedy
-            lines.append(wrap(f"→ {remedy} ({gain_text(each)})", "   ", "     ", width))
+            gain = f" ({gain_text(each)})" * (each.basis != UNTRIED)
+            lines.append(wrap(f"→ {remedy}{gain}", "   ", "     ", width))
         if number == 1 or not most or asked_by in heads:
             lines.append(f"   $ {next_command(each, file, asked_by)}")
     if not most and (once := once_text(diagnosis)):

@@ -18,9 +18,9 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS
-from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, Finding
+from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
-from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy
+from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS
@@ -145,15 +145,19 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
         total_ns=place.total_ns,
+        step_ns=place.step_ns,
         culprits=tuple(case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()),
     )
     best = finding
-    if often != ONCE and lost is not None:
+    if often != ONCE and lost is None and kind.arithmetic:
+        for remedy in kind.remedies(case, group):
+            best = replace(best, remedy=remedy.text, basis=BOUND, gain_ns=lost_ns, gain_high_ns=lost_ns)
+    elif often != ONCE and lost is not None:
         for remedy in kind.remedies(case, group):  # the first that gains, each more general than the one before
             best = _tried(case, kind, finding, group, remedy, lost)
             if best.gain_ns:
                 break
-    yield best
+    yield best if best.remedy else replace(best, text=f"{best.text}{kind.note(case, group)}")
 
 
 def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remedy, lost: Ints) -> Finding:
@@ -200,7 +204,7 @@ def _paced(group: Group) -> Finding:
     place = group.place
     text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
     return Finding(
-        "paced", place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", 0, total_ns=place.total_ns
+        PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", 0, total_ns=place.total_ns
     )
 
 
@@ -212,9 +216,9 @@ def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:
         amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
     elif often == EVERY and lost_ns > _SKEWED * typical * place.steps > 0:
         slowest = format_ns(int(lost.max()))
-        amount = f"{format_ns(lost_ns / place.steps)} of each step on average ({share}), {slowest} of the slowest"
+        amount = f"{each_step(place, lost_ns)}, {slowest} of the slowest"
     elif often == EVERY:
-        amount = f"{format_ns(lost_ns / place.steps)} of each step ({share})"
+        amount = each_step(place, lost_ns)
     else:
         amount = f"{format_ns(lost_ns)} {often if often == ONCE else f'in {often}'}"
     return kind.symptom.format(cause=group.cause, amount=amount)

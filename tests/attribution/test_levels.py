@@ -138,6 +138,18 @@ def test_found_iterations_stand_in_where_no_annotated_level_is_the_steps(
     assert level_of(trace, loop(*around), "nvtx").found is False  # who asks for NVTX gets no others
 
 
+@pytest.mark.parametrize(("growth", "name"), [(1, "iteration*"), (4, "")])
+def test_a_sweep_is_no_loop_of_steps(trace: MakeTrace, growth: int, name: str) -> None:
+    """Five rounds of eight kernels are steps if they take equally long, and none if each takes four times more."""
+    at, items = 0, list[Items]()
+    for turn in range(5):
+        for kernel in "abcdefgh":
+            ns = 1_000 * growth**turn
+            items.append(launch_kernel(kernel, (at, at + 5), (at + 10, at + 10 + ns), id=len(items) + 1))
+            at += ns + 100
+    assert level_of(trace, items).name == name
+
+
 def test_a_level_as_json(trace: MakeTrace) -> None:
     """Paths of one level as one, with their number in the clause."""
     specs = [*each("(PHASE::clean)>step #", 100), *each("(PHASE::busy::10)>step #", 100), ("x", 200)]

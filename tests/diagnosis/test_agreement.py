@@ -19,7 +19,7 @@ from tests.diagnosis.test_kinds import Act, call, code, copy, diagnosis_of, kern
 from tests.house.test_docs import anchors
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
-EVERY = {kind.name for kind in KINDS} | {"paced"}
+EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start"}
 EVERY |= {name for names in (*OF_STEPS, *OF_KERNELS) for name in names.split(", ")}
 # Kinds that only the corpus of planted faults has shown so far: this list gets shorter.
 UNTESTED = {"communication-late-rank", "stream-dependency"}

@@ -11,8 +11,8 @@ import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
-from nsysprof.diagnosis.finding import ONCE
-from nsysprof.diagnosis.text import gain_text
+from nsysprof.diagnosis.finding import ONCE, UNTRIED, Finding
+from nsysprof.diagnosis.text import gain_text, headline
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report
@@ -153,12 +153,12 @@ def recorder(ns: int) -> Act:
     return act
 
 
-def collective(beside: bool) -> Act:
-    """A collective of two ms behind the layers, with a kernel of as long beside it or none."""
+def collective(beside: bool, ns: int = 2 * MS) -> Act:
+    """A collective behind the layers, of two ms by default, with a kernel of two ms beside it or none."""
 
     def act(program: Program) -> None:
         program.stream_waits(program.record(7), 8)
-        program.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 2 * MS, stream=8)
+        program.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", ns, stream=8)
         if beside:
             program.launch("gemm", 2 * MS)
         program.stream_waits(program.record(8), 7)
@@ -182,6 +182,7 @@ def optimizer(count: int) -> Act:
 MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>"
 PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
+NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>"
 SCALE, ADD, GELU = (
     f"void at::native::vectorized_elementwise_kernel<4, at::native::{each}>"
     for each in ("AUnaryFunctor<MulFunctor>", "CUDAFunctor_add", "GeluCUDAKernelImpl")
@@ -257,12 +258,18 @@ HAS = [
     (late_kernels(30 * US), "launch-latency", "launch latency between kernels that were ready to run",
      408_000, "", ""),
     (recorder(2 * MS), "profiler-overhead", "work of the profiler", 2_000_000, "", ""),
-    (collective(beside=False), "communication-exposed", "exposed communication", 2_000_000, "",
+    (collective(beside=False, ns=MS), "communication-exposed", "exposed communication", 1_000_000, "",
      "start the collectives"),
+    (collective(beside=False), "communication-exposed", "exposed communication", 2_000_000, "",
+     "communicate less: keep results sharded and gather only what is read, send bfloat16"),
     (optimizer(60), "optimizer", "kernel launches of the optimizer", 604_083,
      "--fuse 'Optimizer.step#Adam.step'", "construct the optimizer with fused=True"),
     (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
-     "if TF32 is precise enough"),
+     "if TF32 is precise enough, set CUBLAS"),
+    (kernel("_5x_cudnn_ampere_scudnn_128x32_relu_small_nn_v1"), "tensor-cores", "convolutions in FP32 on CUDA cores",
+     1_750_000, "", "if TF32 is precise enough, set CUDNN"),
+    (in_a_row(NORM, GELU, NORM, GELU), "training-mode", "batch norm in training mode without a backward pass",
+     1_000_000, "", "call model.eval()"),
     (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_000_000, "", "use blocks of 128 to 256 threads"),
     (kernel("heavy", 140, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 939_394, "",
      "launch a multiple of 132 blocks"),
@@ -340,6 +347,7 @@ NOT = [
     pytest.param(late_kernels(2 * US), nothing, id="kernels that start as soon as they usually do"),
     pytest.param(recorder(20 * US), nothing, id="a recorder that is soon done"),
     pytest.param(collective(beside=True), nothing, id="a collective beside a kernel"),
+    pytest.param(in_a_row(NORM, "cudnn::bn_bw_1C11_kernel_new"), nothing, id="batch norm in training"),
     pytest.param(optimizer(4), nothing, id="an optimizer of few launches"),
     pytest.param(kernel("add", 128), nothing, id="a grid that leaves four of 132 multiprocessors empty"),
 ]
@@ -380,9 +388,145 @@ def test_the_first_launch_of_a_kernel_loads_it(trace: MakeTrace) -> None:
     program.items.append(Launch(program.now, program.now + 120 * US, 77, api="cudaLaunchKernel_v7000"))
     begun = program.now + 121 * US
     program.items.append(Kernel("wave", begun, begun + 2 * US, 77, grid=(264, 1, 1)))
-    [first] = diagnosis_of(trace(*program.items)).findings
+    demo, first = diagnosis_of(trace(*program.items)).findings
+    assert demo.kind == "cold-start"
     assert (first.kind, first.often, first.remedy) == ("module-loading", ONCE, "")
     assert first.cause == "the first cudaLaunchKernel, which loads the kernel"
+
+
+def one_pass(set_up: int, work: int, act: Act = nothing, blocks: int = 1) -> Program:
+    """A context, then one kernel behind what a program does once."""
+    program = Program()
+    program.call("cudaMalloc", set_up)
+    program.call("cudaMalloc", 10 * US)
+    act(program)
+    program.launch("add", work, blocks=blocks)
+    return program
+
+
+def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
+    """100 µs of work of one block behind 200 ms of set-up: nothing to tune; of 50 ms of work the grid is the matter."""
+    diagnosis = diagnosis_of(trace(*one_pass(200 * MS, 100 * US).items))
+    demo, grid = diagnosis.findings
+    assert (demo.kind, demo.often, demo.gain_ns, demo.cause) == ("cold-start", ONCE, 0, "set-up")
+    assert demo.text.startswith(
+        "too little GPU work to tune: the GPU is busy for 100 µs, set-up takes 200 ms (context)"
+    )
+    assert demo.remedy.startswith("repeat the work behind a warm-up")
+    assert (grid.kind, grid.remedy, grid.basis, grid.gain_ns) == ("small-grid", "", UNTRIED, 0)
+    assert "set-up takes 200 ms of the 200 ms recorded (context); the GPU computes for 100 %" in headline(
+        diagnosis, "r"
+    )
+    [grid] = diagnosis_of(trace(*one_pass(200 * MS, 50 * MS).items)).findings
+    assert grid.kind == "small-grid"
+    assert grid.remedy.startswith("launch at least as many blocks")
+
+
+def test_a_cold_start_says_little(trace: MakeTrace) -> None:
+    """The driver loads modules for 60 of 70 ms between two kernels: no step repeats, and no remedy is given."""
+    program = one_pass(MS, 5 * MS)
+    program.call("cuModuleLoadData", 60 * MS)
+    program.launch("mul", 5 * MS, blocks=1)
+    first, *facts = diagnosis_of(trace(*program.items)).findings
+    assert (first.kind, first.lost_ns) == ("cold-start", pytest.approx(55 * MS, rel=0.01))
+    assert first.remedy.startswith("record steps behind a warm-up")
+    assert first.text.startswith("a cold start")
+    assert not any(each.remedy for each in facts)
+
+
+def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
+    """A program copies 32 MiB once: pinning takes as long; so a rate for memory that is pinned already."""
+    first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=0, blocks=True), 264).items)).findings
+    assert (first.kind, first.remedy, first.gain_ns) == ("pageable-copy", "", 0)
+    assert "it pays only if these buffers are copied again" in first.text
+    first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=1), 264).items)).findings
+    assert (first.kind, first.remedy) == ("exposed-copy", "")
+    assert first.text.endswith("at 8.39 GB/s and with little compute to hide them, only fewer bytes help")
+
+
+def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None:
+    """One block on managed memory, faults not recorded: no advice on its grid, unless the program prefetches."""
+
+    def managed(api: str) -> list[Finding]:
+        program = one_pass(MS, 20 * MS)
+        program.call(api, 10 * US)
+        program.call("cudaMallocManaged", 10 * US)
+        return [*diagnosis_of(trace(*program.items)).findings]
+
+    [first] = managed("cudaMalloc")
+    assert (first.kind, first.cause, first.gain_ns) == ("page-fault", "page faults on the GPU", 0)
+    assert "record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true" in first.text
+    assert "cudaMemPrefetchAsync" in first.remedy
+    assert [each.kind for each in managed("cudaMemPrefetchAsync")] == ["small-grid"]
+
+
+def test_convolutions_in_tf32_show_that_it_is_allowed(trace: MakeTrace) -> None:
+    """Beside a convolution in TF32 one in FP32 needs no switch, but another layout or type."""
+
+    def act(program: Program) -> None:
+        program.launch("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x32x64", MS)
+        program.launch("_5x_cudnn_ampere_scudnn_128x32_relu_small_nn_v1", 2 * MS)
+
+    first, *_ = diagnosis_of(trace(*steps(act).items)).findings
+    assert first.remedy.startswith("give cuDNN half precision in NHWC")
+
+
+def test_work_that_starts_late_is_not_unrecorded(trace: MakeTrace) -> None:
+    """Kernels start 2 ms after their launch, as where processes share a GPU."""
+    late = diagnosis_of(trace(*steps(late_kernels(2 * MS)).items)).findings
+    [found] = [each for each in late if each.kind == "unknown"]
+    assert found.cause.startswith("launched work starts late")
+    assert "GPU to yourself" in found.text
+
+
+def test_where_cpu_work_lies_decides_where_it_goes(trace: MakeTrace) -> None:
+    """Loader workers help with what is done before a step's first kernel, not with what lies between its launches."""
+
+    def found(between: bool) -> Finding:
+        def act(program: Program) -> None:
+            for ns in (0, 3 * MS) if between else (3 * MS, 0):
+                if program.free:
+                    program.wait()
+                program.code(ns)
+                program.launch(GELU, 2 * MS)
+
+        program = Program()
+        for number in range(STEPS):
+            with program.range(f"step{number}"):
+                act(program)
+        return diagnosis_of(trace(*program.items)).findings[0]
+
+    for between in (False, True):
+        first = found(between)
+        assert first.kind == "cpu-code"
+        assert ("DataLoader" in first.remedy) is not between
+
+
+def test_parts_are_told_of_the_median_step(trace: MakeTrace) -> None:
+    """Three of twelve steps are ten times as long: no part is longer than the step in the table, nor its gain."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.launch("add", (20 if number % 4 == 3 else 2) * MS, blocks=1)
+            program.wait()
+    diagnosis = diagnosis_of(trace(*program.items))
+    [first] = [each for each in diagnosis.findings if each.kind == "small-grid"]
+    [times] = diagnosis.times
+    assert first.lost_ns / first.steps > 2 * times.step_ns
+    assert "2.01 ms of each step" in first.text
+    assert gain_text(first) == "saves at most 1.99 ms per step"
+
+
+def test_what_lies_outside_the_steps_is_told(trace: MakeTrace) -> None:
+    """A copy of 20 ms behind all steps."""
+    program = steps(kernel("add"))
+    assert "outside" not in headline(diagnosis_of(trace(*program.items)), "r")
+    program.wait()
+    program.code(100 * US)
+    program.copy(2, 256 << 20, 20 * MS, host=0, blocks=True)
+    assert "; 38 % of its busy time lies outside them, most in copies (20.0 ms)" in headline(
+        diagnosis_of(trace(*program.items)), "r"
+    )
 
 
 def test_a_synchronization_at_the_end_is_no_finding(trace: MakeTrace) -> None:

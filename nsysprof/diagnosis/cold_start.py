@@ -1,0 +1,84 @@
+"""A recording of one pass that is mostly set-up: what it says of the program, and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nsysprof.core.intervals import union_length
+from nsysprof.core.text import join_words
+from nsysprof.core.units import format_ns
+from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.finding import COLD, ONCE, UNTRIED, Finding
+from nsysprof.diagnosis.kinds import of_host
+from nsysprof.diagnosis.page_fault import may_fault
+from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, MANAGED, MODULE, PIN, PURPOSES
+from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
+
+MIN_NS = 1_000_000  # of set-up: less is not worth a line
+_LITTLE_NS, _TIMES = 1_000_000, 10  # of GPU work, beside so many times as much set-up: a demo
+_MOSTLY = 0.5  # of the time from the first GPU operation to the last
+_FEW = 8  # long calls of one purpose: more of them are a loop's
+_MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "managed memory", EVENT: "streams"}
+_WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
+_REPEAT = "repeat the work behind a warm-up, on a problem of real size, and record that"
+_WARM = "record steps behind a warm-up: this pass does not tell what a warm one takes"
+
+
+def set_up(case: Case) -> Iterator[tuple[str, int]]:
+    """What the host did once, by what calls are for, and for how long in ns, the longest first.
+
+    Memory and streams count where they are made before the first GPU operation, or freed behind the last.
+    """
+    calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
+    if not len(ops):
+        return
+    outside = (calls.end <= ops.start.min()) | (calls.start >= ops.end.max())
+    found = []
+    for code in (*SET_UP_PURPOSES, *_MEMORY):
+        mine = (case.purpose[:-1] == code) & (outside if code in _MEMORY else case.once[:-1])
+        ns = union_length(calls.start[mine], calls.end[mine])
+        if ns >= (MIN_NS if code in _MEMORY else 1):
+            found.append((_WORDS.get(code, PURPOSES[code]), ns))
+    yield from sorted(found, key=lambda each: -each[1])
+
+
+def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]) -> list[Finding]:
+    """Findings of a recording that is no more than a demo or a cold start: first that it is, then facts without advice.
+
+    All as they are where steps repeat, or where GPUs work for long.
+    """
+    trace = case.facts.attribution.trace
+    busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
+    if len(case.chosen.level.rows) or not busy or not case.places:
+        return found
+    total, place = sum(ns for _, ns in once), case.places[0]
+    inside = _inside(case)
+    if busy < _LITTLE_NS and total >= _TIMES * busy:
+        names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
+        who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
+        text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
+        pages = ", and how long kernels wait for managed memory is not recorded" * may_fault(case)
+        text, remedy = f"{text} ({names}){pages}", _REPEAT
+    elif inside >= _MOSTLY * place.total_ns:
+        text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
+        text, remedy = f"{text}, and is busy for {format_ns(busy)}", _WARM
+    else:
+        return found
+    first = Finding(
+        COLD, place.path, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
+    )
+    facts = {"remedy": "", "change": (), "basis": UNTRIED, "gain_ns": 0, "gain_low_ns": 0, "gain_high_ns": 0}
+    return [first, *(replace(each, **facts) for each in found)]
+
+
+def _inside(case: Case) -> int:
+    """For how many ns the GPU waits for what is done once: set-up, and a few long calls for memory and streams."""
+    call, ns = case.pieces["call"], case.pieces["ns"]
+    mine = case.once[call]
+    for code in _MEMORY:
+        long = (case.purpose[call] == code) & (call >= 0) & (ns >= MIN_NS)
+        mine = mine | (long if len(np.unique(call[long])) < _FEW else False)
+    return int(ns[of_host(case) & mine].sum())
