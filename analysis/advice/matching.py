@@ -19,7 +19,8 @@ KINDS = {
     "module-loading": {"loading"}, "compilation": {"compilation"}, "context": {"context"}, "input-wait": {"input"},
     "lock": {"lock"}, "communication-late-rank": {"communication"}, "communication-exposed": {"communication"},
     "stream-dependency": {"kernel"}, "page-fault": {"pages"}, "unified-memory": {"pages"}, "small-grid": {"grid"},
-    "tiny-blocks": {"grid"}, "paced": {"paced"}, "cold-start": {"set-up"}, "unknown": {"unknown"}, "profiler-overhead": {"profiler"},
+    "tiny-blocks": {"grid"}, "paced": {"paced"}, "unknown": {"unknown"}, "profiler-overhead": {"profiler"},
+    "cold-start": {"set-up"}, "training-mode": {"kernel"},
 }  # fmt: skip
 # ... and of words, for findings of other kinds.
 CAUSES = {
