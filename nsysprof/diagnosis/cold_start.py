@@ -48,15 +48,17 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]) -> list[Finding]:
     """Findings of a recording that is no more than a demo or a cold start: first that it is, then facts without advice.
 
-    All as they are where steps repeat, or where GPUs work for long.
+    All as they are where annotated steps repeat, or where GPUs work for long.
     """
     trace = case.facts.attribution.trace
     busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
-    if len(case.chosen.level.rows) or not busy or not case.places:
+    level = case.chosen.level
+    if not busy or not case.places or (len(level.rows) and not level.found):
         return found
     total, place = sum(ns for _, ns in once), case.places[0]
-    inside = _inside(case)
-    if busy < _LITTLE_NS and total >= _TIMES * busy:
+    span, inside = sum(each.total_ns for each in case.places), 0 if level.found else _inside(case)
+    little = max(busy, span) if level.found else busy
+    if little < _LITTLE_NS and total >= max(_TIMES * busy, span):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"

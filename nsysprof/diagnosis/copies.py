@@ -118,15 +118,21 @@ def _words(case: Case, row: int) -> str:
 _PAYS = "; pinning takes as long as such a copy: it pays only if these buffers are copied again and again"
 
 
+def _alike(case: Case, group: Group) -> NDArray[np.int64]:
+    """One number for each copy of a group, the same for copies of the same direction and about the same size."""
+    _, first = np.unique(_op(case)[group.rows], return_index=True)
+    return _codes(case, group.rows[first])
+
+
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
-    if not repeats(group, _op(case)[group.rows]):
+    if not repeats(group, _alike(case, group)):
         return
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
-    if not repeats(group, _op(case)[group.rows]):
+    if not repeats(group, _alike(case, group)):
         return
     trace = case.facts.attribution.trace
     streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
@@ -177,7 +183,7 @@ def _whole_small(case: Case, group: Group) -> Cause:
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
 PAGEABLE = Kind(
     *("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole),
-    note=lambda case, group: "" if repeats(group, _op(case)[group.rows]) else _PAYS,
+    note=lambda case, group: "" if repeats(group, _alike(case, group)) else _PAYS,
 )
 SMALL_COPIES = Kind(
     "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather, _whole_small

@@ -16,7 +16,7 @@ from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.cold_start import cold_start, set_up
-from nsysprof.diagnosis.finding import NAME, Finding, ranked, scaled, worth_telling
+from nsysprof.diagnosis.finding import NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.tried import left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.names import short_name
@@ -190,14 +190,17 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     begin, end = np.append(trace.ops.start, calls.start), np.append(trace.ops.end, calls.end)
     outside_share, outside = _outside(case)
-    once = tuple(set_up(case))
+    once, idle = tuple(set_up(case)), 1 - compute / total if total else 0.0
+    found = worth_telling(ranked(cold_start(case, once, _one_gpu(found))))
+    if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
+        found = [each for each in found if each.kind in (SLOW, PACED)]
     return Diagnosis(
         chosen=case.chosen,
-        findings=tuple(worth_telling(ranked(cold_start(case, once, _one_gpu(found))))),
+        findings=tuple(found),
         steps=len(np.unique(case.windows.range)),
         once=once,
         doubt=doubt,
-        idle_share=1 - compute / total if total else 0.0,
+        idle_share=idle,
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,

@@ -54,7 +54,8 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
         norms = np.flatnonzero(busy.matches(lambda code: bool(_IN_TRAINING.search(names[code]))))
         if busy.enough(int(busy.length[norms].sum())):
             gain = busy.gained(busy.op[norms], busy.length[norms])
-            yield busy.finding("training-mode", _TRAINS, f"{_TRAINS}: {{amount}}", _EVAL, gain)
+            if busy.enough(gain):
+                yield busy.finding("training-mode", _TRAINS, f"{_TRAINS}: {{amount}}", _EVAL, gain)
     rows = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))
     if busy.enough(int(busy.length[rows].sum())):
         gain = busy.gained(busy.op[rows], busy.length[rows])

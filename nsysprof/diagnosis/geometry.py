@@ -123,7 +123,7 @@ def _worst(busy: Busy, found: _Launches, kind: str, share: NDArray[np.float64]) 
 
 def _shape(found: _Launches, kind: str, row: int) -> str:
     blocks, threads = int(found.blocks[row]), int(found.threads[row])
-    shape = f"{plural(blocks, 'block')} of {threads:,} threads on {found.sms:,} multiprocessors"
+    shape = f"{plural(blocks, 'block')} of {plural(threads, 'thread')} on {found.sms:,} multiprocessors"
     if found.held is None or kind in ("small-grid", "tiny-blocks"):
         return shape
     if kind == "tail-wave":

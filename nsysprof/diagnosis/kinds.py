@@ -74,9 +74,9 @@ def each_step(place: Place, ns: int) -> str:
     return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
-def repeats(group: Group, what: Rows) -> bool:
-    """Whether a remedy for a loop fits: in steps, or where a program without steps does something ``what`` often."""
-    return group.place.path != WHOLE or len(np.unique(what[what >= 0])) >= _OFTEN
+def repeats(group: Group, alike: NDArray[np.integer]) -> bool:
+    """Whether a remedy for a loop fits: in steps, or where a program without steps does what is ``alike`` often."""
+    return group.place.path != WHOLE or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
 def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:

@@ -27,7 +27,7 @@ CAUSE = "kernel launches"
 _OPTIMIZER_CAUSE = "kernel launches of the optimizer"
 _OPTIMIZER = re.compile(r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE)
 # What an optimizer launches that goes through parameters one by one, or list by list.
-_UPDATES = re.compile(r"addcdiv|addcmul|lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
+_UPDATES = re.compile(r"addcdiv|addcmul|(?<![a-z])lerp|multi_tensor_apply|_foreach_", re.IGNORECASE)
 _MIN_UPDATES, _MIN_SHARE = 16, 0.1
 # Of the steps: with so much of launching and the latency of launches, and some of it launching, both are one cause:
 # without one of them the GPU waits for the other.
@@ -112,7 +112,7 @@ def launching_time(case: Case, place: Place, only: NDArray[np.integer] | None = 
     quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCHES, CUDA)) & ~case.once[:-1]
     quiet |= (case.purpose[:-1] == LOCK) & (kind == OS)
     if only is not None:
-        quiet = np.isin(np.arange(len(calls)), only)
+        quiet = np.isin(np.arange(len(calls)), only) & ~case.once[:-1]
     for code in used.tolist():
         rows = calls.of_thread(int(trace.threads[code]))
         start, end, mine = calls.start[rows], calls.end[rows], quiet[rows]

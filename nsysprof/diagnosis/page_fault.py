@@ -13,6 +13,7 @@ from nsysprof.core.units import format_bytes
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import UNTRIED, Finding
 from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step
+from nsysprof.trace.trace import MIGRATION
 from nsysprof.waits.paging import paging
 
 _PREFETCH = {
@@ -27,15 +28,23 @@ _HOST = {
 
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
+_FAULT_NS, _MIN_FAULTS = 50_000, 0.05  # what a fault takes at most, by and large; of the time of kernels
 
 
 def may_fault(case: Case) -> bool:
-    """Whether kernels read managed memory that is not prefetched, and their page faults are not recorded."""
+    """Whether kernels read managed memory that is not prefetched, their page faults are not recorded, and the
+    migrations that are recorded could be a good part of the kernels' time.
+    """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     used = [calls.names[code] for code in np.unique(calls.name).tolist()]
-    managed = any(re.match(r"(?:cuda|hip)MallocManaged|cuMemAllocManaged", name) for name in used)
-    asks = any("MemPrefetch" in name for name in used)
-    return managed and not asks and not trace.page_faults.recorded[1]
+    if any("MemPrefetch" in name for name in used) or trace.page_faults.recorded[1]:
+        return False
+    to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)[trace.ops.name]
+    moves = int(((trace.ops.kind == MIGRATION) & to_gpu).sum())
+    busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
+    if moves:
+        return moves * _FAULT_NS >= _MIN_FAULTS * busy
+    return any(re.match(r"(?:cuda|hip)MallocManaged", name) for name in used)
 
 
 def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:

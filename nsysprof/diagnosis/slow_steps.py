@@ -30,6 +30,8 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     if not len(slow) or total < MIN_SHARE * place.total_ns:
         return
     cause = _cause(case, place, slow)
+    if cause == _COMPUTE and case.chosen.level.found:
+        return  # steps that were found by their pattern, and do other work
     most = int(slow[np.argmax(excess)])
     typical = format_ns(round(float(judged.expected[most])))
     yield Finding(

@@ -19,7 +19,7 @@ from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
-from tests.kit.trace import Kernel, Launch
+from tests.kit.trace import Kernel, Launch, Memcpy
 
 STEPS = 12
 Act = Callable[[Program], None]
@@ -417,6 +417,10 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     assert "set-up takes 200 ms of the 200 ms recorded (context); the GPU computes for 100 %" in headline(
         diagnosis, "r"
     )
+    waits = one_pass(10 * MS, 100 * US)
+    waits.code(300 * MS)
+    waits.launch("mul", 100 * US, blocks=1)
+    assert diagnosis_of(trace(*waits.items)).findings[0].kind == "cpu-code"
     [grid] = diagnosis_of(trace(*one_pass(200 * MS, 50 * MS).items)).findings
     assert grid.kind == "small-grid"
     assert grid.remedy.startswith("launch at least as many blocks")
@@ -444,13 +448,39 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     assert first.text.endswith("at 8.39 GB/s and with little compute to hide them, only fewer bytes help")
 
 
-def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None:
-    """One block on managed memory, faults not recorded: no advice on its grid, unless the program prefetches."""
+def test_a_short_wait_without_a_remedy_is_no_bottleneck(trace: MakeTrace) -> None:
+    """A copy of one ms behind 50 ms of kernel is nothing to fix; one of 10 ms is told."""
+    for ns, kinds in ((MS, []), (10 * MS, ["pageable-copy"])):
+        program = one_pass(MS, 50 * MS, blocks=264)
+        program.copy(2, 2 << 20, ns, host=0, blocks=True)
+        assert [each.kind for each in diagnosis_of(trace(*program.items)).findings] == kinds
 
-    def managed(api: str) -> list[Finding]:
+
+def test_other_work_makes_no_slow_step_of_a_loop_that_was_found(trace: MakeTrace) -> None:
+    """One of twelve rounds computes for three times as long: told where steps are annotated, else it is other work."""
+    program, annotated = Program(), Program()
+    for turn in range(12):
+        for name in "abcdefgh":
+            program.launch(name, (3 if turn == 6 else 1) * MS)
+        with annotated.range(f"step{turn}"):
+            annotated.launch("add", (24 if turn == 6 else 8) * MS)
+            annotated.wait()
+    assert diagnosis_of(trace(*program.items)).findings == ()
+    assert [each.kind for each in diagnosis_of(trace(*annotated.items)).findings] == ["slow-steps"]
+
+
+def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None:
+    """One block on managed memory, faults not recorded: no advice on its grid, unless the program prefetches, or the
+    pages that moved explain little of its 20 ms.
+    """
+
+    def managed(api: str, moved: int = 0) -> list[Finding]:
         program = one_pass(MS, 20 * MS)
         program.call(api, 10 * US)
         program.call("cudaMallocManaged", 10 * US)
+        program.items += [
+            Memcpy(2 * MS + at, 2 * MS + at + 9, None, 4096, 11, cause=2) for at in range(0, 10 * moved, 10)
+        ]
         return [*diagnosis_of(trace(*program.items)).findings]
 
     [first] = managed("cudaMalloc")
@@ -458,6 +488,8 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     assert "record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true" in first.text
     assert "cudaMemPrefetchAsync" in first.remedy
     assert [each.kind for each in managed("cudaMemPrefetchAsync")] == ["small-grid"]
+    assert [each.kind for each in managed("cudaMalloc", 2)] == ["small-grid"]
+    assert managed("cudaMalloc", 100)[0].kind == "page-fault"
 
 
 def test_convolutions_in_tf32_show_that_it_is_allowed(trace: MakeTrace) -> None:
