@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.diagnosis.busy import Busy, Rows
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import dialect_text
+from nsysprof.kernels.backends import OTHER_SOFTMAX
 
 _ATTENTION = "attention in separate kernels"
 _SDPA = {
@@ -72,7 +73,7 @@ def _of_family(busy: Busy, ops: Rows, families: tuple[str, ...]) -> NDArray[np.b
 
 def _of_cause(busy: Busy, ops: Rows, causes: tuple[str, ...]) -> NDArray[np.bool_]:
     kinds, trace = busy.case.facts.kinds, busy.case.facts.attribution.trace
-    return np.array([cause in causes for cause in kinds.cause], bool)[trace.ops.name[ops]]
+    return np.array([cause.startswith(causes) for cause in kinds.cause], bool)[trace.ops.name[ops]]
 
 
 def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
@@ -80,7 +81,7 @@ def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Findi
     trace = busy.case.facts.attribution.trace
     at = np.arange(len(ops))
     product = _of_family(busy, ops, ("gemm",))
-    softmax = _of_family(busy, ops, ("softmax",)) & ~_of_cause(busy, ops, ("log-softmax",))
+    softmax = _of_family(busy, ops, ("softmax",)) & ~_of_cause(busy, ops, OTHER_SOFTMAX)
     if not softmax.any() or not product.any():
         return
     before = np.maximum.accumulate(np.where(product, at, -1))

@@ -28,7 +28,7 @@ _MATH = "math"
 # Requests that have no kernels of their own: what must run instead.
 _STANDS_FOR = {"math_reduced": _MATH, "naive": _MATH, "flash_attn": "flash"}
 # Causes of softmax kernels that belong to a loss or a router, not to attention.
-_OTHER_SOFTMAX = ("log-softmax", "expert routing")
+OTHER_SOFTMAX = ("log-softmax", "expert routing")
 # What is asked of every GPU op; the fused backends follow, a column each.
 _IS_KERNEL, _IS_GRAPH, _IS_UNKNOWN, _IS_GEMM, _IS_SOFTMAX, _FUSED = range(6)
 _MAX_NAMED = 5
@@ -175,7 +175,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
         traits[_IS_KERNEL] = True
         traits[_IS_UNKNOWN] = rule == UNMATCHED or (family == "attention" and backend is None)
         traits[_IS_GEMM] = family == "gemm"
-        traits[_IS_SOFTMAX] = family == "softmax" and not cause.startswith(_OTHER_SOFTMAX)
+        traits[_IS_SOFTMAX] = family == "softmax" and not cause.startswith(OTHER_SOFTMAX)
         if backend is not None:
             traits[_FUSED + backends.index(backend)] = True
     return out

@@ -183,6 +183,7 @@ MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::n
 PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>"
+LOSS = "void cunn_SoftMax{0}<8, c10::BFloat16, float, c10::BFloat16, LogSoftMax{0}Epilogue>"
 SCALE, ADD, GELU = (
     f"void at::native::vectorized_elementwise_kernel<4, at::native::{each}>"
     for each in ("AUnaryFunctor<MulFunctor>", "CUDAFunctor_add", "GeluCUDAKernelImpl")
@@ -342,6 +343,7 @@ NOT = [
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
     pytest.param(in_a_row(SCALE, PRODUCT, ADD, PRODUCT), nothing, id="products between pointwise kernels"),
     pytest.param(in_a_row(PRODUCT, SOFTMAX, "void topk", PRODUCT), nothing, id="a softmax that routes"),
+    pytest.param(in_a_row(PRODUCT, LOSS.format("Forward"), LOSS.format("Backward"), PRODUCT), nothing, id="a loss"),
     pytest.param(kernel("add", 264, block=(64, 1, 1)), nothing, id="blocks that fill a multiprocessor"),
     pytest.param(memset(10 * US), nothing, id="a short memset"),
     pytest.param(late_kernels(2 * US), nothing, id="kernels that start as soon as they usually do"),
