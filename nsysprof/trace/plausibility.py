@@ -143,10 +143,9 @@ def _of_launches(trace: Trace) -> Iterator[str]:
 
 def _of_recording(trace: Trace) -> Iterator[str]:
     """What nsys says that it has lost; how much that is, it does not say."""
-    for each in trace.report.about.diagnostics:
-        if tells_of_dropped_events(each):
-            times = f" ({each.count:,} times)" if each.count > 1 else ""
-            yield (
-                f"nsys may have dropped events: {one_line(each.text, 160)}{times} How many is not recorded:"
-                f" {plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')} are what is left"
-            )
+    told = [each for each in trace.report.about.diagnostics if tells_of_dropped_events(each)]
+    if told:
+        texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)
+        said = " ".join(sorted(texts))
+        left = f"{plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')}"
+        yield f"nsys may have dropped events, how many is not recorded: {left} are left. It says: {said}"
