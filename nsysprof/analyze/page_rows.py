@@ -21,6 +21,7 @@ from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import PageRow, busy_shares, clip, longest, op_leads, op_names, pack
+from nsysprof.summaries.gpu_metrics import means
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import NO_HOST_CALLS
 from nsysprof.trace.trace import START_END, pid_of, recorded_as
@@ -31,6 +32,7 @@ _LANES = 2  # for ranges that cross
 # Threads drawn, and how many levels their ranges get: on the host, and on the GPU.
 _LEVELS = ((2, 6, 4), (4, 4, 2), (MAX_THREADS, 3, 1))
 _NAME, _LABEL = 160, 44
+_DRAWN = {"SM active": ("sm_active",), "tensor active": ("tensor_active",), "DRAM": ("dram_read", "dram_write")}
 # The first view is so many times as long as the representative stretch, unless that is nearly the whole time.
 _FIRST_SHOWN, _NEARLY_ALL = 5, 0.5
 
@@ -126,6 +128,7 @@ class _Rows:
                 if self.trace.stream_process[stream] == process:
                     yield self._stream_row(stream, group, shorten(labels[stream], _LABEL), kept)
             yield from self._memory_rows(process, group)
+            yield from self._metric_rows(process, group)
         if self.hidden:
             self.notes.append(f"{format_count(self.hidden)} inner ranges, or ranges that cross others, are not drawn")
 
@@ -180,6 +183,34 @@ class _Rows:
             some = (end > start) & (size >= 0)
             label = f"{label} · memory"
             yield PageRow(group, label, "memory", start[some], end[some], columns=(size[some],))
+
+    def _metric_rows(self, process: int, group: str) -> Iterator[PageRow]:
+        """Make a row for each of some metrics of the GPUs that were sampled, in columns where there are too many."""
+        labels, stop = device_labels(self.trace), self.origin + self.length
+        for gpu, samples in self.trace.samples.items():
+            users = [
+                device.process
+                for device, at in zip(self.trace.devices, self.trace.gpu_numbers, strict=True)
+                if at == gpu
+            ]
+            for name, parts in _DRAWN.items() if users[:1] == [process] else ():
+                start, end, values = (
+                    samples.start,
+                    samples.end,
+                    [samples.values[each] for each in parts if each in samples.values],
+                )
+                if not values:
+                    continue
+                level = np.sum(values, axis=0)
+                if len(start) > MAX_STEPS:
+                    edges = column_edges(self.origin, stop, MAX_STEPS // 4)
+                    start, end = edges[:-1], edges[1:]
+                    level = means(samples, level, start, end)
+                some = np.flatnonzero((level >= 0) & (end > self.origin) & (start < stop))
+                marks = self._clipped(start[some], end[some])
+                yield PageRow(
+                    group, f"{labels[gpu]} · {name}", "metric", *marks, columns=(np.rint(level[some]).astype(np.int64),)
+                )
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Clip times to the timeline, counted from its beginning."""

@@ -25,6 +25,7 @@ from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of, word_by_verdict
 from nsysprof.statistics.runs import USUAL_NOISE
+from nsysprof.summaries.gpu_metrics import clock_change
 from nsysprof.waits.causes import WAITING_FOR
 
 # Sentences name causes from this share of the difference on, and so many of them.
@@ -137,6 +138,7 @@ class Difference:
             *(_causes(self) if self.pair.one_report else ()),
             *_kernels(self),
             *_bound(self, clocks[self.clock], clocks[BUSY]),
+            *_sampled_clock(self),
             *_recorded(self),
             *_traffic(self),
             *_events(self.row, clocks[EVENTS]),
@@ -322,6 +324,14 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
     if not math.isnan(by_span + by_busy) and _apart(by_span, by_busy):
         texts[-1] += f", so {format_ratio(by_span)} by {difference.clock} is {format_ratio(by_busy)} by busy"
     yield "; ".join(texts)
+
+
+def _sampled_clock(difference: Difference) -> Iterator[str]:
+    """Say by how much the clock of the GPU differs, where it was sampled: compute-bound kernels take as much longer."""
+    base, new = (side.clock_hz for side in difference.pair.sides)
+    if change := clock_change(base, new):
+        part = format_share(abs(new - base) / base)
+        yield f"the GPU clock is {part} {'lower' if new < base else 'higher'} in {difference.names[1]}: {change}"
 
 
 def _recorded(difference: Difference) -> Iterator[str]:

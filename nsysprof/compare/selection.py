@@ -25,6 +25,7 @@ from nsysprof.core.text import plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import UNMATCHED, short_name
+from nsysprof.summaries.gpu_metrics import usual_clock
 from nsysprof.trace.about import Gpu
 from nsysprof.trace.trace import GRAPH
 from nsysprof.waits.causes import Gaps, find_gaps, gap_bounds
@@ -144,7 +145,7 @@ class Selection(SelectedCalls):
     cut into calls, ``ledger`` what adds up to the time of its calls. ``evidence`` are the rows of `evidence_rows`,
     ``evidence_of`` the row of each GPU op. ``steps``, where the calls are timed as steps, are the steady ones: of those
     are all but ``samples``, ``span_ns`` and ``busy_ns`` (means per call), and ``edges`` is what their ledger has beside
-    the spans.
+    the spans. ``clock_hz`` is the median clock of the GPU while they ran, NaN if it was not sampled.
     """
 
     loaded: LoadedReport = field(kw_only=True)
@@ -160,6 +161,7 @@ class Selection(SelectedCalls):
     busy_ns: int = field(kw_only=True)
     steps: StepTimes | None = field(kw_only=True)
     edges: Edges | None = field(kw_only=True)
+    clock_hz: float = field(default=np.nan, kw_only=True)
 
     @property
     def text(self) -> str:
@@ -300,6 +302,7 @@ def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls, 
         busy_ns=busy,
         steps=steps,
         edges=edges,
+        clock_hz=usual_clock(loaded.trace, work.first_ns, work.last_ns),
     )
 
 

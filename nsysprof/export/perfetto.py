@@ -152,8 +152,11 @@ class _Packets:
         descriptor.child_ordering = protos.TrackDescriptor.EXPLICIT
         descriptor.sibling_order_rank = number
         if isinstance(track.content, Steps):
-            unit = {"count": "UNIT_COUNT", "bytes": "UNIT_SIZE_BYTES"}[track.content.unit]
-            descriptor.counter.unit = protos.CounterDescriptor.Unit.Value(unit)
+            unit = {"count": "UNIT_COUNT", "bytes": "UNIT_SIZE_BYTES"}.get(track.content.unit)
+            if unit:
+                descriptor.counter.unit = protos.CounterDescriptor.Unit.Value(unit)
+            else:
+                descriptor.counter.unit_name = track.content.unit
         return descriptor
 
     def slices(self, track: int, slices: Slices, content: Content) -> None:

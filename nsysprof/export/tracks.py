@@ -1,9 +1,9 @@
 """A report as tracks over time, slices that nest and counters, for trace viewers.
 
 Below each process stand its threads, with their NVTX ranges and their host CUDA calls, and its start/end ranges; below
-each GPU the kernels in flight, allocated memory, and its streams, with the ranges projected on them: from the start of
-the first op inside to the end of the last; and, where GPUs wait, the critical path. What overlaps without nesting goes
-to further tracks of the same name.
+each GPU the kernels in flight, allocated memory, sampled metrics, and its streams, with the ranges projected on them:
+from the start of the first op inside to the end of the last; and, where GPUs wait, the critical path. What overlaps
+without nesting goes to further tracks of the same name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Slices:
 class Steps:
     """A counter: from each ``time`` (int64 ns, sorted) on it is ``value`` (int64), in ``unit``."""
 
-    unit: Literal["count", "bytes"]
+    unit: Literal["count", "bytes", "percent", "Hz"]
     time: Ints
     value: Ints
 
@@ -177,6 +177,7 @@ def gpu_tracks(source: RecordSource, before: int) -> list[Track]:
     for number, steps in _kernels_in_flight(trace):
         out.append(Track("kernels in flight", place[number], content=steps))
     _add_memory(out, source, place, before)
+    _add_metrics(out, trace, place)
     order = np.lexsort((-trace.ops.end, trace.ops.start, trace.ops.stream)).astype(np.int32)
     bounds = np.searchsorted(trace.ops.stream[order], np.arange(len(trace.streams) + 1))
     for code, name in _streams(trace):
@@ -230,6 +231,18 @@ def _add_memory(out: list[Track], source: RecordSource, place: dict[object, int]
             out.append(Track(f"device {device} of pid {pid_of(process)}", None))
         name = f"{kind} memory · pid {pid_of(process)}"
         out.append(Track(name, place[gpu], content=Steps("bytes", *steps)))
+
+
+def _add_metrics(out: list[Track], trace: Trace, place: Mapping[object, int]) -> None:
+    """Add the metrics of each GPU that was sampled, from each moment on at which they change."""
+    for gpu, samples in trace.samples.items():
+        for name, values in samples.values.items() if gpu in place else ():
+            known = np.flatnonzero(~np.isnan(values))
+            value = np.rint(values[known]).astype(np.int64)
+            changed = np.flatnonzero(np.diff(value, prepend=-1))
+            if len(changed):
+                steps = Steps("Hz" if name == "clock_hz" else "percent", samples.start[known[changed]], value[changed])
+                out.append(Track(name, place[gpu], content=steps))
 
 
 def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: RecordSource) -> None:

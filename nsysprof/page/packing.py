@@ -32,8 +32,8 @@ _NAME = 160  # characters of a GPU op
 
 @dataclass(frozen=True)
 class PageRow:
-    """A row of a timeline: marks by start, all of one ``kind``: ``ops, ranges, calls, others, gaps, waits`` or
-    ``memory``.
+    """A row of a timeline: marks by start, all of one ``kind``: ``ops, ranges, calls, others, gaps, waits``,
+    ``memory`` or ``metric`` (percent).
 
     ``start``, ``end`` int64 ns from the beginning of the timeline; ``columns`` whole numbers, not negative, that the
     kind has. ``family`` uint8, the number of its colour, of ops only: with them the row has levels.

@@ -10,8 +10,9 @@ import pandas as pd
 
 from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, WARM_UP
+from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP
 from nsysprof.steps.steps import Chain, Steps
+from nsysprof.summaries.gpu_metrics import clock_change
 
 _ALL_OF_IT = 0.05  # of the excess of a step: with no more or less than that one culprit stands for all of it
 _MAX_NUMBERS, _NAME, _FEW_PATHS = 8, 80, 3
@@ -62,6 +63,7 @@ def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:
 
 
 def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
+    mine = answer.steps.iloc[chain.rows]
     for code, rows in classes_of(answer, chain):
         first = rows.iloc[0]
         cause, culprit = str(first["cause"]), one_line(str(first["culprit"]), _NAME)
@@ -74,6 +76,7 @@ def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
         ratio = float((rows["span_ns"] / rows["typical_ns"]).median())
         count, total = len(rows), len(chain.of(code))
         text = f"{_who(code, count, total, chain)}: {amount} {what}; {ratio:.2f} times as long as a typical step"
+        text += _clocks(mine[mine["class"] == CLASSES[TYPICAL]], rows)
         if count > 1 or code != SLOW:
             text += f" (steps {_numbers(rows['step'].tolist())})"
         yield Finding(
@@ -116,12 +119,14 @@ def _numbers(steps: Sequence[int]) -> str:
 def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     """What is no slow step: changes, drift, numbers in names, warm-up, the clock."""
     place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
+    rows = answer.steps.iloc[chain.rows]
     for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
         text = f"from step {at:,} on steps take {by:.2f} times as long as before"
         cause, culprit, ns = _most_of(excess.frame(answer.facts), by > 1)
         if cause:
             what = join_words_of(cause, one_line(culprit, _NAME))
             text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}"
+        text += _clocks(rows.iloc[:at], rows.iloc[at:])
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
         text = f"steps drift: those of the second half {_growth(judged.drift, 'are')}"
@@ -133,7 +138,6 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         ]
         text = f"numbers in names explain {format_share(chain.fit.explained)} of the differences: {join_words(costs)}"
         yield Finding(*place, "numbers", text)
-    rows = answer.steps.iloc[chain.rows]
     if judged.warm_up:
         some = rows[rows["class"] == CLASSES[WARM_UP]]
         total = int(some["excess_ns"].fillna(some["span_ns"] - some["expected_ns"]).sum())
@@ -151,8 +155,14 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         text = (
             f"all kernels slower at once (clock): {plural(len(clock), 'step')} at {plural(stretches, 'place')}"
             f" {_growth(float(grew.median()), 'take')}, not counted as slow"
-        )
+        ) + _clocks(rows[rows["class"] == CLASSES[TYPICAL]], some)
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
+
+
+def _clocks(before: pd.DataFrame, after: pd.DataFrame) -> str:
+    """By how much the sampled clock of the GPU changed from some steps to others; nothing if it was not sampled."""
+    change = clock_change(before["clock_hz"].median(), after["clock_hz"].median())
+    return f"; GPU clock {change}" * bool(change)
 
 
 def _growth(part: float, verb: str) -> str:

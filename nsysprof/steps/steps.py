@@ -25,6 +25,7 @@ from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgem
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
+from nsysprof.summaries.gpu_metrics import clocks
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.ranges import windows_of
@@ -263,4 +264,5 @@ def _frame(facts: Facts, windows: Windows, chain: Chain, names: Sequence[str]) -
         }
     )
     excess = chain.excess.largest(facts).reindex(np.arange(len(windows)))
-    return pd.concat([frame, excess], axis=1)
+    clock = clocks(facts.attribution.trace, chain.gpu, windows.start, windows.end)
+    return pd.concat([frame, excess, pd.DataFrame({"clock_hz": clock})], axis=1)

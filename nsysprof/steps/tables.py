@@ -40,6 +40,7 @@ STEPS = table(
         "excess_ns": Column("excess_ns", "excess over typical_ns; the rows of its ledger add up to it", head="excess"),
         **_NAMED,
         "culprit_ns": "part of the excess due to it",
+        "clock_hz": "mean clock of the GPU during the step; empty if not sampled",
     },
     made_in="steps/steps.py",
 )

@@ -52,6 +52,7 @@ _KERNELS, _RANGES = 12, 40  # at most, those with most time
 _WIDE = 10  # points to either side: a wider interval says nothing
 _APART_NS, _MOST_FITTED = 2_000, 64_000  # by which stamps of samples and kernels differ; samples of a fit
 _LEVEL, _NAME = 0.95, 40
+_SAME_CLOCK = 0.02  # part by which a clock changes anyway
 _ROUNDED = 0.5  # percent are recorded as whole numbers
 _SHOWN = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write", "warps")
 _HEADS = dict(zip(_SHOWN, ("SM active", "SM issue", "tensor", "DRAM read", "DRAM write", "warps"), strict=True))
@@ -86,17 +87,37 @@ def mean_of(values: NDArray[np.float32], inside: NDArray[np.bool_]) -> Mean:
     return Mean(mean, max(mean - wide, 0.0), mean + wide, len(known), "samples")
 
 
-def clocks(samples: GpuSamples, start: Ints, end: Ints) -> Floats:
-    """The mean clock in Hz of each stretch of time; NaN where fewer than two samples lie inside, or it is not known."""
-    values = samples.values.get("clock_hz")
-    if values is None:
-        return np.full(len(start), np.nan)
+def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: Ints) -> Floats:
+    """The mean of the known samples that each stretch of time touches; NaN where there is none."""
     known = ~np.isnan(values)
-    first, last = np.searchsorted(samples.start, start), np.searchsorted(samples.end, end, side="right")
-    last = np.maximum(first, last)
+    first = np.searchsorted(samples.end, start, side="right")
+    last = np.maximum(first, np.searchsorted(samples.start, end))
     count, total = (np.append(0, np.cumsum(each)) for each in (known, np.where(known, values, 0).astype(np.float64)))
     inside = count[last] - count[first]
-    return np.where(inside >= 2, (total[last] - total[first]) / np.maximum(inside, 1), np.nan)
+    mean: Floats = np.where(inside > 0, (total[last] - total[first]) / np.maximum(inside, 1), np.nan)
+    return mean
+
+
+def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
+    """The mean clock of a GPU in Hz in each stretch of time; NaN where it is not known."""
+    samples = trace.samples.get(gpu)
+    if samples is None or "clock_hz" not in samples.values:
+        return np.full(len(start), np.nan)
+    return means(samples, samples.values["clock_hz"], start, end)
+
+
+def usual_clock(trace: Trace, start: Ints, end: Ints) -> float:
+    """The median of `clocks` over stretches of time and the GPUs that were sampled; NaN where none is known."""
+    every = [clocks(trace, gpu, start, end) for gpu in trace.samples]
+    known = np.concatenate([each[~np.isnan(each)] for each in every]) if every else np.empty(0)
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def clock_change(before: float, after: float) -> str:
+    """`1.41 → 1.25 GHz` where the clock changed by 2 % or more; empty where it did not, or is not known."""
+    if not abs(after - before) >= _SAME_CLOCK * before:
+        return ""
+    return f"{before / 1e9:.2f} → {after / 1e9:.2f} GHz"
 
 
 def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:

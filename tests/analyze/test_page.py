@@ -33,6 +33,7 @@ from nsysprof.page.template import inline
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
+from tests.kit.gpu_samples import gpu_samples
 from tests.kit.html_page import Element, parse, unpack
 from tests.kit.random_reports import random_report
 from tests.kit.reports import RUN, broken_down
@@ -407,6 +408,24 @@ def test_memory_is_a_row_of_steps(trace: MakeTrace, monkeypatch: pytest.MonkeyPa
         assert steps == [(10, 20, 64), (20, 22, 72), (22, 50, 64), (50, 90, 0)]
     else:
         assert steps == [(0, 30, 72), (30, 60, 64), (60, 90, 0)]
+
+
+@pytest.mark.parametrize("most", [20_000, 8])
+def test_sampled_metrics_are_rows(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """SMs and DRAM, reads and writes together, in percent; in columns, each the mean of its samples, if too many."""
+    monkeypatch.setattr(page_rows, "MAX_STEPS", most)
+    values = {"sm_active": [0, 20, 40, 60, 101, 80, 80, 80, 80, 80], "dram_read": [30] * 10, "dram_write": [5] * 10}
+    path = trace(launch_kernel("k", (0, 1), (0, 1_000_000), id=1), gpu_samples(values))
+    packed, _, _ = report_timeline(broken_down(path))
+    rows = [row for row in unpack(packed)["rows"] if row["kind"] == "metric"]
+    assert [row["label"] for row in rows] == ["GPU 0 · SM active", "GPU 0 · DRAM"]
+    assert set(rows[1]["data"][0]) == {35}
+    if most > 10:
+        assert list(rows[0]["data"][0]) == [0, 20, 40, 60, 80, 80, 80, 80, 80]
+        assert rows[0]["start"][4] == 500_000  # nothing is drawn where a value is out of range
+    else:
+        assert list(rows[0]["start"]) == [0, 500_000]
+        assert list(rows[0]["data"][0]) == [30, 80]
 
 
 def test_pages_of_reports_without_gpu_work_show_cpu_time(trace: MakeTrace) -> None:

@@ -17,6 +17,7 @@ from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM, run
 from tests.kit.command_line import runner
+from tests.kit.gpu_samples import gpu_samples
 from tests.kit.trace import Items, Kernel, Launch, Memcpy, MpiCall, launch_kernel, launch_memcpy
 
 SOLVE, FETCH = "solve(float*, int)", "fetch(float*)"
@@ -42,9 +43,29 @@ def causes(found: Comparison, pair: str = "whole trace") -> dict[str, int]:
     }
 
 
+def said_of(*paths: Path) -> tuple[str, ...]:
+    """The findings of the whole traces."""
+    [found] = answer(*paths).differences.values()
+    return found.findings
+
+
 def both(trace: MakeTrace) -> tuple[Path, Path]:
     """Two reports without ranges, the second with kernels of a third of the time."""
     return trace(*program(300), name="before.sqlite"), trace(*program(100), name="after.sqlite", duration=2000)
+
+
+def test_a_lower_clock_is_said(trace: MakeTrace) -> None:
+    """Where it was sampled on both sides, and differs by 2 % and more."""
+    fast, slow, same = (
+        trace(*program(300), gpu_samples({"clock_hz": [hz] * 9}), name=f"{hz}.sqlite")
+        for hz in (1_410_000_000, 1_250_000_000, 1_400_000_000)
+    )
+    said = "the GPU clock is 11 % lower in"
+    [text] = [text for text in said_of(fast, slow) if "GPU clock" in text]
+    assert text.startswith(said)
+    assert text.endswith(": 1.41 → 1.25 GHz")
+    assert not any("GPU clock" in text for text in said_of(fast, same))
+    assert not any("GPU clock" in text for text in said_of(*both(trace)))
 
 
 def test_reports_without_ranges_are_compared_whole(trace: MakeTrace) -> None:

@@ -20,6 +20,7 @@ from nsysprof.export.export import write_export
 from nsysprof.export.tracks import stream_ranges
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.gpu_samples import gpu_samples
 from tests.kit.perfetto_trace import ReadTrace, Slice, read_trace
 from tests.kit.random_reports import random_report
 from tests.kit.trace import (
@@ -353,6 +354,14 @@ def test_an_op_that_ends_before_it_starts(trace: MakeTrace, tmp_path: Path) -> N
     checked(source, found)
     [kernel] = ops_of(found)
     assert (kernel.start, kernel.end, kernel.args["duration_ns"]) == (30, 30, -10)
+
+
+def test_sampled_metrics_are_counters(trace: MakeTrace, tmp_path: Path) -> None:
+    """On their GPU, from each change on; what is not known is left out, and a GPU without work has no track."""
+    samples = gpu_samples({"sm_active": [7, 7, 101, 30]}), gpu_samples({"sm_active": [1, 2]}, gpu=1)
+    found = made(trace, tmp_path, launch_kernel("k", (1, 2), (30, 40), id=1), *samples)
+    values = {track.path: track.values for track in found.tracks if track.unit == "UNIT_UNSPECIFIED"}
+    assert values == {"GPU 0 · NVIDIA H200/sm_active": [(0, 7), (300_000, 30)]}
 
 
 def test_memory_is_a_counter(trace: MakeTrace, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from nsysprof.steps.text import steps_text
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.command_line import runner
+from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.program import MS, US, Program
 from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO
@@ -151,6 +152,24 @@ def test_a_slower_clock_is_no_slow_step(trace: MakeTrace) -> None:
     [chain] = answer.chains
     assert chain.slow_share == 1 / 120
     assert any("all kernels slower at once (clock): 8 steps at 1 place" in each.text for each in findings(answer))
+
+
+def test_a_sampled_clock_says_by_how_much(trace: MakeTrace) -> None:
+    """The clock of each step is a column, and stands where all kernels are slower; without samples it is empty."""
+    items = program(dict.fromkeys(range(30, 38), "clock"), 120).items
+    plain = steps_of(trace(*items))
+    assert plain.steps["clock_hz"].isna().all()
+    slower = plain.steps[plain.steps["class"] == "clock"]
+    low, high = int(slower["start_ns"].min()), int((slower["start_ns"] + slower["span_ns"]).max())
+    last = int((plain.steps["start_ns"] + plain.steps["span_ns"]).max())
+    times = range(0, last, STEP_NS)
+    hz = [1_250_000_000 if low <= at < high - STEP_NS else 1_410_000_000 for at in times]
+    answer = steps_of(trace(*items, gpu_samples({"clock_hz": hz})))
+    assert answer.steps["clock_hz"].median() == 1_410_000_000
+    assert answer.steps.loc[33, "clock_hz"] == pytest.approx(1_250_000_000)
+    [said] = [each.text for each in findings(answer) if each.kind == "clock"]
+    assert said.endswith("; GPU clock 1.41 → 1.25 GHz")
+    assert not any("GHz" in each.text for each in findings(plain))
 
 
 def test_every_so_many_steps(trace: MakeTrace) -> None:

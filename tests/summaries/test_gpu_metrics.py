@@ -12,7 +12,7 @@ import pytest
 
 from nsysprof.analyze.analyze import break_down
 from nsysprof.attribution.attribute import attribute
-from nsysprof.summaries.gpu_metrics import clocks
+from nsysprof.summaries.gpu_metrics import clock_change, clocks
 from nsysprof.summaries.summary import Answer
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
@@ -156,10 +156,21 @@ def test_the_sentence_names_what_was_not_sampled(trace: MakeTrace) -> None:
 
 
 def test_clocks_of_stretches_of_time(trace: MakeTrace) -> None:
-    """The mean over samples inside; unknown where fewer than two lie there."""
+    """The mean over the samples that they touch; unknown outside of the sampled time, and for another GPU."""
     hz = [1_980_000_000] * 5 + [1_500_000_000] * 5
+    times = np.array([0, 500_000, 0, 120_000, 2_000_000]), np.array([500_000, 1_000_000, 1_000_000, 290_000, 2_100_000])
     with open_report(trace(kernels("k", [(0, 900_000)]), gpu_samples({"clock_hz": hz}))) as report:
-        [samples] = attribute(report).trace.samples.values()
-    found = clocks(samples, np.array([0, 500_000, 0, 120_000]), np.array([500_000, 1_000_000, 1_000_000, 290_000]))
-    assert found[:3] == pytest.approx([1.98e9, 1.5e9, 1.74e9])
-    assert math.isnan(found[3])
+        recording = attribute(report).trace
+        found = clocks(recording, 0, *times)
+        assert np.isnan(clocks(recording, 1, *times)).all()
+    assert found[:4] == pytest.approx([1.98e9, 1.5e9, 1.74e9, 1.98e9])
+    assert math.isnan(found[4])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [(1.41e9, 1.25e9, "1.41 → 1.25 GHz"), (1.98e9, 1.97e9, ""), (math.nan, 1e9, ""), (1e9, math.nan, "")],
+)
+def test_a_clock_changed_or_not(before: float, after: float, text: str) -> None:
+    """By 2 % and more; what is not known did not change."""
+    assert clock_change(before, after) == text

@@ -1,7 +1,7 @@
 // The timeline: lanes on a canvas, drawn at the level of detail that the pixels can show; the overview is uPlot's.
 "use strict";
 (() => {
-  const HEIGHT = { ops: 34, ranges: 20, calls: 14, others: 14, gaps: 14, waits: 26, memory: 34 };
+  const HEIGHT = { ops: 34, ranges: 20, calls: 14, others: 14, gaps: 14, waits: 26, memory: 34, metric: 24 };
   const [HEADING, AXIS, GAP, RIGHT, FOLDED] = [21, 24, 3, 10, 4];
   const SETTLED = 350; // ms after which a view that no longer moves folds the lanes that are empty in it
   const FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif';
@@ -249,7 +249,7 @@
       pen.clip();
       for (const row of this.rows) {
         if (row.kind === "ops") this.drawOps(pen, row);
-        else if (row.kind === "memory") this.drawSteps(pen, row);
+        else if (row.kind === "memory" || row.kind === "metric") this.drawSteps(pen, row);
         else this.drawMarks(pen, row);
       }
       this.drawFound(pen);
@@ -450,7 +450,7 @@
     // Bytes that are live, as high as they are many.
     drawSteps(pen, row) {
       const [low, high] = this.visible(row);
-      const most = (row.most ||= row.data[0].reduce((one, other) => Math.max(one, other), 1));
+      const most = (row.most ||= row.kind === "metric" ? 100 : row.data[0].reduce((one, other) => Math.max(one, other), 1));
       pen.fillStyle = MEMORY;
       for (let i = low; i < high; i++) {
         const [left, right] = [Math.max(this.x(row.start[i]), this.left), Math.min(this.x(row.end[i]), this.left + this.inner)];
@@ -604,6 +604,7 @@
       if (row.kind === "waits") return [this.title(row, at), [value(0) ? "cause" : "is", this.head.waits[value(0)][0]], ["time", when]];
       if (row.kind === "gaps") return [this.head.gaps[value(0)], ["time", when]];
       if (row.kind === "others") return [this.title(row, at), ["is", this.head.calls[value(0)][1] ? "a call that waits for the GPU" : "a CUDA call"], ["time", when]];
+      if (row.kind === "metric") return [`${value(0)} %`, ["time", when]];
       if (row.kind === "memory") return [`${bytes(value(0))} allocated`, ["time", when], ["at most", bytes(row.most)]];
       return ["Host call that launched work", ["time", when], ...(value(0) > 1 ? [["ops", value(0).toLocaleString("en")]] : [])];
     }
