@@ -200,7 +200,8 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
     start, end, name = trace.ops.start[rows], np.maximum(trace.ops.end, trace.ops.start)[rows], trace.ops.name[rows]
     families = asked.family or trace.op_names
     words = [*trace.op_names, *dict.fromkeys(families)]
-    family = np.array([words.index(each, len(trace.op_names)) for each in families])
+    place = {each: at for at, each in enumerate(dict.fromkeys(families), len(trace.op_names))}
+    family = np.array([place[each] for each in families])
     time = np.bincount(name, (end - start).astype(np.float64), minlength=len(trace.op_names))
     alone = np.argsort(-time, kind="stable")[:_KERNELS]
     group = np.where(np.isin(name, alone[time[alone] > 0]), name, family[name])

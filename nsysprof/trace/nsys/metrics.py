@@ -112,13 +112,18 @@ def _of_events(source: Source, grown: Growing) -> tuple[dict[str, NDArray[Any]],
     words = Words()
     codes: dict[tuple[str, ...], NDArray[np.uint8]] = {}
     for block in source.blocks(_EVENTS, [*stamp, "typeId"], ["data"], words):
-        rows = zip(*(block.values[name].tolist() for name in (*stamp, "typeId", "data")), strict=True)
-        for time, kind, data in rows:
-            fields = _fields(words[data]) if kind in wanted and data >= 0 else {}
-            key = tuple(fields)
-            known = codes[key] if key in codes else codes.setdefault(key, np.array(_codes(key), np.uint8))
-            of = wanted.index(kind) if fields else 0
-            grown.add(len(key), type=of, metric=known, time=time, value=np.array([*fields.values()], np.float32))
+        events = zip(*(block.values[name].tolist() for name in (*stamp, "typeId", "data")), strict=True)
+        read = [(time, kind, _fields(words[data])) for time, kind, data in events if kind in wanted and data >= 0]
+        for _, _, fields in read:
+            codes.setdefault(tuple(fields), np.array(_codes([*fields]), np.uint8))
+        size = [len(fields) for _, _, fields in read]
+        grown.add(
+            sum(size),
+            time=np.repeat(np.array([time for time, _, _ in read], np.int64), size),
+            type=np.repeat(np.array([wanted.index(kind) for _, kind, _ in read], np.uint8), size),
+            metric=np.concatenate([codes[tuple(fields)] for _, _, fields in read] or [np.empty(0, np.uint8)]),
+            value=np.array([value for _, _, fields in read for value in fields.values()], np.float32),
+        )
     return grown.take_rest(), wanted
 
 
