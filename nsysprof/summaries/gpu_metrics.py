@@ -47,11 +47,13 @@ METRICS = table(
 )
 _WHOLE, _LEAST = 0.95, 3  # of a sample that counts as one inside; samples that make a mean
 _BATCHES, _BLOCK = 10, 16  # into which samples are put for an interval, as neighbours are alike; samples of a block
-_BRIEF = 0.25  # of a sample: what runs for less is lost in what runs beside it, always in the same order
+# Samples that a launch takes: what runs for less than the first number is lost in what runs beside it, always in the
+# same order; from the second on, its beginning and end, which are in no whole sample, do not matter.
+_BRIEF, _LONG = 0.25, 10
 _KERNELS, _RANGES = 12, 40  # at most, those with most time
 _WIDE = 10  # points to either side: a wider interval says nothing
 _APART_NS, _MOST_FITTED = 2_000, 64_000  # by which stamps of samples and kernels differ; samples of a fit
-_LEVEL, _NAME = 0.95, 40
+_LEVEL, _NAME = 0.95, 30
 _SAME_CLOCK = 0.02  # part by which a clock changes anyway
 _ROUNDED = 0.5  # percent are recorded as whole numbers
 _SHOWN = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write", "warps")
@@ -211,17 +213,14 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)
     inside = [(share >= _WHOLE) & (total - share <= 1 - _WHOLE) for share in shares]
-    direct = [np.count_nonzero(each) >= _LEAST for each in inside]
-    fitted = {} if all(direct) else _fitted(samples, lines)
     span = [int((stop - begin).sum()) for begin, stop in lines]
-    brief = [time < _BRIEF * samples.step_ns * len(begin) for time, (begin, _) in zip(span, lines, strict=True)]
+    length = [time / len(begin) / max(samples.step_ns, 1) for time, (begin, _) in zip(span, lines, strict=True)]
+    direct = [not _BRIEF <= each < _LONG for each in length]
+    fitted = {} if all(direct) else _fitted(samples, lines)
     for at in sorted(range(len(codes)), key=lambda at: -span[at]):
-        means = {
-            metric: mean_of(values, inside[at])
-            if direct[at] or brief[at] or metric == "clock_hz"
-            else fitted[metric][at]
-            for metric, values in samples.values.items()
-        }
+        means = {metric: mean_of(values, inside[at]) for metric, values in samples.values.items()}
+        if not direct[at]:
+            means |= {metric: each[at] for metric, each in fitted.items() if each[at].basis != "unknown"}
         yield "kernel" if codes[at] < len(trace.op_names) else "family", words[codes[at]], span[at], means
 
 
@@ -241,6 +240,8 @@ def _fitted(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> dict[str
     out: dict[str, list[Mean]] = {}
     shifted = [[_shares(some, (start + by, end + by)) for start, end in lines] for by in (0, -_APART_NS, _APART_NS)]
     for metric, values in some.values.items():
+        if metric == "clock_hz":  # kernels add nothing to it
+            continue
         fits = [_fit(values.astype(np.float64), np.stack(shares)) for shares in shifted]
         out[metric] = [_judged(*each) for each in zip(*fits, strict=True)]
     return out

