@@ -220,7 +220,8 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
     for at in sorted(range(len(codes)), key=lambda at: -span[at]):
         means = {metric: mean_of(values, inside[at]) for metric, values in samples.values.items()}
         if not direct[at]:
-            means |= {metric: each[at] for metric, each in fitted.items() if each[at].basis != "unknown"}
+            both = ((metric, each[at]) for metric, each in fitted.items())
+            means |= {name: fit for name, fit in both if fit.basis == "regression" or np.isnan(means[name].mean)}
         yield "kernel" if codes[at] < len(trace.op_names) else "family", words[codes[at]], span[at], means
 
 
