@@ -71,6 +71,7 @@ def sentences(
         SimpleNamespace(
             gaps=SimpleNamespace(total_ns=lambda kind, of=of: of.get(WAITING_FOR[kind], 0)),
             ledger=SimpleNamespace(calls=1),
+            clock_hz=float("nan"),
         )
         for of in waits
     ]
