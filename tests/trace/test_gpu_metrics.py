@@ -42,6 +42,21 @@ def test_generic_events_of_older_exports_are_read(trace: MakeTrace) -> None:
     assert {name: values.tolist() for name, values in found.values.items()} == VALUES
 
 
+def test_rows_that_say_nothing_are_left_out(trace: MakeTrace) -> None:
+    """A stamp or a value that is NULL, a metric or a type that no name is known for, data that is no JSON."""
+    row = {"timestamp": 50_000, "typeId": type_id(0), "metricId": 1, "value": 99}
+    odd = [{"timestamp": None}, {"value": None}, {"metricId": 77}, {"metricId": -1}, {"metricId": 300}, {"typeId": 5}]
+    path = trace(KERNEL, gpu_samples(VALUES), *(Row("GPU_METRICS", {**row, **each}) for each in odd))
+    found = samples_of(path)[0]
+    assert found.start.tolist() == [at * STEP_NS for at in range(5)]
+    assert found.values["sm_active"].tolist() == VALUES["sm_active"]
+    events = [
+        Row("GENERIC_EVENTS", {"rawTimestamp": 7, "timestamp": None, "typeId": type_id(0), "data": data})
+        for data in ("{no JSON", "[]", '{"SM Active": "much"}', "1e999", "{}")
+    ]
+    assert samples_of(trace(KERNEL, gpu_events(VALUES), *events))[0].start.tolist() == found.start.tolist()
+
+
 def test_nothing_sampled_is_nothing(trace: MakeTrace) -> None:
     """Without names, values cannot be read either."""
     assert samples_of(trace(KERNEL)) == {}

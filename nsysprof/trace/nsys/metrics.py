@@ -82,6 +82,8 @@ def _read(source: Source) -> tuple[dict[str, NDArray[Any]], list[int]]:
         table[list(called)] = _codes([*called.values()])
     for block in read_blocks(source, _SAMPLES, _NEEDS):
         kind, number = column(block, "typeId"), np.clip(column(block, "metricId", _NONE), -1, _NONE)
+        for null in (block.nulls[name] for name in ("timestamp", "value") if name in block.nulls):
+            number[null] = -1
         for code, (each, table) in enumerate(zip(names, tables, strict=True)):
             metric = table[number]
             rows = np.flatnonzero((metric < _NONE) & (kind == each) & (number >= 0))
