@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.diagnosis.busy import Busy, Rows
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import dialect_text
-from nsysprof.kernels.backends import OTHER_SOFTMAX
+from nsysprof.kernels.classify import OTHER_SOFTMAX
 
 _ATTENTION = "attention in separate kernels"
 _SDPA = {

@@ -19,7 +19,7 @@ from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.range_work import cover
 from nsysprof.core.nesting import outermost
 from nsysprof.core.text import join_first
-from nsysprof.kernels.classify import UNMATCHED, Kinds, Rules, classify, load_rules, short_name
+from nsysprof.kernels.classify import OTHER_SOFTMAX, UNMATCHED, Kinds, Rules, classify, load_rules, short_name
 from nsysprof.trace.trace import GRAPH, KERNEL
 
 NONE, UNKNOWN, NO_ATTENTION = "none", "unknown", "no attention"
@@ -27,8 +27,6 @@ _RUN = re.compile(r"RUN::(.+?)::", re.DOTALL)
 _MATH = "math"
 # Requests that have no kernels of their own: what must run instead.
 _STANDS_FOR = {"math_reduced": _MATH, "naive": _MATH, "flash_attn": "flash"}
-# Causes of softmax kernels that belong to a loss or a router, not to attention.
-OTHER_SOFTMAX = ("log-softmax", "expert routing")
 # What is asked of every GPU op; the fused backends follow, a column each.
 _IS_KERNEL, _IS_GRAPH, _IS_UNKNOWN, _IS_GEMM, _IS_SOFTMAX, _FUSED = range(6)
 _MAX_NAMED = 5

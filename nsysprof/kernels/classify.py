@@ -35,6 +35,8 @@ LAST = (OTHER, *NO_KERNELS)  # what stands behind the names of kernels
 MAX_NAMES = 8
 _NAMED = 0.95  # of the kernels' time: what names beyond it share is one group
 _LABEL = 40
+# Causes of softmax kernels that belong to a loss or a router, not to attention.
+OTHER_SOFTMAX = ("log-softmax", "expert routing")
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 
 
