@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import union_length
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import of_host
-from nsysprof.diagnosis.page_fault import may_fault
+from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, MANAGED, MODULE, PIN, PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 
@@ -62,7 +63,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
-        pages = ", and how long kernels wait for managed memory is not recorded" * may_fault(case)
+        pages = ", and how long kernels wait for managed memory is not recorded" * (fault_share(case) >= SOME_FAULTS)
         text, remedy = f"{text} ({names}){pages}", _REPEAT
     elif inside >= _MOSTLY * place.total_ns:
         text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
@@ -70,7 +71,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     else:
         return found
     first = Finding(
-        COLD, place.path, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
+        COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )
     facts = {"remedy": "", "change": (), "basis": UNTRIED, "gain_ns": 0, "gain_low_ns": 0, "gain_high_ns": 0}
     return [first, *(replace(each, **facts) for each in found)]

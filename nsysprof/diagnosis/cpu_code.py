@@ -57,23 +57,13 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
 
 
 def _at_input(case: Case, group: Group) -> bool:
-    """Whether the waits mostly end in the first GPU operation of a step, or in a copy to the GPU, as for input."""
-    trace, op, ns = case.facts.attribution.trace, case.pieces["op"][group.rows], case.pieces["ns"][group.rows]
-    named = np.array([*("HtoD" in name for name in trace.op_names), False], bool)
-    inputs = named[np.append(trace.ops.name, len(trace.op_names))[op]]
-    window = case.pieces["window"][group.rows]
-    for row in np.unique(window).tolist():
-        mine = window == row
-        inputs |= mine & (case.pieces["end_ns"][group.rows] <= _first_end(case, row))
+    """Whether the waits mostly end before a step computes anything, or in a copy to the GPU, as for input."""
+    trace, starts = case.facts.attribution.trace, case.lines[group.place.gpu].compute[0]
+    op, window, end, ns = (case.pieces[name][group.rows] for name in ("op", "window", "end_ns", "ns"))
+    copies = np.array([*("HtoD" in name for name in trace.op_names), False], bool)
+    first = np.searchsorted(starts, end) == np.searchsorted(starts, case.windows.start[window])
+    inputs = copies[np.append(trace.ops.name, len(trace.op_names))[op]] | first
     return 2 * int(ns[inputs].sum()) > int(ns.sum())
-
-
-def _first_end(case: Case, window: int) -> int:
-    """When the first GPU operation in a step starts."""
-    line = case.lines[int(case.windows.gpu[window])]
-    start = line.compute[0]
-    at = int(np.searchsorted(start, case.windows.start[window]))
-    return int(start[at]) if at < len(start) else 0
 
 
 def _prefetch(case: Case, group: Group) -> Iterable[Remedy]:
@@ -88,7 +78,13 @@ def _codes(case: Case, rows: Rows) -> np.ndarray:
     return by_text("culprit")(case, rows)
 
 
-CPU_CODE = Kind("cpu-code", _claims, _codes, _words, "the GPU idles during {cause}: {amount}", _move)
+def _unknown_code(_: Case, group: Group) -> str:
+    return "; annotate this code with ranges, or sample the CPU, to see what it does" * (group.place.path == WHOLE)
+
+
+CPU_CODE = Kind(
+    *("cpu-code", _claims, _codes, _words, "the GPU idles during {cause}: {amount}", _move), note=_unknown_code
+)
 LOADER = Kind(
     "input-wait",
     lambda case: _long_code(case) & _in_ranges(case, _LOADS),

@@ -13,7 +13,7 @@ from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, Finding
-from nsysprof.diagnosis.page_fault import may_fault
+from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
 from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.details import unpacked
@@ -74,7 +74,7 @@ def _launches(busy: Busy) -> _Launches | None:
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
     """Kernels whose grid or blocks are too small, with what a full GPU would save at most: time × its idle share."""
     found = _launches(busy)
-    if found is None or may_fault(busy.case):  # the time of a kernel may be that of its page faults
+    if found is None or fault_share(busy.case) >= MANY_FAULTS:  # the time of a kernel may be that of its page faults
         return
     known = (found.blocks > 0) & (found.threads > 0)
     filled = np.minimum(found.threads / FULL, 1.0)

@@ -73,16 +73,25 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     trace = case.facts.attribution.trace
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
     length = trace.ops.end[talks] - trace.ops.start[talks]
-    name = trace.op_names[int(np.bincount(trace.ops.name[talks], length).argmax())]
-    longest = f"one of {format_ns(int(length.max()))}, " * (int(length.max()) > _HIDES * int(length.sum()))
-    cause = f"{longest}{one_line(short_name(name), NAME)}"
-    text = f"no compute runs beside communication, most of it {cause}: {each_step(place, lost)}"
+    most_of_it = one_line(short_name(trace.op_names[int(np.bincount(trace.ops.name[talks], length).argmax())]), NAME)
+    if int(length.max()) > _HIDES * int(length.sum()):
+        most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
+    text = f"no compute runs beside communication, most of it {most_of_it}: {each_step(place, lost)}"
     remedy = _EARLIER
     if most < _HIDES * lost:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())
         text += f"; all compute together, {each_step(place, most)}, cannot hide it"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
     yield counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
+
+
+def _where(case: Case, op: int) -> str:
+    """The range that launched a GPU operation, and is none of the library's own."""
+    trace, attribution = case.facts.attribution.trace, case.facts.attribution
+    row = int(attribution.op_owner[op])
+    while row >= 0 and "nccl" in trace.range_names[trace.ranges.name[row]].text.lower():
+        row = int(attribution.parent[row])
+    return f" in {one_line(trace.range_names[trace.ranges.name[row]].text, NAME)}" if row >= 0 else ""
 
 
 LATE_RANK = Kind(

@@ -28,23 +28,25 @@ _HOST = {
 
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
-_FAULT_NS, _MIN_FAULTS = 50_000, 0.05  # what a fault takes at most, by and large; of the time of kernels
+_FAULT_NS = 50_000  # what a fault takes at most, by and large
+SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to tell, and to advise nothing else
 
 
-def may_fault(case: Case) -> bool:
-    """Whether kernels read managed memory that is not prefetched, their page faults are not recorded, and the
-    migrations that are recorded could be a good part of the kernels' time.
+def fault_share(case: Case) -> float:
+    """Which part of the kernels' time may be page faults, by the migrations that are recorded; 1.0 where none is.
+
+    0.0 of programs without managed memory, that prefetch it, or whose page faults on the GPU are recorded.
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     used = [calls.names[code] for code in np.unique(calls.name).tolist()]
     if any("MemPrefetch" in name for name in used) or trace.page_faults.recorded[1]:
-        return False
+        return 0.0
     to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)[trace.ops.name]
     moves = int(((trace.ops.kind == MIGRATION) & to_gpu).sum())
+    if not moves:
+        return float(any(re.match(r"(?:cuda|hip)MallocManaged", name) for name in used))
     busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
-    if moves:
-        return moves * _FAULT_NS >= _MIN_FAULTS * busy
-    return any(re.match(r"(?:cuda|hip)MallocManaged", name) for name in used)
+    return min(moves * _FAULT_NS / max(busy, 1), 1.0)
 
 
 def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
@@ -61,10 +63,12 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
     """Pages of unified memory that kernels or the host wait for: upper bounds, as kernels compute meanwhile."""
-    if may_fault(case):
-        yield from _unknown_faults(case, place)
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
+    known = 0 if found is None else int(found.kernel_ns.sum())
+    some = fault_share(case) >= SOME_FAULTS
+    if some and known < MIN_SHARE * place.total_ns:
+        yield from _unknown_faults(case, place)
     if found is None:
         return
     for cause, waited, moved, verb, texts in (
@@ -72,8 +76,9 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         ("page faults on the CPU", found.host_ns, found.to_host_bytes, "the GPU idles during", _HOST),
     ):
         lost = int(waited.sum())
-        if lost < MIN_SHARE * place.total_ns or (cause == _FAULTS and may_fault(case)):
+        if lost < MIN_SHARE * place.total_ns:
             continue
         size = format_bytes(int(moved.sum()))
         text = f"{verb} {cause} for {each_step(place, lost)}, which move {size} of unified memory"
+        text += _RECORD * (some and cause == _FAULTS)
         yield counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost)
