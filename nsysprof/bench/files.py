@@ -95,8 +95,7 @@ def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
             known = known.astype(int)
         else:
             known = known.map(lambda value: float(f"{value:.6g}"))
-    texts = pd.Series([str(value) for value in known], known.index, dtype=object)
-    return texts.reindex(values.index, fill_value="")
+    return pd.Series([str(value) for value in known], known.index, dtype=object).reindex(values.index, fill_value="")
 
 
 def append_database(results: BenchResults, path: Path) -> bool:

@@ -135,8 +135,7 @@ def plan_throughput(results: BenchResults) -> Lines:
         levels = [(top, text, True) for text, _, [top] in peaks_of(part, memory=False)]
         panels.append(_panel(results, sweep, "TFLOP/s", plain_tick, lines, levels=levels))
     refused = refused_calls(results.results) & results.results["tflops"].notna()
-    counted = f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"
-    notes = [*left_out_note(refused), counted]
+    notes = [*left_out_note(refused), f"FLOPs {results.about.flops}; peak: SMs × sampled clock × FLOPs per clock"]
     return _chart(results, throughput_title(results), panels, notes)
 
 

@@ -62,8 +62,7 @@ def _pairs(samples: BenchSamples) -> Iterator[tuple[BenchPoint, BenchPoint]]:
     """Pairs of points of the same shape, in the order of the file."""
     shapes: dict[tuple[object, ...], list[BenchPoint]] = {}
     for point in samples.measured:
-        key = (*point.shape.sizes.values(), *point.shape.flags.values())
-        shapes.setdefault(key, []).append(point)
+        shapes.setdefault((*point.shape.sizes.values(), *point.shape.flags.values()), []).append(point)
     for points in shapes.values():
         yield from combinations(points, 2)
 
@@ -179,8 +178,7 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups)
         for row in results[(results["backend"] == AUTO) & results["median_ns"].notna()].to_dict("records")
     ]
     best = ["best", "best_ns", *_SPEEDUP, "verdict"]
-    columns = [*kept, "picked", *best, *(f"graph_{name}" for name in best), "equivalent"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*kept, "picked", *best, *(f"graph_{name}" for name in best), "equivalent"])
 
 
 def _best_other(

@@ -229,8 +229,7 @@ def _pairs(results: BenchResults) -> Iterator[str]:
 
 def _not_measured(results: BenchResults) -> Iterator[str]:
     table = columns("shape = label | backend | is = status | because", because=words.reason_cell)
-    rows = words.rows_of(results, results.results[results.results["n"] == 0])
-    return _section("Not measured", rows, table, 4)
+    return _section("Not measured", words.rows_of(results, results.results[results.results["n"] == 0]), table, 4)
 
 
 def _method(results: BenchResults) -> Iterator[str]:

@@ -74,12 +74,11 @@ def _preset(*grids: str, workload: str = "sdpa", mode: str | None = None) -> Ben
 def _grid(text: str) -> Grid:
     """The grid that a text such as `backend=math,flash seq=512,1024 causal=no` names; what comes later counts."""
     flags = {"yes": True, "no": False}
-    named = (part.split("=") for part in text.split())
     return {
         name: flags[values]
         if values in flags
         else [int(value) if value.isdecimal() else value for value in values.split(",")]
-        for name, values in named
+        for name, values in (part.split("=") for part in text.split())
     }
 
 

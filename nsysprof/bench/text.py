@@ -192,9 +192,8 @@ def _differences(diff: BenchDiff) -> list[str]:
     places = [f"{shape}\n{one_line(row['backend'], 14)}" for shape, row in zip(shapes, rows, strict=True)]
     named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
     rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
-    heads = "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict"
     table = columns(
-        heads,
+        "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict",
         metric=lambda row: str(metrics.get(row["metric"], row["metric"])),
         before=lambda row: _value(row, "before"),
         after=lambda row: _value(row, "after"),

@@ -166,8 +166,7 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
 
 def _where(results: BenchResults, row: Any) -> str:
     """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
-    there = results.results["configuration"] == row["configuration"]
-    rows = set(results.results.index[there])
+    rows = set(results.results.index[results.results["configuration"] == row["configuration"]])
     axis = next(sweep.axis for sweep in results.sweeps if rows.intersection(sweep.rows))
     return f"{results.about.shorts[axis]}={row[axis]}"
 
@@ -194,8 +193,7 @@ def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[A
             for name, value in zip(part["configuration"], part[sweep.axis], strict=True)
         ]
         if fastest:
-            spans = groupby(fastest, key=itemgetter(1))
-            return sweep, [([value for value, _ in span], who) for who, span in spans]
+            return sweep, [([value for value, _ in span], who) for who, span in groupby(fastest, key=itemgetter(1))]
     return None
 
 

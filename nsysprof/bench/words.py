@@ -44,8 +44,7 @@ def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
 def shown(rows: Iterable[Row], table: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()) -> TextTable:
     """A table of `columns`: the first ``texts`` of them flush left, and empty ones left out."""
     cells = [[_text(row, cell) for cell in table.values()] for row in rows]
-    align = ("l" * texts).ljust(len(table), "r")
-    return TextTable(*without_empty([*table], cells, align), spare=spare, after_head=0)
+    return TextTable(*without_empty([*table], cells, ("l" * texts).ljust(len(table), "r")), spare=spare, after_head=0)
 
 
 def _text(row: Row, cell: Cell) -> str:

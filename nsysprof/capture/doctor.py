@@ -120,8 +120,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
         staged = capture_program(request, folder, Outputs(folder, "trial"), (), lambda text: None)
         ranges, none = _ranges_in(staged.sqlite), why_no_ranges(staged.sqlite)
     except NsysprofError as error:
-        message = error.message.replace(f"{folder}{os.sep}", "")
-        return checked("missing", message, error.hint or _by_hand(nsys))
+        return checked("missing", error.message.replace(f"{folder}{os.sep}", ""), error.hint or _by_hand(nsys))
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]

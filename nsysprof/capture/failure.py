@@ -84,8 +84,7 @@ def last_message(ended: Ended) -> str:
     lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:
-        before = "\n".join(lines[:usage]).strip().split("\n\n")
-        return before[-1].split("\n")[0]
+        return "\n".join(lines[:usage]).strip().split("\n\n")[-1].split("\n")[0]
     complaints = [line for line in lines if _COMPLAINT.search(line)]
     lines = [line for line in lines if not _NSYS_CHATTER.search(line)]
     return complaints[-1] if complaints else last_line("\n".join(lines[-20:]))
@@ -102,10 +101,9 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
         ranges = "SELECT 1 FROM NVTX_EVENTS WHERE eventType IN (59, 60, 70, 71) LIMIT 1"
         if "NVTX_EVENTS" in there and database.execute(ranges).fetchone():
             return None
-        places = {"StringIds": "value", "DIAGNOSTIC_EVENT": "text"}
         messages = [
             text
-            for table, column in places.items()
+            for table, column in {"StringIds": "value", "DIAGNOSTIC_EVENT": "text"}.items()
             if table in there
             for (text,) in database.execute(
                 f"SELECT {column} FROM {table} WHERE {column} LIKE '%NVTX %' AND length({column}) < 400"

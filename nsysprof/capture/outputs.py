@@ -177,8 +177,7 @@ def _known(error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[P
 def _space(message: str, outputs: Outputs) -> str | None:
     """Return a hint where the reason may be a full disk, else None."""
     try:
-        above = outputs.folder.absolute().parents
-        there = next(place for place in (outputs.folder, *above) if place.is_dir())
+        there = next(place for place in (outputs.folder, *outputs.folder.absolute().parents) if place.is_dir())
         free = shutil.disk_usage(there).free
     except OSError:  # the working folder is gone
         return None

@@ -114,5 +114,4 @@ def failed_program(program: Sequence[str], code: int, message: str, log: Path | 
 
 def shown_program(program: Sequence[str]) -> str:
     """Return a command as a line that people can read."""
-    text = " ".join(join(program).split())
-    return cut(text, _MAX_SHOWN)
+    return cut(" ".join(join(program).split()), _MAX_SHOWN)

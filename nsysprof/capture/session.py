@@ -174,8 +174,7 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     version = _version(recorded)
     record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}
     if recorded.suffix == ".nsys-rep":
-        staged = _exported(nsys or find_nsys(), recorded, folder, record)
-        return replace(staged, report=_copy(recorded, folder))
+        return replace(_exported(nsys or find_nsys(), recorded, folder, record), report=_copy(recorded, folder))
     chosen = nsys or _same(version)
     if chosen is None:
         raise NsysprofError(

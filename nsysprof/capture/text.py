@@ -83,8 +83,7 @@ def backend_table(verdict: BackendVerdict) -> str:
         requested, evidence = one_line(row.requested, _NAME_WIDTH), _evidence(verdict, number, 1, _EVIDENCE)
         rows.append([label, requested, ran, evidence])
     table = TextTable(["range", "requested", "ran", "evidence"], rows, "llll", last_cut=True)
-    lines = [*table.lines(), *warning_lines(verdict.warnings, "--json")]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in [*table.lines(), *warning_lines(verdict.warnings, "--json")])
 
 
 def difference_lines(verdict: BackendVerdict) -> list[str]:

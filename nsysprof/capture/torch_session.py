@@ -122,8 +122,7 @@ def capture_with_torch(
         "backends": verdict.records() if verdict else [],
     }
     record = _published(record, traces, folder, outputs, scrubbed=scrubbed, force=force)
-    kept = tuple(outputs.folder / facts["file"] for facts in traces.values())
-    return TorchCapture(record, kept, failure, verdict)
+    return TorchCapture(record, tuple(outputs.folder / facts["file"] for facts in traces.values()), failure, verdict)
 
 
 def judge_traces(traces: Mapping[Path, Mapping[str, Any]], rules: Rules | None) -> BackendVerdict | None:

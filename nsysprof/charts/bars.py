@@ -207,8 +207,7 @@ def _draw_panel(axes: Axes, panel: Waterfall, high: float) -> None:
     _draw_axis(axes, panel, ticks.tolist())
     _draw_totals(axes, panel, columns, pixel)
     _draw_steps(axes, panel, pixel)
-    levels = np.concatenate([[ends[0]], panel.after])
-    _connect(axes, levels, np.array([not text for text in panel.texts], bool))
+    _connect(axes, np.concatenate([[ends[0]], panel.after]), np.array([not text for text in panel.texts], bool))
     for x, y, lines in _written(panel, ends):
         _write(axes, x, y, lines, pixel)
     if panel.title:

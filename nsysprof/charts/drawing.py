@@ -29,8 +29,7 @@ def draw_message(plan: marks.Message) -> Figure:
     figure = framed(plan.heading, height)
     top = heading_height(plan.heading) + 0.25
     for number, sentence in enumerate(plan.sentences):
-        where = 1 - (top + 0.25 * number) / height
-        figure.text(MARGIN / WIDTH, where, sentence, size=TITLE - 2, va="top")
+        figure.text(MARGIN / WIDTH, 1 - (top + 0.25 * number) / height, sentence, size=TITLE - 2, va="top")
     return figure
 
 

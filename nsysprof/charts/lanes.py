@@ -100,8 +100,7 @@ def _prepare(axes: Axes, panel: marks.LanePanel, tops: list[float]) -> None:
     for lane, top, low in zip(panel.lanes, tops, tops[1:], strict=False):
         labels = lane.labels if isinstance(lane, marks.Ribbons) else [lane.label]
         for at in shown_rows(len(labels), lane.height):
-            y = top + (low - top) * (at + 0.5) / len(labels)
-            write(axes, -0.008, y, labels[at], "right", at=where)
+            write(axes, -0.008, top + (low - top) * (at + 0.5) / len(labels), labels[at], "right", at=where)
 
 
 def _draw_stream(axes: Axes, lane: marks.Stream, length: int, top: float, low: float) -> None:
@@ -318,8 +317,7 @@ def _draw_call_panel(axes: Axes, panel: marks.CallPanel, blocks: Sequence[_LaidB
     axes.set_xlim(0, panel.length)
     axes.set_ylim(high, 0)
     for laid in blocks:
-        title = laid.block.title
-        write(axes, 0, laid.title + 0.06, title, "left", "top", size=TEXT + 0.5, weight="bold", color=INK)
+        write(axes, 0, laid.title + 0.06, laid.block.title, "left", "top", size=TEXT + 0.5, weight="bold", color=INK)
         for number, lane in enumerate(laid.lanes):
             _draw_lane(axes, panel, laid.block, lane, ending=number == 0)
     draw_time_axis(axes, panel.length, panel.label)

@@ -167,9 +167,8 @@ def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) 
     places.put(box, line)
     size = np.array([places.wide, places.high])
     if line:
-        ends = np.array(line) / size
         axes.plot(
-            *ends.T, transform=axes.transAxes, color=FAINT, linewidth=0.6, zorder=3, clip_on=False,
+            *(np.array(line) / size).T, transform=axes.transAxes, color=FAINT, linewidth=0.6, zorder=3, clip_on=False,
             label="to its name",
         )  # fmt: skip
     across, up = (np.array([box.left + box.right, box.low + box.high]) / 2 / size).tolist()
@@ -221,8 +220,7 @@ def _half(axes: Axes, values: Numbers, row: int, side: int, colour: str, strengt
     reach = axes.get_xlim()[1]
     if len(values) < _MIN_FOR_VIOLIN:
         inside = values[np.abs(values) <= reach]
-        where = np.full(len(inside), row + side * 0.15)
-        axes.plot(inside, where, "o", color=colour, alpha=strength, markersize=4)
+        axes.plot(inside, np.full(len(inside), row + side * 0.15), "o", color=colour, alpha=strength, markersize=4)
         return
     grid = np.linspace(-reach, reach, _GRID)
     shape = row + side * 0.4 * density(values, grid)
@@ -242,8 +240,7 @@ def _summary(axes: Axes, violin: Violin, row: int) -> None:
         ((values < -reach).sum(), -reach, "‹ {}", "left"),
     ):
         if count:
-            box = {**_BOX, "alpha": 0.8}
-            write(axes, edge, row - 0.16, text.format(count), align, "center", color=INK, bbox=box)
+            write(axes, edge, row - 0.16, text.format(count), align, "center", color=INK, bbox={**_BOX, "alpha": 0.8})
 
 
 def density(values: Numbers, grid: Numbers) -> Numbers:

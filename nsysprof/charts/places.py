@@ -55,8 +55,7 @@ class Places:
         if self._edges.shape[1] < len(self._taken):
             self._edges = np.array(self._taken).T
         left, right, low, high = self._edges
-        meets = (box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)
-        return not meets.any()
+        return not ((box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)).any()
 
     def crosses(self, line: Line) -> bool:
         """Whether a line goes through a name, or through a mark that it does not begin in."""

@@ -60,8 +60,7 @@ def _limits(plan: Roofs) -> tuple[Axis, Axis]:
     """Both axes, with room around all marks and the ridges."""
     points = [(one.x, one.y) for one in plan.bubbles]
     points += [point for path in plan.paths for point in zip(path.x, path.y, strict=True)]
-    ridges = [each.y / each.slope for each in plan.ceilings if each.slope]
-    x = [x for x, _ in points] + ridges or [1.0]
+    x = [x for x, _ in points] + [each.y / each.slope for each in plan.ceilings if each.slope] or [1.0]
     y = [y for _, y in points] + [each.y for each in plan.ceilings] or [1.0]
     across, up = (min(x) / 5, max(x) * 4), (min(y) / 3, max(y) * 2.2)
     return Axis(plan.labels[0], *across, _decades(*across)), Axis(plan.labels[1], *up, _decades(*up))
@@ -99,8 +98,7 @@ def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places
     across, up = inches(axes, middle, middle * slope)
     half = text_width(text, TEXT) / 2
     for step in np.linspace(-half, half, 9).tolist():
-        where = across + step * math.cos(angle) - 0.1, up + step * math.sin(angle) + 0.12
-        places.take(around(where, 0.12))
+        places.take(around(across + step * math.cos(angle) - 0.1, up + step * math.sin(angle) + 0.12, 0.12))
 
 
 def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:

@@ -168,8 +168,7 @@ def framed(heading: Heading, height: float) -> Figure:
         top = 1 - (0.2 + 0.25 * number) / height
         figure.text(MARGIN / WIDTH, top, line, size=TITLE, weight="bold", va="top")
     top = 1 - (0.25 + 0.25 * len(lines)) / height
-    about = wrap(heading.subtitle, TEXT, WIDTH - 2 * MARGIN, 1)[0]
-    figure.text(MARGIN / WIDTH, top, about, color=FAINT, va="top")
+    figure.text(MARGIN / WIDTH, top, wrap(heading.subtitle, TEXT, WIDTH - 2 * MARGIN, 1)[0], color=FAINT, va="top")
     if heading.legend:
         _legend(figure, heading.legend, _title_height(heading.title))
     if heading.notes:

@@ -220,8 +220,7 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
     # mistakes in them come before hours of measuring
     read_targets(made.target or (), {name: 0 for each in job.plan["configurations"] for name in each["backends"]})
     hint = f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}"
-    otherwise = f"df -h; to go on: {job.resume_command}"
-    folder = _folder(job.results, made, hint=hint, force=force, otherwise=otherwise)
+    folder = _folder(job.results, made, hint=hint, force=force, otherwise=f"df -h; to go on: {job.resume_command}")
     with open_sweep(job, resume=resume, force=force) as sweep:
         document = run_sweep(job, sweep, echo)
         with folder.making() as new:
@@ -312,8 +311,7 @@ def report_bench(
     if not source.is_file():
         raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
     # complaints name the file that was given, before anything is made
-    points = read_bench_samples(source).points
-    read_targets(made.target or (), {point.backend: 0 for point in points})
+    read_targets(made.target or (), {point.backend: 0 for point in read_bench_samples(source).points})
     hint = f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder"
     folder = _folder(output or source.parent, made, source=source, hint=hint, force=force)
     with ending_on_interrupts(), folder.making() as new:

@@ -117,8 +117,7 @@ def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[s
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):
         return {}
-    known = isinstance(document, dict) and (not schemas or document.get("schema") in schemas)
-    return document if known else {}
+    return document if isinstance(document, dict) and (not schemas or document.get("schema") in schemas) else {}
 
 
 def members_at_head(path: Path) -> dict[str, Any]:

@@ -39,8 +39,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
     first = np.append(True, start[1:] > reach[:-1])
-    last = np.append(first[1:], True)
-    return start[first], reach[last]
+    return start[first], reach[np.append(first[1:], True)]
 
 
 def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Index:
@@ -101,8 +100,7 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
     The items are one layer: sorted by start, with ends that do not decrease.
     """
     low = np.searchsorted(start, outer_start, side="left")
-    high = np.searchsorted(end, outer_end, side="right")
-    return low, np.maximum(low, high)
+    return low, np.maximum(low, np.searchsorted(end, outer_end, side="right"))
 
 
 def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:

@@ -66,8 +66,7 @@ def _last_reaching(end: Ints, rows: Index) -> Parents:
     for k in range(len(peaks) - 1, 0, -1):
         sinking = np.flatnonzero(level == k)
         right = np.minimum(2 * block[sinking] + 1, len(peaks[k - 1]) - 1)
-        late = peaks[k - 1][right] >= wanted[sinking]
-        block[sinking] = np.where(late, right, 2 * block[sinking])
+        block[sinking] = np.where(peaks[k - 1][right] >= wanted[sinking], right, 2 * block[sinking])
         level[sinking] = k - 1
     return np.where(level == 0, block, -1).astype(np.int32)
 
@@ -91,8 +90,7 @@ class Nest:
         here, wanted = at[pending], end[pending]
         for lift in reversed(self.lifts):  # skip ancestors that end too soon, the longest jump first
             target = lift[here]
-            go = (target >= 0) & (bound[target] < wanted)
-            here = np.where(go, target, here)
+            here = np.where((target >= 0) & (bound[target] < wanted), target, here)
         at[pending] = self.up[here]
         return at
 
@@ -142,8 +140,7 @@ def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def innermost_marked(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.integer]:
     """Find the innermost marked row around each row, which may be the row itself, or else its outermost one."""
-    rows = np.arange(len(parent))
-    up = np.where(marked | (parent < 0), rows, parent)
+    up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
     return up

@@ -117,8 +117,7 @@ def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:
     processes: dict[int, int] = {}
     times: dict[tuple[object, ...], int] = {}
     for row in rows:
-        process = processes.setdefault(row.pid, len(processes))
-        key = (process, row.path, row.kernel, row.grid, row.block)
+        key = (processes.setdefault(row.pid, len(processes)), row.path, row.kernel, row.grid, row.block)
         times[key] = times.get(key, -1) + 1
         yield (*key, times[key])
 
@@ -305,5 +304,4 @@ def _staged(
     record["environment_hash"] = environment_hash(record["environment"])
     record["csv"] = {"file": outputs.path(_TABLE).name, **file_facts(table)}
     write_record(written, record)
-    kept = {f".{name}": folder / name for name in reports}
-    return {_TABLE: table, _RECORD: written, **kept}, rows, record
+    return {_TABLE: table, _RECORD: written, **{f".{name}": folder / name for name in reports}}, rows, record

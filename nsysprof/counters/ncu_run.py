@@ -111,8 +111,7 @@ def ncu_command(
 def ncu_import(options: Collection[str], report: Path) -> list[str]:
     """Return the arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
     chosen = ["--config-file=off", "--csv", "--page=raw", "--print-units=base", "--rename-kernels=off"]
-    known = [each for each in chosen if each.partition("=")[0] in options]
-    return [f"--import={report}", *known]
+    return [f"--import={report}", *[each for each in chosen if each.partition("=")[0] in options]]
 
 
 def _filters(select: str | None) -> Iterator[str]:

@@ -92,8 +92,7 @@ def _lines(path: str, kernels: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for family, rows in by_family[:_MAX_FAMILIES]:
         yield {"path": f"· {family}", **_figures(rows, calls)}
     if others := by_family[_MAX_FAMILIES:]:
-        rest = pd.concat([rows for _, rows in others])
-        yield {"path": f"· {len(others)} more", **_figures(rest, calls)}
+        yield {"path": f"· {len(others)} more", **_figures(pd.concat([rows for _, rows in others]), calls)}
 
 
 def _figures(kernels: pd.DataFrame, calls: int) -> dict[str, Any]:

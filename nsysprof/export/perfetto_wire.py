@@ -120,8 +120,7 @@ class TraceTexts:
     def named(self, name: str, category: str) -> bytes:
         """Encode a slice's name and category."""
         numbered = self._number(_NAME, name), self._number(_CATEGORY, category)
-        event = self._protos.TrackEvent(name_iid=numbered[0], category_iids=[numbered[1]])
-        return bytes(event.SerializeToString())
+        return bytes(self._protos.TrackEvent(name_iid=numbered[0], category_iids=[numbered[1]]).SerializeToString())
 
     def noted(self, **notes: str) -> bytes:
         """Encode a slice's notes: texts under their names; empty ones are left out."""

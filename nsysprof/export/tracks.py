@@ -135,8 +135,7 @@ def _add_calls(out: list[Track], source: RecordSource, thread: int, tid: int) ->
     first, last = _place(calls.threads, calls.thread, tid)
     start = calls.start[first:last]
     end = np.maximum(calls.end[first:last], start)
-    rows = np.arange(first, last, dtype=np.int32)
-    _add_lanes(out, "CUDA calls", thread, "call", rows, start, end, enclosing(end))
+    _add_lanes(out, "CUDA calls", thread, "call", np.arange(first, last, dtype=np.int32), start, end, enclosing(end))
 
 
 def _add_start_end_ranges(out: list[Track], source: RecordSource, place: int, process: int) -> None:
@@ -229,8 +228,7 @@ def _add_memory(out: list[Track], source: RecordSource, place: dict[object, int]
         if gpu not in place:  # a device on which nothing ran
             place[gpu] = before + len(out)
             out.append(Track(f"device {device} of pid {pid_of(process)}", None))
-        name = f"{kind} memory · pid {pid_of(process)}"
-        out.append(Track(name, place[gpu], content=Steps("bytes", *steps)))
+        out.append(Track(f"{kind} memory · pid {pid_of(process)}", place[gpu], content=Steps("bytes", *steps)))
 
 
 def _add_metrics(out: list[Track], trace: Trace, place: Mapping[object, int]) -> None:

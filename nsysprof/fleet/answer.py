@@ -291,8 +291,7 @@ def _usual(
         total = {name: int(part.columns[name][rows].sum()) for name in ("cpu", "span", COMMUNICATION, *PARTS, BLOCKING)}
         total["own"] = sum(total[name] for name in OWN_PARTS)
         total["idle"] = sum(total[name] for name in IDLE_PARTS)
-        row = {f"{name}_ns": total[name] for name in SUMS}
-        sums.append({"iterations": int((part.label[rows] > 0).sum()), **row})
+        sums.append({"iterations": int((part.label[rows] > 0).sum()), **{f"{name}_ns": total[name] for name in SUMS}})
     columns = {str(name): values for name, values in pd.DataFrame(sums).items()}
     return frame.assign(**columns, **_waited(frame["rank"], waiting)).pipe(_blocked, ranks, waiting)
 

@@ -120,8 +120,7 @@ def _results(
         return [future]
 
     under_way: dict[str, int] = {}
-    first = [future for _ in range(_REPORTS_AHEAD * workers) for future in next_one()]
-    queue = as_completed(first)
+    queue = as_completed([future for _ in range(_REPORTS_AHEAD * workers) for future in next_one()])
     for future in queue:
         number = under_way.pop(future.key)
         yield number, _result(future, tasks[number])

@@ -119,8 +119,7 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
         raise NsysprofError(
             f"{report.path}: nothing to compare: {trace.no_work}", f"record GPU work: {reader.recording}"
         )
-    families = classify(rules, trace.op_names).family
-    communication = np.array([family == "communication" for family in families], bool)
+    communication = np.array([family == "communication" for family in classify(rules, trace.op_names).family], bool)
     facts = wait_facts(trace, communication)
     lacks = lacking(reader.dependencies(trace), facts.activity)
     parts = [rank_part(attribution, communication, each, facts, lacks, task.choice) for each in processes]

@@ -68,8 +68,7 @@ def names_in(path: Path) -> list[str]:
             f"{path}: NULs in the list of reports, where there is one on a line",
             f"tr '\\0' '\\n' < {quote(str(path))} > LIST",
         )
-    lines = text.splitlines()
-    names = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    names = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return [name if _URL.match(name) else str(path.parent / name) for name in names]
 
 

@@ -152,12 +152,10 @@ def _ranks(fleet: Fleet) -> dict[str, Any]:
     """Show the table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
     table, rows = rank_table(fleet), []
     for row, texts, values in zip(_records(fleet.usual), table.rows, table.values or (), strict=True):
-        behind = [row["rank"], *values[1:]]
-        cells = [_number(text, value) for text, value in zip(texts, behind, strict=True)]
+        cells = [_number(text, value) for text, value in zip(texts, [row["rank"], *values[1:]], strict=True)]
         who = f"{texts[0]} {row['host']} {row['process']} {row['gpu_name']} {row['report']}"
         rows.append({"cells": cells, "find": one_line(who, _PATH), "strong": row["straggler"]})
-    heads = [{"text": text, "right": True} for text in table.head]
-    return {"head": heads, "rows": rows, "notes": [table.note]}
+    return {"head": [{"text": text, "right": True} for text in table.head], "rows": rows, "notes": [table.note]}
 
 
 def _ranges(fleet: Fleet) -> dict[str, Any] | None:
@@ -181,8 +179,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
     rows = _records(shown)
     grid = _grid(rows, _RANGE_COLUMNS, "path", *notes)
     grid["head"] += [{"text": f"rank {number}", "right": True} for number in numbers]
-    of_ranks = _records(fleet.paths[fleet.paths["rank"].isin(numbers)])
-    own = {(row["path"], row["rank"]): row for row in of_ranks}
+    own = {(row["path"], row["rank"]): row for row in _records(fleet.paths[fleet.paths["rank"].isin(numbers)])}
     for row, each in zip(rows, grid["rows"], strict=True):
         each["cells"][-1]["text"] = f"{row['times_slowest']:,} of {row['compared']:,}"
         each["cells"] += [_against_median(own.get((row["path"], number))) for number in numbers]

@@ -247,8 +247,7 @@ def _numbered(paths: Paths, merged: Paths) -> tuple[NDArray[np.int64], NDArray[n
         # what per-call ids change is no iteration: their merged name holds no star
         numbered[at] = own != kept and "*" in kept
         of_path.append("/".join(filter(None, (around, own))) if numbered[at] else around)
-    codes = np.array([known.setdefault(text, len(known)) for text in of_path], np.int64)
-    return codes, numbered, list(known)
+    return np.array([known.setdefault(text, len(known)) for text in of_path], np.int64), numbered, list(known)
 
 
 def _places_among(*keys: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -181,8 +181,7 @@ def _blocking_collectives(
     blocking = [(each.blocking_op, *each.blocking) for each in activity.values()]
     ops, start, end = (np.concatenate(columns) for columns in zip(*blocking, strict=True))
     by_op = np.argsort(collectives)
-    place = np.searchsorted(collectives[by_op], ops)
-    of = np.append(by_op, -1)[np.minimum(place, len(by_op))]
+    of = np.append(by_op, -1)[np.minimum(np.searchsorted(collectives[by_op], ops), len(by_op))]
     known = np.flatnonzero((of >= 0) & (np.append(collectives, -1)[of] == ops))
     known = known[np.argsort(start[known], kind="stable")]
     return of[known].astype(np.int32), (start[known], end[known])

@@ -128,8 +128,7 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     log -= _median(log, 1)
     z = robust_z(log)
     hits = np.argwhere((z > _OUTLIER_Z) & (log > np.log(_OUTLIER_RATIO)))
-    order = np.argsort(-log[hits[:, 0], hits[:, 1]], kind="stable")
-    rank, iteration = hits[order][:_MAX_OUTLIERS].T
+    rank, iteration = hits[np.argsort(-log[hits[:, 0], hits[:, 1]], kind="stable")][:_MAX_OUTLIERS].T
     ratio = np.exp(log[rank, iteration])
     return pd.DataFrame(
         {

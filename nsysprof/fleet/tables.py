@@ -199,8 +199,7 @@ def iteration_frame(rows: RankRows) -> pd.DataFrame:
             for which, extreme in (("slowest_rank", of.high), ("fastest_rank", of.low)):
                 hits = np.flatnonzero(values == np.repeat(extreme, size))
                 columns[which] = numbers[hits[np.searchsorted(hits, first)]]
-    frame = pd.DataFrame(columns)
-    return frame.iloc[np.lexsort((place, groups // len(rows.labels)))].reset_index(drop=True)
+    return pd.DataFrame(columns).iloc[np.lexsort((place, groups // len(rows.labels)))].reset_index(drop=True)
 
 
 def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:

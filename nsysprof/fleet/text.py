@@ -104,10 +104,9 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     whole = (shown["own_ns"] + shown["exposed_ns"]).clip(lower=1)
     marks = [rank_mark(row) for row in shown.to_dict("records")]
     labels = [f"{rank} {mark}".rstrip() for rank, mark in zip(shown["rank"], marks, strict=True)]
-    shares = {f"{part}_share": shown[f"{part}_ns"] / whole for part in ("compute", "exposed", "copies", "idle")}
     rows = shown.assign(
         label=labels,
-        **shares,
+        **{f"{part}_share": shown[f"{part}_ns"] / whole for part in ("compute", "exposed", "copies", "idle")},
         waiting_share=shown["waiting_ns"] / shown["collective_ns"].where(shown["collective_ns"] > 0),
     )
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"

@@ -111,8 +111,7 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
     ``steps`` is their merged path: its own row, or the one of the range around them whose calls they are. None where
     the record has none.
     """
-    record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
-    rows = (record.overhead or {}).get("ranges")
+    rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:
         if not isinstance(row, dict):
             continue

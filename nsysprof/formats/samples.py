@@ -375,8 +375,7 @@ def _point(raw: dict[str, Any], where: str, about: Described, undescribed: bool,
     shape = BenchShape(at["id"], sizes, at["dtype"], flags, about.parts(at), cost)
     measured = raw.get("status") == "measured"
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
-    whole = {**kept, "backend": _written(raw["backend"]), "shape": shape}
-    point = parse_as(whole, BenchPoint, where, _MEASURE_AGAIN)
+    point = parse_as({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _MEASURE_AGAIN)
     if measured and not point.eager:
         raise _corrupt(f"{where}: latency_ns: holds no sample although the point is measured")
     lists = [

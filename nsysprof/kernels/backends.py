@@ -93,8 +93,7 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
         requested=pd.Series(requested, dtype=object),
         agrees=pd.array(agrees, dtype="boolean"),
     )[["range", "requested", "observed", "agrees", "instances", "kernels", "evidence"]]
-    warnings = _warnings(attribution, ranges, seen)
-    return BackendVerdict(ranges, seen.kernels, tuple(warnings))
+    return BackendVerdict(ranges, seen.kernels, tuple(_warnings(attribution, ranges, seen)))
 
 
 def observe_backends(
@@ -119,14 +118,12 @@ def observe_backends(
     run = work["number"].to_numpy()
     label, labels, deciding = _labelled(len(rows), run, traits, backends)
     runs = pd.DataFrame({"group": group, "label": label, "start": trace.ranges.start[rows]})
-    by_answer = runs.groupby(["group", "label"], as_index=False)
-    groups = by_answer.agg(start=("start", "min"), instances=("start", "size"))
+    groups = runs.groupby(["group", "label"], as_index=False).agg(start=("start", "min"), instances=("start", "size"))
     groups = groups.sort_values("start", kind="stable", ignore_index=True)
     place = pd.MultiIndex.from_frame(groups[["group", "label"]])
     row = place.get_indexer(pd.MultiIndex.from_frame(runs[["group", "label"]]))
 
-    evidence = work.assign(row=row[run])[deciding]
-    by_name = evidence.groupby(["row", "name"], as_index=False)[["count", "sum_ns"]].sum()
+    by_name = work.assign(row=row[run])[deciding].groupby(["row", "name"], as_index=False)[["count", "sum_ns"]].sum()
     by_name = by_name.sort_values(["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True)
     kernels = by_name.assign(kernel=[trace.op_names[code] for code in by_name["name"].tolist()])
     inside = np.zeros(len(groups), np.int64)

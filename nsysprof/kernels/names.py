@@ -140,8 +140,7 @@ def function_name(name: str) -> str:
 
 def own_words(function: str) -> str:
     """The words of a qualified name's last part, in lower case: `ns::vectorAdd2_kernel` is `vector add kernel`."""
-    words = _OWN_WORDS.findall(function.rsplit("::", 1)[-1])
-    return " ".join([word for word in words if len(word) > 1]).lower()
+    return " ".join([word for word in _OWN_WORDS.findall(function.rsplit("::", 1)[-1]) if len(word) > 1]).lower()
 
 
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:

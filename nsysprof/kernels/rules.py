@@ -64,8 +64,7 @@ def load_rules(extra: Path | None = None) -> Rules:
 
     Raises NsysprofError with file, rule and reason when a file cannot be read or a rule is not well formed.
     """
-    own = _read_rules(Path(extra), check=True) if extra is not None else ()
-    return _indexed(own + _shipped())
+    return _indexed((_read_rules(Path(extra), check=True) if extra is not None else ()) + _shipped())
 
 
 def fields_of(cause: str) -> list[str]:

@@ -138,8 +138,7 @@ def _filled(columns: list[list[Any]], heads: list[str], between: str, row: str) 
 def _encoded(table: ColumnTable, encode: Callable[[Any], str]) -> Iterator[list[list[Any]]]:
     """Yield the columns as lists of encoded cells, some rows at a time; equal texts are encoded once."""
     for first in range(0, len(table), ROWS_AT_ONCE):
-        part = table.take(slice(first, first + ROWS_AT_ONCE))
-        yield [_cells(column, encode) for column in part.columns.values()]
+        yield [_cells(column, encode) for column in table.take(slice(first, first + ROWS_AT_ONCE)).columns.values()]
 
 
 def _cells(column: Column, encode: Callable[[Any], str]) -> list[Any]:

@@ -125,8 +125,7 @@ class ResultFolder:
                     (made / name).write_bytes(picture)
             if page is not None:
                 progress("writing the page", 0)
-                text = page(list(drawn.values()))
-                (made / PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
+                (made / PAGE).write_text(page(list(drawn.values())), encoding="utf-8", errors="replace", newline="\n")
                 names.insert(0, PAGE)
         return self.message([*drawn, *names])
 

@@ -129,8 +129,7 @@ def show_columns(
 
     ``missing`` stands where a row has no value. `TextTable.values` are the numbers, by which pages sort.
     """
-    records = _records(rows)
-    values = [[record.get(column.name) for column in columns] for record in records]
+    values = [[record.get(column.name) for column in columns] for record in _records(rows)]
     align = ""
     for column, cells in zip(columns, zip(*values, strict=True) if values else ((),) * len(columns), strict=True):
         align += column.align or ("l" if any(isinstance(cell, str) for cell in cells) else "r")

@@ -181,8 +181,7 @@ def _drop_unknown(work: ScrubWork, table: str) -> None:
     for column in copy.tables[table].texts:
         if known[column] == "number":
             no_number = f"typeof({quoted(column)}) IN ('text', 'blob')"
-            count = copy.empty(table, column, no_number, otherwise="0")
-            work.removed["texts in columns of numbers"] += count
+            work.removed["texts in columns of numbers"] += copy.empty(table, column, no_number, otherwise="0")
 
 
 def _empty_columns(work: ScrubWork) -> None:

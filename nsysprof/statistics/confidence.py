@@ -142,8 +142,7 @@ def _p_of_ratio(ratio: float, limit: float, held: float, freedom: float) -> floa
 
 def _range(values: Floats, worth: float, level: float) -> ConfidenceInterval:
     """Return the range of the samples, with the probability that so many lie on both sides of the true median."""
-    held = min(level, 1 - 2 ** (1 - worth))
-    return ConfidenceInterval(float(values.min()), float(values.max()), held, RANGE)
+    return ConfidenceInterval(float(values.min()), float(values.max()), min(level, 1 - 2 ** (1 - worth)), RANGE)
 
 
 def _understated(order: Dependence) -> float:

@@ -148,8 +148,7 @@ def count_warm_up(span: NDArray[np.int64], fitted: Floats | None = None) -> int:
 def _running_median(part: Floats) -> Floats:
     if len(part) <= 2 * _WINDOW:
         return np.full(len(part), np.median(part))
-    around = np.pad(part, _WINDOW // 2, mode="symmetric")
-    windows = np.lib.stride_tricks.sliding_window_view(around, _WINDOW)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(part, _WINDOW // 2, mode="symmetric"), _WINDOW)
     some = range(0, len(part), _CHUNK)  # a median copies its windows
     return np.concatenate([np.median(windows[low : low + _CHUNK], axis=1) for low in some])
 
@@ -166,8 +165,7 @@ def _season(x: Floats) -> tuple[Floats, int]:
 
     Half of the last cycles say what the other half would be: half of the absolute deviations must go.
     """
-    left = x - _running_median(x)
-    late = left[-_LAST:]
+    late = (x - _running_median(x))[-_LAST:]
     for period in range(2, min(_MAX_PERIOD, len(late) // _LEAST_CYCLES) + 1):
         cycles = late[: len(late) // period * period].reshape(-1, period)
         half = len(cycles) // 2

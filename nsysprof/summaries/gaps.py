@@ -71,8 +71,7 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
         f" busy for less than half in {low:,} of {plural(len(gpu), 'part')}"
     )
     note = f"parts: {PARTS} equal ones of each GPU's time, see {UTILISATION.file}; causes of the waits: nsysprof why."
-    files = {GAPS.file: rows, UTILISATION.file: used}
-    return Answer(files, finding if len(length) else "", GAPS.columns, rows, note)
+    return Answer({GAPS.file: rows, UTILISATION.file: used}, finding if len(length) else "", GAPS.columns, rows, note)
 
 
 def _next(trace: Trace, gpu: int, start: Ints) -> Ints:

@@ -124,8 +124,7 @@ def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]
     """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
     out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
     trace = with_threads(attribution.trace, np.unique(events.thread[known]))
-    thread = np.searchsorted(trace.threads, events.thread[known])
-    calls = thread, events.start[known], events.end[known]
+    calls = np.searchsorted(trace.threads, events.thread[known]), events.start[known], events.end[known]
     out[known] = ranges_around(replace(attribution, trace=trace), *calls, np.ones(len(known), bool))
     return out
 

@@ -129,10 +129,9 @@ def _smi() -> str | None:
 def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     """Return a mapping per GPU of what was asked and is known."""
     listed, _ = _run(smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
-    rows = [[value.strip() for value in line.split(",")] for line in listed.splitlines() if line.strip()]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value not in _ABSENT}
-        for row in rows
+        for row in [[value.strip() for value in line.split(",")] for line in listed.splitlines() if line.strip()]
         if len(row) == len(names)
     ]
 

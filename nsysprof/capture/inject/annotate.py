@@ -105,8 +105,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _push(name: object, domain: object = None) -> int:
     """Begin a range of the program; returns its depth, as NVTX does."""
-    stacks = _local.__dict__.setdefault("stacks", {})
-    stack = stacks.setdefault(domain, [])
+    stack = _local.__dict__.setdefault("stacks", {}).setdefault(domain, [])
     text = name if isinstance(name, str) else "" if name is None else str(name)
     emitter.steps = emitter.steps or _STEP.fullmatch(text) is not None
     if emitter.sign is not None:

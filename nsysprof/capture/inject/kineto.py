@@ -66,8 +66,7 @@ def stop(why: str, *, limited: bool = False) -> None:
         if "rank" in about:
             torch.autograd._add_metadata_json("distributedInfo", json.dumps(_distributed(torch, about)))
         begin = time.monotonic()
-        results = _disable()
-        results.save(f"{rec.place}.json")
+        _disable().save(f"{rec.place}.json")
         about.update(state="ended", writing_ns=round((time.monotonic() - begin) * 1e9))
         rec.write()
     finally:

@@ -83,8 +83,7 @@ def _ended(why: str = "the end of the program") -> None:
 
 def _is_loader_worker() -> bool:
     """Whether a DataLoader spawned this process: it loads data, and ends when its loader does."""
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    return getattr(worker, "_worker_info", None) is not None
+    return getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None) is not None
 
 
 def _terminated(number: int, _frame: object) -> None:
