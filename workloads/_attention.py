@@ -321,7 +321,7 @@ _MASKED = "causal counting (all scores are counted, a mask would halve them)"
 
 
 def attention_cost(at: Case, *, block: bool = False) -> Cost:
-    """What a call costs, as nsysprof's `hardware.attention_cost` counts it for what is not a workload.
+    """What a call costs, as nsysprof's `hardware.attention_cost` counts it for runs of a report.
 
     FLOPs are of the matrix products: 2 forward, 4 more backward, masked scores not counted; a block adds four
     projections. Bytes: each input and output once. An unfused backend also passes over its score matrices, forward 4

@@ -98,7 +98,7 @@ def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places
     across, up = inches(axes, middle, middle * slope)
     half = text_width(text, TEXT) / 2
     for step in np.linspace(-half, half, 9).tolist():
-        places.take(around(across + step * math.cos(angle) - 0.1, up + step * math.sin(angle) + 0.12, 0.12))
+        places.take(around((across + step * math.cos(angle) - 0.1, up + step * math.sin(angle) + 0.12), 0.12))
 
 
 def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:

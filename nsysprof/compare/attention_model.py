@@ -152,7 +152,7 @@ def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
     if run.batch is None or run.heads is None or run.seq is None or run.head_dim is None:
         return None
     shape = AttentionShape(run.batch, run.heads, run.seq, run.head_dim, run.causal)
-    least = attention_traffic(shape, run.dtype, backward=bool(run.backward)).total_bytes
+    least = attention_traffic(shape, run.dtype, backward=bool(run.backward))
     flops = attention_flops(shape, backward=bool(run.backward))
     if run.backward:
         return Expected(shape, run.dtype, flops, least, 0, {})

@@ -11,7 +11,7 @@ import json
 import lzma
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from nsysprof.core.document import Amount, Count, Text, parse_as
 from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.workload import Axis, Backend, Cost, Described, Flag, Mode, check_countable, described
-from nsysprof.hardware import attention_cost as attention
+from nsysprof.formats.workload import Cost, Described, check_countable, described
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
 from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import rounding_of
@@ -247,13 +246,13 @@ class _File(msgspec.Struct):
     plan: _Plan
     environment: _Environment
     environment_hash: Text
+    workload: dict[str, Any]
     points: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     command: str | None = None
     peaks: _Peaks | None = None
     auto: dict[str, str | None] | None = None
     gpu_watch: dict[str, Any] | None = None
     rules: dict[str, Any] | None = None
-    workload: dict[str, Any] | None = None
 
 
 # ---- write
@@ -320,13 +319,10 @@ def samples_content(path: Path) -> bytes:
 def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
     file = parse_as(data, _File, str(path), _MEASURE_AGAIN)
     plan, backward = file.plan, bool(file.plan.backward or file.plan.train)
-    if undescribed := file.workload is None:
-        about = _attention(plan.workload)
-    else:
-        about = described(file.workload, f"{path}: workload", _MEASURE_AGAIN)
+    about = described(file.workload, f"{path}: workload", _MEASURE_AGAIN)
     points: dict[tuple[str, str], BenchPoint] = {}
     for number, raw in enumerate(file.points):
-        point = _point(raw, f"{path}: points[{number}]", about, undescribed, backward)
+        point = _point(raw, f"{path}: points[{number}]", about)
         if point.place in points:
             raise _corrupt(f"{path} is corrupt: {point.name} is in it twice")
         points[point.place] = point
@@ -359,14 +355,11 @@ def _written(text: str) -> str:
     return text.encode(errors="replace").decode()  # half a surrogate pair cannot be written
 
 
-def _point(raw: dict[str, Any], where: str, about: Described, undescribed: bool, backward: bool) -> BenchPoint:
+def _point(raw: dict[str, Any], where: str, about: Described) -> BenchPoint:
     case = msgspec.defstruct("Case", [("configuration", about.configuration), ("backend", Text)])
     at = msgspec.structs.asdict(parse_as(raw, case, where, _MEASURE_AGAIN).configuration)  # type: ignore[attr-defined]
     where = f"{where} ({raw['backend']} at {at['id']})"
-    if undescribed:
-        cost: Cost | None = _attention_cost(about.name, at, backward=backward)
-    else:
-        cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
+    cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
     if cost is None:
         raise _corrupt(f"{where}: workload.configurations: none of this id")
     check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _MEASURE_AGAIN)
@@ -417,58 +410,4 @@ def _limits(environment: _Environment, peaks: _Peaks, where: str) -> GpuLimits:
         measured_bytes_per_s=peaks.bandwidth_bytes_per_s,
         measured_flops={name: value for name, value in (peaks.flops or {}).items() if value is not None},
         max_sm_clock_mhz=number("max_sm_clock_mhz"),
-    )
-
-
-# ---- samples that were written before workloads described themselves: of attention
-
-_BLOCK = "transformer_block"
-_SAYS = {"sdpa": "attention", _BLOCK: "transformer block"}
-_MODES = {"sdpa": Mode("backward", "forward and backward", "forward"), _BLOCK: Mode("train", "training step")}
-_AXES = {"batch": ("B", 1), "heads": ("H", 8), "seq": ("S", 1024), "head_dim": ("D", 64)}
-_AXIS_SAYS = {"seq": "sequence length", "head_dim": "head dimension"}
-
-
-def _attention(workload: str) -> Described:
-    """Describe a workload of this name as it would have done itself."""
-    return Described(
-        schema="nsysprof-describe/1",
-        name=workload,
-        says=_SAYS.get(workload, workload),
-        axes=[Axis(name, short, _AXIS_SAYS.get(name, name), size) for name, (short, size) in _AXES.items()],
-        sweep="seq",
-        flags=[Flag("causal", "causal", "full")],
-        dtypes=["fp16", "bf16", "fp32"],
-        mode=_MODES.get(workload),
-        backends={name: Backend() for name in ("math", "flash")},
-        default_backends=["math", "flash"],
-        base=["math", "naive"],
-        reference="attention",
-        flops="of the matrix products, masked scores not counted",
-        traffic="the score matrices of unfused backends as often as they must be moved",
-        unit="score matrices",
-        tokens_shown=workload == _BLOCK,
-    )
-
-
-def _attention_cost(workload: str, at: Mapping[str, Any], *, backward: bool) -> Cost:
-    """The cost of a call of a configuration, as its workload would have declared it."""
-    sizes = [at[name] for name in ("batch", "heads", "seq", "head_dim", "causal")]
-    shape, dtype = attention.AttentionShape(*sizes), at["dtype"]
-    if workload == _BLOCK:
-        flops = attention.block_flops(shape, train=backward)
-        least = attention.block_traffic(shape, dtype, train=backward)
-    else:
-        flops = attention.attention_flops(shape, backward=backward)
-        least = attention.attention_traffic(shape, dtype, backward=backward)
-    traffic, masked = attention.score_traffic_bytes, attention.score_pairs(replace(shape, causal=True))
-    uncounted = "causal counting (all scores are counted, a mask would halve them)"
-    return Cost(
-        flops=flops,
-        read_bytes=least.read_bytes,
-        written_bytes=least.written_bytes,
-        tokens=shape.batch * shape.seq,
-        unit_bytes=attention.score_matrix_bytes(shape, dtype),
-        extra_bytes={each: traffic(shape, dtype, each, backward=backward) for each in attention.UNFUSED},
-        suspects={} if shape.causal else {uncounted: flops * masked // attention.score_pairs(shape)},
     )

@@ -201,10 +201,15 @@ DAMAGED: dict[str, tuple[Change, str]] = {
         inside("points", 0, "configuration", "seq", 10**12),
         r"points\[0\]: configuration\.seq: expected int <= 2147483647",
     ),
-    "a long sequence": (
-        inside("points", 0, "configuration", "seq", 2**30),
-        r"points\[0\] \(math at B1\.H8\.S1024.*: 1073741824: the operations of one call",
+    "more than 64 bits": (
+        inside("workload", "configurations", 0, "cost", "flops", 2**62),
+        r"points\[0\] \(math at B1\.H8\.S1024.*: 1024: the operations of one call",
     ),
+    "no cost": (
+        inside("workload", "configurations", 0, "id", "another"),
+        r"points\[0\] \(math at B1\.H8\.S1024.*: workload\.configurations: none of this id",
+    ),
+    "no workload": (top("workload", None), "workload: expected object, got null"),
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.bench.results import BenchResults, read_bench_results
-from nsysprof.hardware.attention_cost import AttentionShape, attention_flops, block_flops
+from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 
 ENVIRONMENT: dict[str, Any] = {
     "gpus": [{"name": "NVIDIA H200", "memory.total": "143771", "compute_cap": "9.0"}],
@@ -116,11 +116,72 @@ def made_up(
             "graph": True,
             "configurations": [{**shape, "backends": names} for shape, names in shapes],
         },
+        "workload": described(workload, [shape for shape, _ in shapes], backward=backward),
         "environment": json.loads(json.dumps(ENVIRONMENT)) if device == "cuda" else {"cpu": "a CPU", "gpus": []},
         "environment_hash": "5c1a9d3f0b7e2468" if device == "cuda" else "00cc00cc00cc00cc",
         "peaks": PEAKS if device == "cuda" else None,
         "points": points,
         "auto": {shape["id"]: "cudnn" for shape, names in shapes if "auto" in names and shape["dtype"] != "fp32"},
+    }
+
+
+def described(workload: str, shapes: Sequence[Mapping[str, Any]], *, backward: bool = False) -> dict[str, Any]:
+    """How a workload of attention describes itself, and what a call of each of these shapes costs."""
+    block = workload == "transformer_block"
+    mode = {"option": "train", "on": "training step"}
+    axes = {"batch": ("B", 1), "heads": ("H", 8), "seq": ("S", 1024), "head_dim": ("D", 64)}
+    says = {"seq": "sequence length", "head_dim": "head dimension"}
+    return {
+        "schema": "nsysprof-describe/1",
+        "name": workload,
+        "says": {"sdpa": "attention", "transformer_block": "transformer block"}.get(workload, workload),
+        "axes": [
+            {"name": name, "short": short, "says": says.get(name, name), "default": size}
+            for name, (short, size) in axes.items()
+        ],
+        "sweep": "seq",
+        "flags": [{"name": "causal", "on": "causal", "off": "full"}],
+        "dtypes": ["fp16", "bf16", "fp32"],
+        "mode": mode if block else {"option": "backward", "on": "forward and backward", "off": "forward"},
+        "backends": {name: {} for name in ("math", "flash")},
+        "default_backends": ["math", "flash"],
+        "base": ["math", "naive"],
+        "reference": "attention",
+        "flops": "of the matrix products, masked scores not counted",
+        "traffic": "the score matrices of unfused backends as often as they must be moved",
+        "unit": "score matrices",
+        "tokens_shown": block,
+        "configurations": [
+            {"id": shape["id"], "backends": ["math"], "cost": _cost(shape, block, backward)} for shape in shapes
+        ],
+    }
+
+
+def _cost(at: Mapping[str, Any], block: bool, backward: bool) -> dict[str, Any]:
+    """What the workloads count (`workloads/_attention.py`)."""
+    shape = AttentionShape(*(at[key] for key in ("batch", "heads", "seq", "head_dim", "causal")))
+    width, tokens, item = shape.heads * shape.head_dim, shape.batch * shape.seq, 4 if at["dtype"] == "fp32" else 2
+    rows, weights = shape.elements, 4 * width**2 + 2 * width
+    moved = {(False, False): (3, 1), (False, True): (4, 4), (True, False): (1, 1), (True, True): (2, 2)}[
+        block, backward
+    ]
+    of_weights = (weights, 2 * weights if backward else 0) if block else (0, 0)
+    read, written = ((count * rows + more) * item for count, more in zip(moved, of_weights, strict=True))
+    flops = 8 * tokens * width**2 * (3 if backward else 1) * block + attention_flops(shape, backward=backward)
+    masks = {"math": shape.causal, "math_reduced": shape.causal, "naive": 1 + shape.causal}
+    passes = {
+        name: 4 + 2 * (more if name == "naive" else shape.causal) + (7 + 2 * more * (name == "naive")) * backward
+        for name, more in masks.items()
+    }
+    hidden = "causal counting (all scores are counted, a mask would halve them)"
+    return {
+        "flops": flops,
+        "read_bytes": read,
+        "written_bytes": written,
+        "tokens": tokens,
+        "unit_bytes": shape.scores * item,
+        "extra_bytes": {name: count * shape.scores * (4 if name == "math" else item) for name, count in passes.items()},
+        "suspects": {} if shape.causal else {hidden: flops * (shape.seq + 1) // (2 * shape.seq)},
     }
 
 
@@ -156,6 +217,7 @@ def merged(*runs: Mapping[str, Any]) -> dict[str, Any]:
             if (point["configuration"]["id"], point["backend"]) not in seen:
                 out["points"].append(point)
         out["plan"]["configurations"] += [shape for shape in run["plan"]["configurations"] if shape["id"] not in known]
+        out["workload"]["configurations"] += run["workload"]["configurations"]
         out["auto"] |= run["auto"]
     return dict(out)
 
@@ -196,8 +258,7 @@ def _point(
 ) -> dict[str, Any]:
     shape = AttentionShape(*(configuration[key] for key in ("batch", "heads", "seq", "head_dim", "causal")))
     dtype, on_gpu = configuration["dtype"], device == "cuda"
-    block = workload == "transformer_block"
-    flops = block_flops(shape, train=backward) if block else attention_flops(shape, backward=backward)
+    flops = _cost(configuration, workload == "transformer_block", backward)["flops"]
     rng = np.random.default_rng([seed, zlib.crc32(f"{backend}{configuration['id']}".encode())])
     centre = latency_model(backend, flops, dtype) * slower
     alone = latency_model(backend, flops, dtype, launched=False) * slower
