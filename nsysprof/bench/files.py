@@ -164,11 +164,10 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
 
 def _run_row(results: BenchResults) -> dict[str, Any]:
     samples = results.samples
-    started = [str(point.started) for point in samples.points if point.started]
     return {
         "run": samples.digest,
         "name": samples.name,
-        "started": min(started, default=None),
+        "started": min((str(point.started) for point in samples.points if point.started), default=None),
         "workload": samples.workload,
         "device": samples.limits.name or samples.device,
         "points": len(samples.points),

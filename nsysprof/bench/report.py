@@ -139,15 +139,16 @@ def _shapes(results: BenchResults) -> Iterator[str]:
 def _spread(results: BenchResults) -> Iterator[str]:
     """Mean, standard deviation and 99 % quantile beside the median, and the median of one head."""
 
-    def p99(row: Row) -> str:
-        return "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"])
-
     def per_head(row: Row) -> str:
         heads = row.get("heads")
         return format_ns(row["median_ns"] / heads / row.get("batch", 1)) if heads else ""
 
     heads = "shape = label | backend | n | median = median_ns | mean = mean_ns | σ = sd_ns | p99 | per head = head"
-    table = columns(heads, p99=p99, head=per_head)
+    table = columns(
+        heads,
+        p99=lambda row: "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"]),
+        head=per_head,
+    )
     note = "σ: standard deviation of the samples; per head: the median over batch × heads, for shapes of other sizes."
     rows = words.rows_of(results, results.results[results.results["n"] > 0])
     return _section("How calls are spread", rows, table, 2, note)

@@ -239,8 +239,7 @@ class SweepJob:
     @property
     def resume_command(self) -> str:
         """What continues it."""
-        kept = [part for part in self.command if part != "--resume"]
-        return join([*kept, "--resume"])
+        return join([*(part for part in self.command if part != "--resume"), "--resume"])
 
 
 @contextmanager
@@ -259,10 +258,13 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
     if resume and not points.exists():
         raise NsysprofError(f"{job.partial}: no unfinished sweep to resume", "leave out --resume")
     machine = fingerprint(None, ask_driver()[0], None)
-    for name in ("nsys", "workload"):  # the one has no part in this, the other is known once it runs
-        del machine[name]
-    facts = {"plan": job.plan, "workload": job.described, "machine": machine}
-    head = {**facts, "measure_peaks": job.measure_peaks}
+    del machine["nsys"], machine["workload"]  # the one has no part in this, the other is known once it runs
+    head = {
+        "plan": job.plan,
+        "workload": job.described,
+        "machine": machine,
+        "measure_peaks": job.measure_peaks,
+    }
     try:
         job.partial.mkdir(parents=True, exist_ok=True)
         taken = NsysprofError(f"{job.partial}: a sweep is running there", "-o DIR for another folder")

@@ -121,21 +121,17 @@ def _points(results: BenchResults) -> TextTable:
         if not math.isfinite(row["median_ns"]):
             row |= {"peak_bytes": None, "peak_matrices": None, "error": None}
 
-    def latency(row: Row) -> str:
-        return format_ns(row["median_ns"]) if math.isfinite(row["median_ns"]) else str(row["status"])
-
-    def over_base(row: Row) -> str:
-        return words.speedup_cell(row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")"))
-
     table: dict[str, Cell] = {
         "shape": "label",
         "backend": lambda row: one_line(row["backend"], 14),
-        "latency": latency,
+        "latency": lambda row: format_ns(row["median_ns"]) if math.isfinite(row["median_ns"]) else str(row["status"]),
         "±": lambda row: words.plus_minus(row).removeprefix("± ") if math.isfinite(row["median_ns"]) else "",
         "graph": "graph_median_ns",
         "TFLOP/s": words.tflops_cell,
         "of peak": words.share_cell,
-        f"vs {results.base}": over_base,
+        f"vs {results.base}": lambda row: words.speedup_cell(
+            row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")")
+        ),
         "finds": lambda row: words.finds_cell(row["eager"]),
         "peak": "peak_bytes",
         unit: "peak_matrices",
@@ -226,16 +222,13 @@ def _change(row: Row) -> str:
 
 
 def _overlap(row: Row) -> str:
-    if math.isnan(row["before_low"] + row["after_low"]):
-        return ""
-    return "overlap" if row["overlap"] else "apart"
+    return "" if math.isnan(row["before_low"] + row["after_low"]) else "overlap" if row["overlap"] else "apart"
 
 
 def _effect(row: Row) -> str:
     """`+0.96 large`; nothing for memory, which is no sample."""
-    if math.isnan(row["adjusted_p"]):
-        return ""
-    return f"{row['delta']:+.2f} {row['delta_word']}".replace("-0.00", "+0.00")
+    text = f"{row['delta']:+.2f} {row['delta_word']}".replace("-0.00", "+0.00")
+    return "" if math.isnan(row["adjusted_p"]) else text
 
 
 def _totals(diff: BenchDiff) -> Iterator[str]:

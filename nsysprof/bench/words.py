@@ -106,24 +106,18 @@ def plus_minus(row: Row, graph: str = "") -> str:
 
 def tflops_cell(row: Row) -> str:
     """TFLOP/s of a call; `-` where more than the peak was refused."""
-    if math.isnan(row["tflops"]):
-        return ""
-    return "-" if share_cell(row) == REFUSED else tflops_text(row["tflops"])
+    return "" if math.isnan(row["tflops"]) else "-" if share_cell(row) == REFUSED else tflops_text(row["tflops"])
 
 
 def tflops_text(value: float) -> str:
     """`1,071`, `66.9`, `5.71`, `0.0042`."""
-    if value < 0.1:
-        return f"{value:.2g}"
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+    return f"{value:.2g}" if value < 0.1 else f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
 
 
 def share_cell(row: Row) -> str:
     """The share of the peak; `refused` where it cannot be, empty where the peak is not known."""
     share = row["share_of_peak"]
-    if not math.isnan(share):
-        return format_share(share)
-    return "" if math.isnan(row["peak_tflops"]) else REFUSED
+    return format_share(share) if not math.isnan(share) else "" if math.isnan(row["peak_tflops"]) else REFUSED
 
 
 def ratio_cell(row: Row, name: str = "speedup") -> str:

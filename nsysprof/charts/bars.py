@@ -49,7 +49,7 @@ def draw_bars(plan: Bars) -> Figure:
     figure = framed(plan.heading, height)
     lengths = [text_width(label, TEXT) * (BOLD if row in plan.strong else 1) for row, label in enumerate(plan.labels)]
     labels = max(lengths) + MARGIN + 0.1
-    widths = [_width(column) for column in plan.columns]
+    widths = [max(text_width(text, TEXT) for text in (each.heading, *each.texts)) + _GAP for each in plan.columns]
     free = WIDTH - (labels + sum(widths) + _GAP * len(plan.panels) + MARGIN)
     free /= sum(panel.share for panel in plan.panels)
     x = labels
@@ -70,11 +70,6 @@ def draw_bars(plan: Bars) -> Figure:
             _write_labels(axes, plan, width)
         x += _GAP
     return figure
-
-
-def _width(column: Column) -> float:
-    """Inches of a column, with the gap before it."""
-    return max(text_width(text, TEXT) for text in (column.heading, *column.texts)) + _GAP
 
 
 def _prepare(axes: Axes, panel: BarPanel) -> None:

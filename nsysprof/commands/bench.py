@@ -243,14 +243,12 @@ def _check_targets(results: BenchResults, targets: Sequence[str]) -> None:
     """Print which targets are missed; `typer.Exit` 3 where some are."""
     from nsysprof.bench.targets import missed_targets, read_targets
 
-    missed = list(missed_targets(results, read_targets(targets, results.backends)))
-    _fail_with(f"missed: {line}" for line in missed)
+    _fail_with(f"missed: {line}" for line in missed_targets(results, read_targets(targets, results.backends)))
 
 
 def _fail_with(lines: Iterable[str]) -> None:
     """Print the lines; `typer.Exit` 3 where there are some."""
-    lines = list(lines)
-    for line in lines:
+    for line in (lines := list(lines)):
         print_message(f"nsysprof: {line}")
     if lines:
         raise typer.Exit(3)

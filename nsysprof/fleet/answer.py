@@ -221,23 +221,20 @@ def _rank_frame(
     identity: Identity, whole: pd.DataFrame, iterations: pd.DataFrame, waiting: Waiting, slow: pd.DataFrame
 ) -> pd.DataFrame:
     """Fill the columns of ``ranks.csv``: times of the ``iterations``, ``report_…`` those of the ``whole``."""
-    rows = []
-    for each in identity.ranks:
-        part, answer = each.part, each.answer
-        rows.append(
-            {
-                "rank": each.rank,
-                "report": _encodable(answer.report),
-                "host": _encodable(answer.host or ""),
-                "pid": part.pid,
-                "process": _encodable(part.process),
-                "gpu": ", ".join(f"{number}" for number in part.gpu_ids),
-                "gpu_name": _encodable(", ".join(dict.fromkeys(part.gpus))),
-                "nsys_version": answer.nsys_version or "",
-                "report_duration_ns": answer.duration_ns or 0,
-            }
-        )
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame(
+        {
+            "rank": each.rank,
+            "report": _encodable(each.answer.report),
+            "host": _encodable(each.answer.host or ""),
+            "pid": each.part.pid,
+            "process": _encodable(each.part.process),
+            "gpu": ", ".join(map(str, each.part.gpu_ids)),
+            "gpu_name": _encodable(", ".join(dict.fromkeys(each.part.gpus))),
+            "nsys_version": each.answer.nsys_version or "",
+            "report_duration_ns": each.answer.duration_ns or 0,
+        }
+        for each in identity.ranks
+    )
     whole, sums = whole.reindex(frame["rank"]), iterations.reindex(frame["rank"])
     for name in ("span_ns", "busy_ns"):
         frame[f"report_{name}"] = whole[name].to_numpy()

@@ -174,8 +174,8 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
 
 def kept_answers(kept: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAnswer]:
     """Read the answers to tasks that are kept, by the number of the task."""
-    answers = {number: read_answer(answer_file(kept, task)) for number, task in enumerate(tasks)}
-    return {number: answer for number, answer in answers.items() if answer is not None}
+    answers = ((number, read_answer(answer_file(kept, task))) for number, task in enumerate(tasks))
+    return {number: answer for number, answer in answers if answer is not None}
 
 
 def count_kept(kept: Path) -> int:

@@ -118,9 +118,8 @@ def write_counter_csv(rows: Iterable[CounterRow], path: Path) -> None:
 
 
 def _text(value: float | None, column: str) -> str:
-    if value is None:
-        return ""
-    return f"{round(value, _DIGITS):g}" if column.endswith("_percent") else str(round(value))
+    percent = column.endswith("_percent")
+    return "" if value is None else f"{round(value, _DIGITS):g}" if percent else str(round(value))
 
 
 @dataclass(frozen=True)

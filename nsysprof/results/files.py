@@ -55,7 +55,7 @@ def write_document(
     Numbers that are not finite are null. ``errors`` is for names of files that are not UTF-8.
     """
     # Python's own indentation takes ten times as long.
-    plain_text = _dumped(document).encode("utf-8", "surrogatepass")
+    plain_text = json.dumps(_with_nulls(document), ensure_ascii=False).encode("utf-8", "surrogatepass")
     text = msgspec.json.format(plain_text, indent=1).decode("utf-8", "surrogatepass")
     with whole_file(path) as part, part.open("w", encoding="utf-8", errors=errors) as file:
         file.write(text[: text.rindex("\n}")])
@@ -65,13 +65,6 @@ def write_document(
                 file.write(("," if number else "") + "\n  " + ",\n  ".join(rows))
             file.write("\n ]")
         file.write("\n}\n")
-
-
-def _dumped(document: Any) -> str:
-    try:
-        return json.dumps(document, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # which has a number that is none
-        return json.dumps(_with_nulls(document), ensure_ascii=False, allow_nan=False)
 
 
 def _with_nulls(part: Any) -> Any:

@@ -50,7 +50,7 @@ def answer_lines(
     all rows and the notes themselves are shown.
     """
     width = width or screen_width()
-    texts = [_fenced(each, markdown) if isinstance(each, str) else each for each in parts if each]
+    texts = [markdown_list(each) if markdown and isinstance(each, str) else each for each in parts if each]
     shown = {at: len(each.table.rows) for at, each in enumerate(texts) if isinstance(each, Rows)}
     if not full and not markdown:
         shown = _fitting(texts, shown, width)
@@ -72,10 +72,6 @@ def answer_lines(
         rest = f"{join_words(left)}: {'--top N, or the files' if full else '--full'}"
         out += ["", escape_markdown(rest) if markdown else rest]
     return "".join(f"{visible(line)}\n" for line in out[1:])
-
-
-def _fenced(text: str, markdown: bool) -> str:
-    return markdown_list(text) if markdown else text
 
 
 def _table_lines(rows: Rows, count: int, markdown: bool, width: int) -> list[str]:

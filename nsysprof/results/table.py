@@ -94,10 +94,8 @@ class Table:
 
     def dictionary(self) -> list[str]:
         """Return a table in Markdown of what the columns hold; those that share a text share a row."""
-        named: dict[str, list[str]] = {}
-        for column in self.columns:
-            named.setdefault(column.about, []).append(f"`{column.name}`")
-        rows = [[", ".join(names), about] for about, names in named.items()]
+        texts = dict.fromkeys(column.about for column in self.columns)
+        rows = [[", ".join(f"`{each.name}`" for each in self.columns if each.about == about), about] for about in texts]
         return markdown_table(["column", "holds"], rows, "ll", escape=lambda cell: cell.replace("|", "\\|"), even=False)
 
 
@@ -149,9 +147,7 @@ def show_columns(
 def _records(rows: Rows) -> list[Mapping[str, Any]]:
     if isinstance(rows, ColumnTable):
         return list(rows.records())
-    if hasattr(rows, "to_dict"):
-        return list(rows.to_dict("records"))
-    return list(rows)
+    return list(rows.to_dict("records") if hasattr(rows, "to_dict") else rows)
 
 
 def format_by_name(name: str, value: Any) -> str:
@@ -163,9 +159,7 @@ def format_by_name(name: str, value: Any) -> str:
         return units.format_bandwidth(value)
     if last in _FORMATS:
         return _FORMATS[last](value)
-    if isinstance(value, int) or float(value).is_integer():
-        return units.format_count(int(value))
-    return f"{value:,.4g}"
+    return units.format_count(int(value)) if float(value).is_integer() else f"{value:,.4g}"
 
 
 _FORMATS: dict[str, Callable[[Any], str]] = {
