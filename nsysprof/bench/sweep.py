@@ -259,12 +259,7 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
         raise NsysprofError(f"{job.partial}: no unfinished sweep to resume", "leave out --resume")
     machine = fingerprint(None, ask_driver()[0], None)
     del machine["nsys"], machine["workload"]  # the one has no part in this, the other is known once it runs
-    head = {
-        "plan": job.plan,
-        "workload": job.described,
-        "machine": machine,
-        "measure_peaks": job.measure_peaks,
-    }
+    head = {"plan": job.plan, "workload": job.described, "machine": machine, "measure_peaks": job.measure_peaks}
     try:
         job.partial.mkdir(parents=True, exist_ok=True)
         taken = NsysprofError(f"{job.partial}: a sweep is running there", "-o DIR for another folder")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,27 +15,8 @@ if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
-
-
-class Sort(str, Enum):
-    """What ``--sort`` sorts ranges by."""
-
-    TIME = "time"
-    BUSY = "busy"
-    SPAN = "span"
-    CPU = "cpu"
-    INSTANCES = "instances"
-    LAUNCHES = "launches"
-    NAME = "name"
-
-
-class By(str, Enum):
-    """What ``--by`` splits the rows by."""
-
-    PROCESS = "process"
-    DEVICE = "device"
-    THREAD = "thread"
-    STREAM = "stream"
+_Sort = Literal["time", "busy", "span", "cpu", "instances", "launches", "name"]
+_By = Literal["process", "device", "thread", "stream"]
 
 
 @options.options_unfolded
@@ -57,7 +37,7 @@ def analyze(
         typer.Option("--to", metavar="S|GLOB", help="Only ranges that end earlier than this time (seconds) or range."),
     ] = None,
     sort: Annotated[
-        Sort | None,
+        _Sort | None,
         typer.Option(
             metavar="time|busy|span|cpu|instances|launches|name",
             help="Order of sibling ranges [default: by start, of the ranges with most time].",
@@ -74,7 +54,7 @@ def analyze(
     merge: options.MergeOption = None,
     no_merge: options.NoMergeOption = False,
     by: Annotated[
-        By | None, typer.Option(metavar="process|device|thread|stream", help="Split all tables by this.")
+        _By | None, typer.Option(metavar="process|device|thread|stream", help="Split all tables by this.")
     ] = None,
     calls: Annotated[
         str, typer.Option(metavar="LIST", help="Host calls to summarize: some of cuda,mpi,os; or none.")
@@ -93,7 +73,7 @@ def analyze(
         raise typer.BadParameter("give --merge or --no-merge, not both")
     if verify and writing.as_json:
         raise typer.BadParameter("--verify prints text: leave --json out")
-    if verify and reading.graphs is options.Graphs.CAPTURED:
+    if verify and reading.graphs == "captured":
         raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
     if verify and reading.ranges != "auto" and "nvtx" not in reading.ranges:
         raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave --ranges out")
@@ -110,7 +90,6 @@ def analyze(
         from nsysprof.summaries.every import FILES
 
         kinds = read_kinds(calls)
-        order = sort.value if sort else None
 
         def ask(read: Read) -> Breakdown:
             return break_down(
@@ -118,7 +97,7 @@ def analyze(
                 merge=None if no_merge else merge or DEFAULT_MERGE,
                 select=select,
                 skip=skip or 0,
-                by=by.value if by else None,
+                by=by,
                 rules=read.rules,
                 calls=kinds,
                 since=since,
@@ -131,7 +110,7 @@ def analyze(
             return written
 
         def text(breakdown: Breakdown) -> str:
-            return summary(breakdown, top, full=writing.full or verbose, sort=order, depth=depth)
+            return summary(breakdown, top, full=writing.full or verbose, sort=sort, depth=depth)
 
         files, charts = _TABLE_FILES + FILES, analysis_charts(top or 20)
         return Question(

@@ -94,7 +94,7 @@ def bench(
     workload: Annotated[
         str | None, _option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE")
     ] = None,
-    device: Annotated[Device, _option("Device.", "cuda|cpu")] = Device.CUDA,
+    device: Annotated[Device, _option("Device.", "cuda|cpu")] = "cuda",
     runs: Annotated[
         int,
         _option("Runs (processes) that share the samples; with 1, results hold within that run.", "K", min=1, max=1000),
@@ -143,7 +143,7 @@ def bench(
     modes = [name for name in ("backward", "train") if getattr(calls, name)]
     modes += [chosen.mode] if chosen and chosen.mode else []
     how = HowMeasured(
-        device=device.value,
+        device=device,
         seed=seed,
         training=bool(modes),
         samples=samples or (_SAMPLES if ci_width is None else _SAMPLES_WITH_CI),
@@ -178,7 +178,7 @@ def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
     """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
     sizes = {each.name: getattr(calls, each.name) for each in fields(calls) if each.name not in _NO_SIZES}
     given = {name: value for name, value in sizes.items() if value or (name == "causal" and value is not None)}
-    given |= {"dtype": [each.value for each in calls.dtype]} if calls.dtype else {}
+    given |= {"dtype": calls.dtype} if calls.dtype else {}
     given |= axis_values(calls.axis)
     if preset and given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)

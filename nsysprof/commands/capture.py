@@ -6,9 +6,8 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,20 +25,14 @@ if TYPE_CHECKING:
 _TRACE = "cuda,nvtx,osrt"
 
 
-class Profiler(str, Enum):
-    """Who records."""
-
-    NSYS = "nsys"
-    TORCH = "torch"
-
-
 @dataclass(frozen=True)
 class RecordingOptions:
     """Who records a program, what, and how."""
 
     profiler: Annotated[
-        Profiler, typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys.")
-    ] = Profiler.NSYS
+        Literal["nsys", "torch"],
+        typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys."),
+    ] = "nsys"
     modules: Annotated[
         bool, typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward.")
     ] = False
@@ -93,7 +86,7 @@ class RecordingOptions:
     @property
     def with_torch(self) -> bool:
         """Whether PyTorch's profiler records."""
-        return self.profiler is Profiler.TORCH
+        return self.profiler == "torch"
 
     def injection(self, workload: bool = False) -> Injection:
         """Return what is to run in the program. Raises `typer.BadParameter` for options of the other profiler."""

@@ -5,21 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from nsysprof.commands.progress import echo, print_message
-from nsysprof.commands.report_options import (
-    JsonOption,
-    RulesOption,
-    SpreadsheetOption,
-    Threads,
-    ThreadsOption,
-    options_unfolded,
-)
+from nsysprof.commands.report_options import JsonOption, RulesOption, SpreadsheetOption, ThreadsOption, options_unfolded
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
@@ -27,20 +19,6 @@ if TYPE_CHECKING:
     from nsysprof.counters.ncu_run import CountRequest
     from nsysprof.formats.counters import CounterRow
     from nsysprof.kernels.rules import Rules
-
-
-class CacheControl(str, Enum):
-    """What ncu does to the caches before a kernel."""
-
-    NONE = "none"
-    ALL = "all"
-
-
-class ClockControl(str, Enum):
-    """What ncu does to the clocks."""
-
-    NONE = "none"
-    BASE = "base"
 
 
 _WARMUP, _ITERATIONS = 1, 2
@@ -62,14 +40,15 @@ class CountingOptions:
     quick: Annotated[
         bool, typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs.")
     ] = False
-    threads: ThreadsOption = Threads.FOLLOW
+    threads: ThreadsOption = "follow"
     cache_control: Annotated[
-        CacheControl,
+        Literal["none", "all"],
         typer.Option(metavar="none|all", help="Keep the caches as the previous kernel left them, or flush them."),
-    ] = CacheControl.NONE
+    ] = "none"
     clock_control: Annotated[
-        ClockControl, typer.Option(metavar="none|base", help="Keep the clocks unlocked, or lock them to base.")
-    ] = ClockControl.NONE
+        Literal["none", "base"],
+        typer.Option(metavar="none|base", help="Keep the clocks unlocked, or lock them to base."),
+    ] = "none"
     ncu_arg: Annotated[list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")] = (
         None
     )
@@ -87,9 +66,9 @@ class CountingOptions:
             command,
             find_ncu(self.ncu),
             select=self.select or (_RUNS if workload else None),
-            threads=self.threads.value,
-            cache_control=self.cache_control.value,
-            clock_control=self.clock_control.value,
+            threads=self.threads,
+            cache_control=self.cache_control,
+            clock_control=self.clock_control,
             quick=self.quick,
             extra=tuple(self.ncu_arg or ()),
             results=workload,

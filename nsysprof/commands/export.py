@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from nsysprof.commands import report_options as options
 
-
-class To(str, Enum):
-    """The formats that ``--to`` knows."""
-
-    PERFETTO = "perfetto"
-    PARQUET = "parquet"
-    CSV = "csv"
+To = Literal["perfetto", "parquet", "csv"]
 
 
 @options.options_unfolded
@@ -47,7 +40,7 @@ def export(
     reading: options.ReadingOptions,
 ) -> None:
     """Export REPORT, with the owner of every GPU op, to Perfetto, or as Parquet or CSV tables."""
-    if spreadsheet_safe and to is not To.CSV:
+    if spreadsheet_safe and to != "csv":
         raise typer.BadParameter("--spreadsheet-safe is for --to csv")
     from nsysprof.commands.progress import progress_bar
     from nsysprof.export.export import export as write
@@ -55,18 +48,12 @@ def export(
 
     with ending_on_interrupts(), progress_bar() as progress:
         written = write(
-            report,
-            to.value,
-            output,
-            **reading.values,
-            spreadsheet_safe=spreadsheet_safe,
-            force=force,
-            progress=progress,
+            report, to, output, **reading.values, spreadsheet_safe=spreadsheet_safe, force=force, progress=progress
         )
     if as_json:
         from nsysprof.commands.screen import print_json, written_document
 
-        print_json(written_document("export", written, to=to.value))
+        print_json(written_document("export", written, to=to))
     else:
         _report_written(written, to)
 
@@ -77,7 +64,7 @@ def _report_written(written: Path, to: To) -> None:
 
     files = sorted(written.iterdir()) if written.is_dir() else [written]
     size = format_bytes(sum(file.stat().st_size for file in files))
-    if to is To.PERFETTO:
+    if to == "perfetto":
         what = f"{visible(str(written))} ({size}); open it in https://ui.perfetto.dev"
     else:
         what = f"{visible(str(written))}/ ({size}): {', '.join(file.name for file in files)}"

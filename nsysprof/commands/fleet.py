@@ -102,8 +102,8 @@ def fleet(
         "per": per,
         "merge": list(choice.merge),
         "skip": skip,
-        "threads": reading.threads.value,
-        "graphs": reading.graphs.value,
+        "threads": reading.threads,
+        "graphs": reading.graphs,
         "ranges": reading.ranges,
         "rank_from": rank_from,
     }

@@ -9,9 +9,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -22,20 +21,6 @@ if TYPE_CHECKING:
     from nsysprof.charts.chart import Chart, Painter
     from nsysprof.results.folder import ResultFolder
     from nsysprof.trace.trace import Progress, Report
-
-
-class Threads(str, Enum):
-    """Whose work ``--threads`` gives to a range."""
-
-    FOLLOW = "follow"
-    STRICT = "strict"
-
-
-class Graphs(str, Enum):
-    """Where ``--graphs`` books what CUDA graphs replay."""
-
-    LAUNCHED = "launched"
-    CAPTURED = "captured"
 
 
 _Globs = list[str] | None
@@ -85,7 +70,7 @@ SkipOption = Annotated[
 SlowestOption = Annotated[bool, typer.Option("--slowest", help="Only the slowest instance of each range.")]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
 ThreadsOption = Annotated[
-    Threads,
+    Literal["follow", "strict"],
     typer.Option(
         metavar="follow|strict",
         help="Work of threads without a range: follow gives it to the range open on another thread; "
@@ -93,7 +78,7 @@ ThreadsOption = Annotated[
     ),
 ]
 GraphsOption = Annotated[
-    Graphs,
+    Literal["launched", "captured"],
     typer.Option(
         metavar="launched|captured",
         help="Replayed work of CUDA graphs belongs to the range that launched the graph, or that captured it.",
@@ -131,8 +116,8 @@ ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files 
 class ReadingOptions:
     """How reports are read, and what their GPU ops belong to."""
 
-    threads: ThreadsOption = Threads.FOLLOW
-    graphs: GraphsOption = Graphs.LAUNCHED
+    threads: ThreadsOption = "follow"
+    graphs: GraphsOption = "launched"
     ranges: RangesOption = "auto"
     rules: RulesOption = None
     nsys: NsysOption = None
@@ -145,15 +130,14 @@ class ReadingOptions:
     @property
     def values(self) -> dict[str, Any]:
         """The options as functions of the package take them."""
-        chosen = {"threads": self.threads.value, "graphs": self.graphs.value}
-        return {**vars(self), **chosen, "memory_limit": bytes_of(self.memory_limit)}
+        return {**vars(self), "memory_limit": bytes_of(self.memory_limit)}
 
     def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:
         """Attribute the GPU ops of a report, one of several that share the memory."""
         from nsysprof.attribution.attribute import attribute
 
         limit = bytes_of(self.memory_limit) // reports
-        return attribute(report, self.threads.value, progress, limit, self.graphs.value, self.ranges)
+        return attribute(report, self.threads, progress, limit, self.graphs, self.ranges)
 
 
 @dataclass(frozen=True)

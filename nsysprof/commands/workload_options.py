@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-
-class DType(str, Enum):
-    """What the workloads compute in."""
-
-    FP16 = "fp16"
-    BF16 = "bf16"
-    FP32 = "fp32"
-
-
-class Device(str, Enum):
-    """Where the workloads run."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
-
-
 WORKLOAD = "sdpa"
+Device = Literal["cuda", "cpu"]
+_DType = Literal["fp16", "bf16", "fp32"]
 _Names = list[str] | None
 _Numbers = list[int] | None
-_OneDType = Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
+_OneDType = Annotated[_DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
 
 _NOT_PASSED = ("program", "workload", "output", "force")
 
@@ -50,7 +35,7 @@ class ShapeOptions:
     axis: Annotated[
         _Names, typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable.")
     ] = None
-    dtype: Annotated[list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
+    dtype: Annotated[list[_DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
     mask: Annotated[
         _Names,
@@ -158,7 +143,7 @@ class ProgramOptions(ShapeOptions):
                 yield from [option] if value else []
             else:
                 for each in value if isinstance(value, list) else [value]:
-                    yield from (option, str(each.value if isinstance(each, Enum) else each))
+                    yield from (option, str(each))
 
 
 def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
