@@ -178,7 +178,7 @@ def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
     """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
     sizes = {each.name: getattr(calls, each.name) for each in fields(calls) if each.name not in _NO_SIZES}
     given = {name: value for name, value in sizes.items() if value or (name == "causal" and value is not None)}
-    given |= {"dtype": calls.dtype} if calls.dtype else {}
+    given |= {"dtype": [each.value for each in calls.dtype]} if calls.dtype else {}
     given |= axis_values(calls.axis)
     if preset and given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+
+class DType(str, Enum):
+    """What the workloads compute in: typer takes no lists of literals."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
 WORKLOAD = "sdpa"
 Device = Literal["cuda", "cpu"]
-_DType = Literal["fp16", "bf16", "fp32"]
 _Names = list[str] | None
 _Numbers = list[int] | None
-_OneDType = Annotated[_DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
+_OneDType = Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
 
 _NOT_PASSED = ("program", "workload", "output", "force")
 
@@ -35,7 +44,7 @@ class ShapeOptions:
     axis: Annotated[
         _Names, typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable.")
     ] = None
-    dtype: Annotated[list[_DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
+    dtype: Annotated[list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
     mask: Annotated[
         _Names,
@@ -143,7 +152,7 @@ class ProgramOptions(ShapeOptions):
                 yield from [option] if value else []
             else:
                 for each in value if isinstance(value, list) else [value]:
-                    yield from (option, str(each))
+                    yield from (option, str(each.value if isinstance(each, Enum) else each))
 
 
 def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
