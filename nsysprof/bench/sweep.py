@@ -32,7 +32,6 @@ POINTS, LOG = "points.jsonl", "output.log"
 # ---- the plan
 
 PLAN_SCHEMA = "nsysprof-bench-plan/1"
-_IN_PLAN = ("runs", "samples", "ci_width", "min_sample_ns", "warm_cache", "graph")
 # Lists of sizes by axis, of `dtype` and `backend`, and flags; every combination, and what is left out by default.
 Grid = Mapping[str, Any]
 
@@ -44,27 +43,6 @@ class BenchPreset:
     grids: tuple[Grid, ...]
     workload: str = "sdpa"
     mode: str | None = None
-
-
-@dataclass(frozen=True)
-class HowMeasured:
-    """How every point of a sweep is measured; the same for all, and a part of the plan.
-
-    ``ci_width``: stop before ``samples`` once the 95 % interval of the median is narrower than this part of it.
-    ``training``: what the mode of the workload makes of a call, such as forward and backward. ``runs``: how many
-    processes measure everything, which share the ``samples``.
-    """
-
-    device: str = "cuda"
-    seed: int = 0
-    training: bool = False
-    samples: int = 100
-    ci_width: float | None = None
-    min_sample_ns: int = 20_000
-    warm_cache: bool = False
-    graph: bool = True
-    deterministic: bool = False
-    runs: int = 1
 
 
 def _preset(*grids: str, workload: str = "sdpa", mode: str | None = None) -> BenchPreset:
@@ -169,12 +147,28 @@ def _in_full(grid: Grid) -> Grid:
 
 
 def bench_plan(
-    program: Path, grids: Sequence[Grid], how: HowMeasured, modes: Sequence[str] = ()
+    program: Path,
+    grids: Sequence[Grid],
+    modes: Sequence[str] = (),
+    *,
+    device: str = "cuda",
+    seed: int = 0,
+    training: bool = False,
+    deterministic: bool = False,
+    runs: int = 1,
+    samples: int = 100,
+    ci_width: float | None = None,
+    min_sample_ns: int = 20_000,
+    warm_cache: bool = False,
+    graph: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan as JSON has it, and the workload's own description with the cost of each configuration.
 
-    Short ones come first; what several grids ask for is measured once. Raises `NsysprofError` for what the workload
-    does not have: backends, axes, dtypes, or ``modes``, the options that were given of these.
+    Short ones come first; what several grids ask for is measured once. ``ci_width``: stop before ``samples`` once the
+    95 % interval of the median is narrower than this part of it. ``training``: what the mode of the workload makes of a
+    call, such as forward and backward. ``runs``: how many processes measure everything, which share the ``samples``.
+    Raises `NsysprofError` for what the workload does not have: backends, axes, dtypes, or ``modes``, the options that
+    were given of these.
     """
     about, _ = ask_workload(program)
     for grid in grids:
@@ -183,7 +177,7 @@ def bench_plan(
         if about.mode is None or about.mode.option != name:
             has = f"its option is --{about.mode.option}" if about.mode else f"leave out --{name}"
             raise NsysprofError(f"{about.name} has no --{name}", has)
-    about, raw = ask_workload(program, [{**grid, "training": how.training} for grid in grids])
+    about, raw = ask_workload(program, [{**grid, "training": training} for grid in grids])
     configurations = []
     for asked, one in zip(raw["configurations"], about.configurations, strict=True):
         sizes = " ".join(part for part, _ in zip(about.parts(asked), about.axes, strict=False))
@@ -192,11 +186,16 @@ def bench_plan(
     plan = {
         "schema": PLAN_SCHEMA,
         "workload": about.name,
-        "device": how.device,
-        "seed": how.seed,
-        **({about.mode.option: how.training} if about.mode else {}),
-        **{name: getattr(how, name) for name in _IN_PLAN},
-        **({"deterministic": True} if how.deterministic else {}),
+        "device": device,
+        "seed": seed,
+        **({about.mode.option: training} if about.mode else {}),
+        "runs": runs,
+        "samples": samples,
+        "ci_width": ci_width,
+        "min_sample_ns": min_sample_ns,
+        "warm_cache": warm_cache,
+        "graph": graph,
+        **({"deterministic": True} if deterministic else {}),
         "configurations": configurations,
     }
     return plan, raw

@@ -34,16 +34,15 @@ State = Literal["ok", "warn", "missing"]
 TORCH_PROFILER = "PyTorch's profiler"
 
 _FREE_BYTES, _MIN_FREE_BYTES = 5 << 30, 256 << 20
-_SECOND = 1.0
 # Ranges for about a second, as an import of torch would take; without the nvtx package a capture is tried all the same.
-_TRIAL = f"""
+_TRIAL = """
 import sys, time
 try:
     import nvtx
 except ImportError:
     time.sleep(0.5)
     sys.exit()
-end = time.monotonic() + {_SECOND}
+end = time.monotonic() + 1.0
 while time.monotonic() < end:
     with nvtx.annotate("RUN::doctor::S1"):
         time.sleep(0.01)

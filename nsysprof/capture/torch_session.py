@@ -36,19 +36,6 @@ PROFILER = "torch's profiler"
 
 
 @dataclass(frozen=True)
-class TorchRequest:
-    """A capture with torch's profiler: the program with its arguments, and what is to run in it.
-
-    ``results`` and ``overhead`` are as those of `nsysprof.capture.compose.Request`.
-    """
-
-    program: tuple[str, ...]
-    injection: Injection
-    results: bool = False
-    overhead: bool = False
-
-
-@dataclass(frozen=True)
 class TorchCapture:
     """A finished capture: its record, and its traces in the order of their ranks.
 
@@ -63,53 +50,56 @@ class TorchCapture:
 
 
 def capture_with_torch(
-    request: TorchRequest,
+    program: tuple[str, ...],
+    injection: Injection,
     folder: Path,
     outputs: Outputs,
     command: Sequence[str],
     echo: Echo,
     *,
     rules: Rules | None = None,
+    is_workload: bool = False,
+    overhead: bool = False,
     scrubbed: bool = True,
     names: bool = False,
     force: bool = False,
 ) -> TorchCapture:
     """Run a program with torch's profiler in it, and give its traces and the record their names, all or none.
 
-    ``command`` is what the user typed, for the record; ``rules`` say which kernels are whose; ``scrubbed`` and
-    ``names`` as in `copy_trace`. Raises `NsysprofError`
-    where nothing was recorded.
+    ``command`` is what the user typed, for the record; ``rules`` say which kernels are whose; a workload writes its own
+    measurements; with ``overhead`` it runs without the profiler first; ``scrubbed`` and ``names`` as in `copy_trace`.
+    Raises `NsysprofError` where nothing was recorded.
     """
-    check_program(request.program[0], "the shell")
+    check_program(program[0], "the shell")
     check_disk()
     for taken in _of_processes(outputs):
         refuse_taken(taken, force=force)
     started, before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), gpu_states()
     plain, plain_results = None, None
-    if request.overhead:
-        plain, plain_results = run_plain(request.program, folder, echo, PROFILER, results=request.results)
+    if overhead:
+        plain, plain_results = run_plain(program, folder, echo, PROFILER, results=is_workload)
     echo(f"running with {PROFILER}\n")
-    results = folder / "profiled.json" if request.results else None
-    ended = _run(with_results(request.program, results), folder, request.injection, echo)
+    results = folder / "profiled.json" if is_workload else None
+    ended = _run(with_results(program, results), folder, injection, echo)
     processes = read_processes(folder)
-    sentences = list(process_sentences(processes, request.injection))
+    sentences = list(process_sentences(processes, injection))
     for sentence in sentences:
         echo(visible(f"nsysprof: {sentence}") + "\n")
     failure = None
     if ended.code:
-        log = folder / LOG if request.results else None
-        failure = failed_program(request.program, ended.code, last_message(ended), log)
+        log = folder / LOG if is_workload else None
+        failure = failed_program(program, ended.code, last_message(ended), log)
     traces = _copied(processes, outputs, scrubbed=scrubbed, names=names)
     if not traces:
-        raise failure or _nothing(request, processes, told=bool(sentences))
-    measured = workload_results(results, request.program) if not ended.code else None
-    verdict = judge_traces(traces, rules) if request.results else None
+        raise failure or _nothing(program, processes, told=bool(sentences))
+    measured = workload_results(results, program) if not ended.code else None
+    verdict = judge_traces(traces, rules) if is_workload else None
     record = {
         **record_so_far(),
         "name": outputs.name,
         "started": started,
         "command": join(command),
-        "program": join(request.program),
+        "program": join(program),
         "profiler": "torch",
         "wall_ns": ended.wall_ns,
         "exit_code": ended.code,
@@ -200,9 +190,9 @@ def _run(command: Sequence[str], folder: Path, injection: Injection, echo: Echo)
         return Ended(128 + interrupt.number, time.perf_counter_ns() - begin)
 
 
-def _nothing(request: TorchRequest, processes: Sequence[Process], *, told: bool) -> NsysprofError:
+def _nothing(program: Sequence[str], processes: Sequence[Process], *, told: bool) -> NsysprofError:
     if not processes:
-        why, hint = why_nothing(request.program)
+        why, hint = why_nothing(program)
         return NsysprofError(f"nothing recorded: {why}", hint)
     why = "see above" if told else "the program ran no torch op and opened no range"
     return NsysprofError(f"nothing recorded: {why}")

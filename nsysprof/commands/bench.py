@@ -130,7 +130,7 @@ def bench(
     if context.invoked_subcommand:
         _refuse_options(context)
         return
-    from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, find_preset
+    from nsysprof.bench.sweep import SweepJob, bench_plan, find_preset
     from nsysprof.catalog import find_workload
 
     if full and not preset:
@@ -142,7 +142,10 @@ def bench(
     program = find_workload(chosen.workload if chosen else workload or WORKLOAD)
     modes = [name for name in ("backward", "train") if getattr(calls, name)]
     modes += [chosen.mode] if chosen and chosen.mode else []
-    how = HowMeasured(
+    plan, described = bench_plan(
+        program,
+        grids,
+        modes,
         device=device,
         seed=seed,
         training=bool(modes),
@@ -154,11 +157,10 @@ def bench(
         deterministic=calls.deterministic,
         runs=runs,
     )
-    plan, described = bench_plan(program, grids, how, modes)
     if dry_run:
         from nsysprof.bench.text import plan_matrix
 
-        print(plan_matrix(plan, described, _gpu_bytes() if how.device == "cuda" else None), end="")
+        print(plan_matrix(plan, described, _gpu_bytes() if device == "cuda" else None), end="")
         return
     folder = _named(output or Path(f"{preset or program.stem}.bench"))
     job = SweepJob(program, plan, described, folder, ("nsysprof", *sys.argv[1:]), measure_peaks)

@@ -223,20 +223,22 @@ def _capture_with_torch(
     """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
     from nsysprof.capture.text import backend_table, not_run_lines, overhead_lines
-    from nsysprof.capture.torch_session import TorchRequest, capture_with_torch, captured_line, next_command
+    from nsysprof.capture.torch_session import capture_with_torch, captured_line, next_command
     from nsysprof.commands.screen import print_json, show
 
     workload = not chosen.program
     overhead = workload if recording.overhead is None else recording.overhead
-    request = TorchRequest(chosen.command(), recording.injection(workload), results=workload, overhead=overhead)
+    program, injection = chosen.command(), recording.injection(workload)
     outputs = outputs_of(chosen.output, chosen.default_name)
     if dry_run:
-        print(shlex.join(request.program))
+        print(shlex.join(program))
         return
     with making(outputs, force=chosen.force, endings=TORCH_ENDINGS) as folder:
         command = ["nsysprof", *sys.argv[1:]]
-        how = {"scrubbed": scrubbed, "names": names, "force": chosen.force}
-        done = capture_with_torch(request, folder, outputs, command, echo, rules=rules, **how)
+        how = {"scrubbed": scrubbed, "names": names, "force": chosen.force, "is_workload": workload}
+        done = capture_with_torch(
+            program, injection, folder, outputs, command, echo, rules=rules, overhead=overhead, **how
+        )
     record, verdict = done.record, done.verdict
     ran = [*overhead_lines(record["overhead"], "PyTorch's profiler"), *not_run_lines(record["workload"])]
     if as_json:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import typer
 
-from nsysprof.bench.sweep import HowMeasured, SweepJob, bench_plan, open_sweep, run_sweep
+from nsysprof.bench.sweep import SweepJob, bench_plan, open_sweep, run_sweep
 from nsysprof.commands.bench import ResultOptions, run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import in_runs, made_up, point_of, write_samples
@@ -39,7 +39,7 @@ GRID = {"heads": [2], "seq": [8], "head_dim": [8], "dtype": ["fp32"]}
 
 def job_of(path: Path, folder: Path, grid: dict[str, Any]) -> SweepJob:
     """A sweep on the CPU, into `run`."""
-    plan, described = bench_plan(path, [grid], HowMeasured(device="cpu", samples=10))
+    plan, described = bench_plan(path, [grid], device="cpu", samples=10)
     return SweepJob(path, plan, described, folder / "run", ("nsysprof", "bench"))
 
 
@@ -322,7 +322,7 @@ def test_the_error_of_the_measuring_program_is_reported_and_not_its_hint(tmp_pat
     (tmp_path / "_harness.py").touch()
     path = tmp_path / "_bench.py"
     path.write_text("import sys; sys.exit('bench: the disk is full\\n  hint: df -h')")
-    plan, described = bench_plan(ROOT / "workloads" / "sdpa.py", [{}], HowMeasured(device="cpu"))
+    plan, described = bench_plan(ROOT / "workloads" / "sdpa.py", [{}], device="cpu")
     job = SweepJob(path, plan, described, tmp_path / "run", ("nsysprof", "bench"))
     with (
         open_sweep(job, resume=False, force=False) as sweep,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.bench.sweep import PRESETS, BenchPreset, Grid, HowMeasured, bench_plan, find_preset
+from nsysprof.bench.sweep import PRESETS, BenchPreset, Grid, bench_plan, find_preset
 from nsysprof.errors import NsysprofError
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
@@ -20,9 +20,9 @@ KNOWN = (
 )
 
 
-def planned(workload: str, grids: Sequence[Grid], how: HowMeasured | None = None) -> dict[str, Any]:
+def planned(workload: str, grids: Sequence[Grid], **how: Any) -> dict[str, Any]:
     """The plan for a shipped workload."""
-    return bench_plan(WORKLOADS / f"{workload}.py", grids, how or HowMeasured())[0]
+    return bench_plan(WORKLOADS / f"{workload}.py", grids, **how)[0]
 
 
 def configurations(preset: BenchPreset) -> list[dict[str, Any]]:
@@ -79,17 +79,17 @@ def test_every_preset_has_backends_that_the_workloads_have(monkeypatch: pytest.M
     assert set(KNOWN) == set(BACKENDS)
     for name, preset in PRESETS.items():
         modes = [preset.mode] if preset.mode else []
-        plan, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", preset.grids, HowMeasured(), modes)
-        whole, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", find_preset(name, full=True).grids, HowMeasured())
+        plan, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", preset.grids, modes)
+        whole, _ = bench_plan(WORKLOADS / f"{preset.workload}.py", find_preset(name, full=True).grids)
         some, all_of_them = ({each["id"] for each in made["configurations"]} for made in (plan, whole))
         assert some < all_of_them
 
 
 def test_the_plan_says_what_is_measured_and_how() -> None:
     """Its keys are what the program that measures reads."""
-    how = HowMeasured(device="cpu", seed=3, samples=50, ci_width=0.02, warm_cache=True, graph=False)
+    how = {"device": "cpu", "seed": 3, "samples": 50, "ci_width": 0.02, "warm_cache": True, "graph": False}
     grid = {"backend": ["flash", "math", "flash"], "seq": [8, 4], "dtype": ["fp32"], "causal": False}
-    assert planned("sdpa", [grid], how) == {
+    assert planned("sdpa", [grid], **how) == {
         "schema": "nsysprof-bench-plan/1",
         "workload": "sdpa",
         "device": "cpu",
@@ -111,7 +111,7 @@ def test_the_plan_says_what_is_measured_and_how() -> None:
             for seq in (4, 8)
         ],
     }
-    block = planned("transformer_block", [{}], HowMeasured(training=True))
+    block = planned("transformer_block", [{}], training=True)
     assert block["train"] is True
     assert "backward" not in block
 
@@ -128,7 +128,7 @@ def test_an_unknown_name_is_reported_with_the_valid_ones() -> None:
 
 def estimates(workload: str, *grids: Grid, **how: Any) -> dict[tuple[Any, ...], int]:
     """The memory that each point may need, by backend, length, data type and batch."""
-    _, described = bench_plan(WORKLOADS / f"{workload}.py", grids, HowMeasured(**how))
+    _, described = bench_plan(WORKLOADS / f"{workload}.py", grids, **how)
     return {
         (backend, *(at[name] for name in ("seq", "dtype", "batch"))): at["cost"]["held_bytes"][backend]
         for at in described["configurations"]
