@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nsysprof.errors import NsysprofError
 
@@ -187,45 +187,10 @@ def serve() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: matplotlib may have a temporary folder
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else gets between the answers
-    picture = _picture()
+    from nsysprof.charts.drawing import pictures  # noqa: PLC0415 (matplotlib is slow to import)
+
     with contextlib.suppress(EOFError):
-        plans: list[Plan] = pickle.load(requests)
-        for answer in _side_by_side(picture, plans) if sys.platform == "linux" else map(picture, plans):
+        for answer in pictures(pickle.load(requests)):
             pickle.dump(answer, answers)
             answers.flush()
     gc.freeze()  # nor when Python ends
-
-
-def _side_by_side(picture: Callable[[Plan], bytes], plans: Sequence[Plan]) -> Iterator[bytes | None]:
-    """Draw each picture in a copy of this process; the pictures in order, None where that failed."""
-    copies: list[tuple[int, BinaryIO]] = []
-    for plan in plans:
-        copies.append(_copy(picture, plan, [result for _, result in copies]))
-    for pid, result in copies:
-        with result:
-            answer = result.read()
-        _, status = os.waitpid(pid, 0)
-        yield answer if status == 0 else None
-
-
-def _copy(picture: Callable[[Plan], bytes], plan: Plan, others: Sequence[BinaryIO]) -> tuple[int, BinaryIO]:
-    """Fork: the copy draws, writes into the pipe, and is gone.
-
-    It keeps no end from which anybody could read, its own and those of the ``others`` before it: when this process
-    is gone, writing fails, and the copy ends too.
-    """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.close(reading)
-            for other in others:
-                other.close()
-            with os.fdopen(writing, "wb") as result:
-                result.write(picture(plan))
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writing)
-    return pid, os.fdopen(reading, "rb")
