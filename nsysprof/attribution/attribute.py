@@ -182,8 +182,7 @@ def attribute(
     def one_process(process: int) -> int:
         members = range(first_thread[process], first_thread[process + 1])
         first, last = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
-        calls = _calls(trace, work, first, last)
-        _attribute_process(result, members, calls, range_bounds, launch_bounds)
+        _attribute_process(result, members, _calls(trace, work, first, last), range_bounds, launch_bounds)
         return last - first
 
     # Processes have nothing in common; side by side they take more memory.

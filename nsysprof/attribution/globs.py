@@ -58,8 +58,7 @@ def _by_name(merged: Paths, texts: Sequence[str], glob: str) -> Iterator[tuple[i
     pattern = _compiled(glob)
     for code, (name, parent) in enumerate(zip(merged.name.tolist(), merged.parent.tolist(), strict=True)):
         if match := pattern.fullmatch(merged.names[name]):
-            where = texts[parent] if parent >= 0 else ""
-            yield code, Match(code, texts[code], (where, *match.groups()))
+            yield code, Match(code, texts[code], (texts[parent] if parent >= 0 else "", *match.groups()))
 
 
 def _outermost(merged: Paths, matches: dict[int, Match]) -> list[Match]:

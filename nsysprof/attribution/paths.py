@@ -189,8 +189,7 @@ def _group(parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.
     hash kept all chains apart is then proven: rows of one path have equal names and parents of one path.
     """
     for seed in range(8):
-        chain = _chain_hash(parent, name, kind, len(names), seed)
-        of, first = first_appearances(chain)
+        of, first = first_appearances(_chain_hash(parent, name, kind, len(names), seed))
         example = first[of]
         above = np.append(of, np.int32(-1))
         if (

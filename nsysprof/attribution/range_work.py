@@ -181,8 +181,7 @@ class WorkIndex:
         """The launches inside the ranges ``rows``, one range after the other, and for each the place in ``rows``."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
-        at = expand_ranges(self.first[place], size)
-        return self.launches[at], np.repeat(np.arange(len(rows)), size)
+        return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
 
     def ops_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """The same of the GPU ops that these launches caused."""
@@ -193,8 +192,7 @@ class WorkIndex:
 
 def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
     """The `WorkIndex` of the ranges ``rows``, each named once; near-linear in launches and GPU ops."""
-    trace = attribution.trace
-    number = np.full(len(trace.ranges), -1, np.int32)
+    number = np.full(len(attribution.trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
     parts = cover(attribution, rows, number, len(rows)).parts
     places = [np.repeat(place, high - low) for _, place, low, high in parts]
@@ -202,8 +200,7 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
     place = np.concatenate([np.empty(0, np.int32), *places])
     launch = np.concatenate([np.empty(0, np.intp), *launches])
     order = np.argsort(place, kind="stable")
-    first = np.searchsorted(place[order], np.arange(len(rows) + 1))
-    return WorkIndex(attribution, number, first, launch[order])
+    return WorkIndex(attribution, number, np.searchsorted(place[order], np.arange(len(rows) + 1)), launch[order])
 
 
 @dataclass(frozen=True)
@@ -277,8 +274,7 @@ def range_work(
         op, window, call = op[kept], window[kept], call[kept]
         window, call, ran = _by_replay(window, call, replay[op])
         count = ran + idle_calls
-    numbers = {"calls": count, "idle_calls": idle_calls, "beside_replays": left}
-    return _sorted_work(trace, op, window, call, numbers)
+    return _sorted_work(trace, op, window, call, {"calls": count, "idle_calls": idle_calls, "beside_replays": left})
 
 
 def whole_work(trace: Trace) -> RangeWork:

@@ -56,8 +56,7 @@ def parts(
         some = graphs.of(chosen) if graphs else None
         works = (part.inclusive.launches > 0) | (some.inside.inclusive.launches > 0 if some else False)
         out.append(Part(label, part, keep & works, None, some))
-    nothing = "no GPU" if by == "device" else f"no {by}"
-    return out or [Part(nothing, attribution, keep, None, graphs)]
+    return out or [Part("no GPU" if by == "device" else f"no {by}", attribution, keep, None, graphs)]
 
 
 def _slices(

@@ -124,5 +124,4 @@ def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Wher
         for row in np.flatnonzero(marked)
     }
     texts = [name.text for name in trace.range_names]
-    names = {where: texts[name] for where, name in zip(places, ranges.name.tolist(), strict=True)}
-    return ours, names, reasons
+    return ours, {where: texts[name] for where, name in zip(places, ranges.name.tolist(), strict=True)}, reasons

@@ -39,8 +39,7 @@ def doctor(
         checks = list(check_machine(Path("traces"), nsys=nsys, workload=workload, announce=_announce))
     works = capture_works(checks)
     if as_json:
-        document = {"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]}
-        print_json(document)
+        print_json({"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]})
     else:
         findings = "\n".join(map(_finding, checks))
         show(f"{wrap(_verdict(checks, works), '', '  ')}\n\n{findings}\n")

@@ -38,8 +38,7 @@ def show(text: str) -> None:
     for family, colour in COLOURS.items():  # where it fills a cell of a table
         ink = "white" if sum(bytes.fromhex(colour[1:])) < _DARK else "black"
         styled.highlight_regex(rf"(?<=  ){family}(?=[,:] |  |$)", f"{ink} on {colour}")
-    console = Console(force_terminal=True, soft_wrap=True, highlight=False)
-    console.print(styled, end="")
+    Console(force_terminal=True, soft_wrap=True, highlight=False).print(styled, end="")
 
 
 def _coloured() -> bool:

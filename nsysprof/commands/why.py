@@ -62,7 +62,6 @@ def why(
                 map(visible, more.split("\n"))
             )
 
-        files = FILES[::-1]
-        return Question("why", "waits", "account", SCHEMA, files, CHARTS, write_why, "why_page", ask, text)
+        return Question("why", "waits", "account", SCHEMA, FILES[::-1], CHARTS, write_why, "why_page", ask, text)
 
     answer_reports([report], output, reading, writing, question)

@@ -189,8 +189,7 @@ def changes_that_help(
     attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
 ) -> Diagnosis:
     """The diagnosis of the steps that a glob matches: which changes were tried in a replay, and what they gain."""
-    kinds = classify(rules, attribution.trace.op_names)
-    return diagnose(case_of(attribution.launched, select, kinds, merge_names))
+    return diagnose(case_of(attribution.launched, select, classify(rules, attribution.trace.op_names), merge_names))
 
 
 def _steps(case: Case, wanted: Changes) -> list[Step]:

@@ -67,8 +67,7 @@ def _record(path: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, list[t
     """List what ``nsysprof capture`` recorded."""
     if not _keeps_arguments(record):
         record = without_arguments(record)
-    run = {name: record.get(name) for name in _RECORDED}
-    yield "Run record", [("file", visible(path.name)), *_flat(run, "")]
+    yield "Run record", [("file", visible(path.name)), *_flat({name: record.get(name) for name in _RECORDED}, "")]
     environment = record.get("environment")
     if isinstance(environment, dict):
         yield "Environment", [*_flat(environment, "")]

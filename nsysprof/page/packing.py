@@ -144,8 +144,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
     out = []
     while True:
         part = np.ceil(busy / np.maximum(width, 1) * _FULL).astype(np.uint8)
-        longest = np.where(busy > 0, family.argmax(axis=0), NOTHING).astype(np.uint8)
-        out.append((part, longest))
+        out.append((part, np.where(busy > 0, family.argmax(axis=0), NOTHING).astype(np.uint8)))
         if len(busy) <= COARSEST:
             return out
         busy, width = (values.reshape(-1, STEP).sum(axis=1) for values in (busy, width))

@@ -180,8 +180,7 @@ def _correlation(phi: float, n: int, statistic: Statistic) -> Floats:
 def _mean_variance(phi: float, n: int, statistic: Statistic) -> float:
     """Return the variance of the mean of n of them, in units of the variance of one."""
     correlation = _correlation(phi, n, statistic)
-    lag = np.arange(1, n)
-    return float(1 + 2 * ((1 - lag / n) * correlation[1:]).sum()) / n
+    return float(1 + 2 * ((1 - np.arange(1, n) / n) * correlation[1:]).sum()) / n
 
 
 def _lag1(series: Floats) -> float | None:

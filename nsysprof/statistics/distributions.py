@@ -56,8 +56,7 @@ class Groups:
         ordered = code[order]
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(code)])
         size = np.diff(np.append(first, len(code)))
-        narrow = np.int32 if len(code) < 1 << 31 else np.int64
-        return cls(order.astype(narrow), ordered[first].astype(np.int64), size)
+        return cls(order.astype(np.int32 if len(code) < 1 << 31 else np.int64), ordered[first].astype(np.int64), size)
 
     def sort(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """A column, group by group, sorted in each.
@@ -118,8 +117,7 @@ _EXACT_BELOW = 9  # the rank test counts all orders where a side has fewer value
 def normal_below(values: Floats | Sequence[float]) -> Floats:
     """Return the share of the standard normal distribution below each value."""
     each = np.asarray(values, np.float64)
-    shares = [math.erfc(-value / math.sqrt(2)) / 2 for value in each.ravel().tolist()]
-    return np.array(shares).reshape(each.shape)
+    return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in each.ravel().tolist()]).reshape(each.shape)
 
 
 def normal_quantile(share: float) -> float:

@@ -66,8 +66,7 @@ class OverRuns:
     @property
     def p(self) -> float:
         """The two-sided p-value of the logarithm being 0; below 0.05 only where the interval excludes 1."""
-        reach = t_quantile(LEVEL, self.freedom)
-        error = self.half() / reach
+        error = self.half() / t_quantile(LEVEL, self.freedom)
         return t_outside(self.mean / error, self.freedom) if error else float(self.mean == 0)
 
     def detectable(self, alpha: float, power: float = 0.8) -> float:
@@ -124,8 +123,7 @@ def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None
     """
     roundings = roundings or [0.0] * len(logs)
     counts = np.array([len(each) for each in logs])
-    ticks = np.array(roundings) / _ROUNDED
-    floor = np.maximum((_LEAST_TICK * ticks) ** 2, _LEAST_VARIANCE)
+    floor = np.maximum((_LEAST_TICK * (np.array(roundings) / _ROUNDED)) ** 2, _LEAST_VARIANCE)
     own = np.maximum([float(np.var(each, ddof=1)) for each in logs], floor)
     variances, freedoms = moderated_variances(own, counts - 1.0)
     return [

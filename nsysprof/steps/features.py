@@ -81,8 +81,7 @@ def fit_features(names: Sequence[str], code: NDArray[np.integer], span: NDArray[
     if explained < MIN_EXPLAINED or fitted.min() <= 0:
         return None
     rows = zip(kept, slopes.tolist(), errors.tolist(), strict=True)
-    features = tuple(Feature(words[at], by, by - off, by + off) for at, by, off in rows)
-    return Fit(features, fixed, explained, fitted)
+    return Fit(tuple(Feature(words[at], by, by - off, by + off) for at, by, off in rows), fixed, explained, fitted)
 
 
 def _is_feature(values: Floats) -> bool:

@@ -67,8 +67,7 @@ class Excess:
     def largest(self, facts: Facts) -> pd.DataFrame:
         """By step ``typical_ns``, ``excess_ns`` and what most of that is: cause, activity, culprit, ``culprit_ns``."""
         frame = self.frame(facts)
-        by_step = frame.groupby("step")
-        total = by_step[["typical_ns", "delta_ns"]].sum()
+        total = frame.groupby("step")[["typical_ns", "delta_ns"]].sum()
         sign = np.where(frame["step"].map(total["delta_ns"]) < 0, -1, 1)
         most = frame.loc[(frame["delta_ns"] * sign).groupby(frame["step"]).idxmax()].set_index("step")
         named = most[[*_KEYS, "delta_ns"]].rename(columns={"delta_ns": "culprit_ns"})

@@ -81,8 +81,7 @@ def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
 def paths_table(answer: Steps, most: int = 12) -> TextTable:
     """A row per path, GPU and process: how long its steps take, and how many are slow from which ratio on."""
     rows = [_path_cells(answer, chain) for chain in answer.ranked[:most]]
-    heads = ["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"]
-    return TextTable(heads, rows, "lrrrrrr")
+    return TextTable(["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"], rows, "lrrrrrr")
 
 
 def _path_cells(answer: Steps, chain: Chain) -> list[str]:
@@ -147,5 +146,4 @@ def slow_table(answer: Steps, top: int) -> TextTable | None:
     if not len(rows):
         return None
     rows = rows.sort_values("excess_ns", ascending=False, kind="stable")
-    several = len(answer.chains) > 1
-    return STEPS.show(rows.head(top), ("path", *_SHOWN) if several else _SHOWN)
+    return STEPS.show(rows.head(top), ("path", *_SHOWN) if len(answer.chains) > 1 else _SHOWN)

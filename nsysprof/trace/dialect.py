@@ -54,8 +54,7 @@ def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
 
 
 def _kernels(trace: Trace) -> list[str]:
-    used = np.unique(trace.ops.name[~np.isin(trace.ops.kind, COPYING)]).tolist()
-    return [trace.op_names[name] for name in used]
+    return [trace.op_names[name] for name in np.unique(trace.ops.name[~np.isin(trace.ops.kind, COPYING)]).tolist()]
 
 
 def _programs(trace: Trace) -> list[str]:

@@ -31,8 +31,7 @@ def open_report(
     named = Path(path)
     options = {"export_to": Path(export_to) if export_to else None, "nsys": Path(nsys) if nsys else None}
     readers = _readers()
-    chosen = next((reader for reader in readers[:-1] if reader.claims(named)), readers[-1])
-    return chosen.open(named, **options)
+    return next((reader for reader in readers[:-1] if reader.claims(named)), readers[-1]).open(named, **options)
 
 
 def report_endings() -> dict[str, str]:
@@ -41,8 +40,7 @@ def report_endings() -> dict[str, str]:
 
 
 def _readers() -> list[type[Reader]]:
-    places = [name.split(":") for name in READERS]
-    return [getattr(import_module(module), reader) for module, reader in places]
+    return [getattr(import_module(module), reader) for module, reader in (name.split(":") for name in READERS)]
 
 
 def read_tables(report: Report, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY) -> Trace:

@@ -100,8 +100,7 @@ def _meanwhile(lines: GpuLines, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[np.int64]]:
     """What each kernel adds to the compute of each window: of kernels that overlap, the time counts to the earlier."""
-    trace = facts.attribution.trace
-    ops = trace.ops
+    ops = facts.attribution.trace.ops
     order = lines.kernels
     reach = np.maximum.accumulate(ops.end[order]) if len(order) else ops.end[order]
     start = np.maximum(ops.start[order], np.append(np.iinfo(np.int64).min, reach)[: len(order)])

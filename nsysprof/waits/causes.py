@@ -78,8 +78,7 @@ def find_gaps(index: WorkIndex, work: RangeWork, facts: WaitFacts) -> Gaps:
     start, behind = gap_bounds(work)
     pieces = idle_pieces(index.attribution, facts, start, work.start[behind], work.op[behind])
     behind = behind[pieces.gap]
-    between = work.call[behind] != work.call[behind - 1]
-    return Gaps(pieces.start, pieces.end, behind, pieces.kind, between)
+    return Gaps(pieces.start, pieces.end, behind, pieces.kind, work.call[behind] != work.call[behind - 1])
 
 
 def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:

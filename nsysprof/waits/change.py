@@ -190,8 +190,7 @@ def _fuse(program: Program, rows: Rows, glob: str, network: Network) -> None:
 
 def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
     trace, activity = program.attribution.trace, program.facts.activity
-    index = index_work(program.attribution, rows)
-    launch, place = index.launches_of(rows)
+    launch, place = index_work(program.attribution, rows).launches_of(rows)
     if not len(launch):
         raise NsysprofError(
             f"{glob} launches nothing that a CUDA graph could hold", "nsysprof analyze shows what ranges launch"

@@ -44,8 +44,7 @@ class Texts:
             return np.empty(0, np.int64)
         first, inverse = distinct(*columns)
         rows = (np.asarray(column, np.int64)[first].tolist() for column in columns)
-        codes = [self.code(make(*row)) for row in zip(*rows, strict=True)]
-        return np.array(codes, np.int64)[inverse]
+        return np.array([self.code(make(*row)) for row in zip(*rows, strict=True)], np.int64)[inverse]
 
     @property
     def words(self) -> list[str]:
@@ -83,8 +82,7 @@ class Facts:
     @cached_property
     def ops_of_calls(self) -> OpsOfCalls:
         """Which GPU ops host calls made, and which they waited for."""
-        trace = self.attribution.trace
-        return ops_of_calls(trace, self.activity, self.reasons, self.copy_sizes, self.copy_memory)
+        return ops_of_calls(self.attribution.trace, self.activity, self.reasons, self.copy_sizes, self.copy_memory)
 
     @property
     def lacks(self) -> tuple[str, ...]:

@@ -142,8 +142,7 @@ def ranges_around(attribution: Attribution, thread: NDArray[np.integer], start: 
     out = np.full(len(start), -1, np.int64)
     for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():
         rows = np.flatnonzero(thread == code)
-        around = _push_pop(attribution, code, start[rows], end[rows])
-        out[rows] = _innermost(ranges, around, start[rows], end[rows])
+        out[rows] = _innermost(ranges, _push_pop(attribution, code, start[rows], end[rows]), start[rows], end[rows])
     return out
 
 

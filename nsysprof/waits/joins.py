@@ -43,8 +43,7 @@ def sync_joins(
     """Calls that return when the GPU is done: with a stream, with what an event stands for, or with all."""
     calls, ops = activity.calls, trace.ops
     start, end = host.time[host.sync[0]], host.time[host.sync[1]]
-    thread = host.thread[host.sync[0]]
-    process = trace.thread_process[thread]
+    process = trace.thread_process[host.thread[host.sync[0]]]
     names = calls.names
     words = ("Stream", "Event")  # of calls that launch nothing these destroy one, behind all
     scope = np.array(
@@ -87,8 +86,7 @@ def sync_joins(
     length = end - start
     own = np.minimum(length, _unblocked(calls.name[host.sync_call], length, blocked))
     lag = np.minimum(np.maximum(end - time, 0), lags.returning)
-    waits = np.ones(count, bool)
-    return Joins(host.sync[1], own, to, op, np.full(count, -1, np.int32), lag, waits)
+    return Joins(host.sync[1], own, to, op, np.full(count, -1, np.int32), lag, np.ones(count, bool))
 
 
 def _own_stream(trace: Trace, host: Host, start: Ints) -> Ints:

@@ -101,5 +101,4 @@ def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, NDArray[np.
     whose = np.where(np.arange(len(rows)) < len(before), peers.last[pieces.op[rows]], np.int32(-1))
     order = np.lexsort((start, pieces.gap[rows]))
     rows = rows[order]
-    cut_pieces = Pieces(pieces.gap[rows], start[order], end[order], pieces.kind[rows], pieces.op[rows])
-    return cut_pieces, whose[order]
+    return Pieces(pieces.gap[rows], start[order], end[order], pieces.kind[rows], pieces.op[rows]), whose[order]

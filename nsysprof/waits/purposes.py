@@ -93,8 +93,7 @@ def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
     a thread calls while it captures a graph is a part of that.
     """
     calls = activity.calls
-    of_name = np.array([purpose_of(name) for name in calls.names], np.uint8)
-    out = np.append(of_name[calls.name], np.uint8(IN_CODE))
+    out = np.append(np.array([purpose_of(name) for name in calls.names], np.uint8)[calls.name], np.uint8(IN_CODE))
     out[:-1][activity.kind == PROFILER] = PROFILING
     out[_creating(trace, activity, out)] = CONTEXT
     length, launching = calls.end - calls.start, out[:-1] == LAUNCH

@@ -43,8 +43,7 @@ def removals_of(program: Program, changes: Changes) -> Iterator[tuple[str, str, 
         yield "remove", f"without {glob}", partial(_remove, program, glob)
     for glob in changes.remove_calls:
         refuse_all(glob, "remove-calls")
-        cause = calls_of(program, glob)
-        yield "remove-calls", f"without calls of {glob}", partial(edits.remove, cause=cause)
+        yield "remove-calls", f"without calls of {glob}", partial(edits.remove, cause=calls_of(program, glob))
     for glob in changes.remove_code:
         yield "remove-code", f"without code in {glob}", partial(edits.remove, cause=code_of(program, glob))
     if changes.no_page_faults:

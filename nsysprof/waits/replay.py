@@ -151,8 +151,7 @@ def replay(network: Network) -> Times:
             add(here if here >= there else there)
     node = np.array(times, np.int64)
     start = node[network.start]
-    moment = node[network.node[network.anchor]] + offset[:-1]
-    return Times(node, moment, start, node[network.done] + network.length)
+    return Times(node, node[network.node[network.anchor]] + offset[:-1], start, node[network.done] + network.length)
 
 
 def as_usual(network: Network) -> Network:

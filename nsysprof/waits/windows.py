@@ -293,8 +293,7 @@ def stretches(windows: Windows, gpu: int, lines: GpuLines) -> Stretches:
         window, start, end, next_op, tail = _gaps(lines, mine, begin[mine], stop[mine])
         op = np.where(tail | (last[window] < 0), last[window], next_op)
         found.append((window, start, end, op.astype(np.int32)))
-    whole = [np.concatenate(column) for column in zip(*found, strict=True)]
-    return Stretches(*whole)
+    return Stretches(*[np.concatenate(column) for column in zip(*found, strict=True)])
 
 
 def _gaps(

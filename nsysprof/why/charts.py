@@ -163,8 +163,7 @@ def _ops(instance: Instance) -> _Ops:
     row = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile & (ops.kind != MIGRATION))
     kind = kinds_of_names(instance)[ops.name[row]]
     start = np.maximum(ops.start[row], instance.start_ns) - instance.start_ns
-    end = np.minimum(ops.end[row], instance.end_ns) - instance.start_ns
-    return _Ops(row, start, end, kind)
+    return _Ops(row, start, np.minimum(ops.end[row], instance.end_ns) - instance.start_ns, kind)
 
 
 def kinds_of_names(instance: Instance) -> NDArray[np.uint8]:

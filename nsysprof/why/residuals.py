@@ -48,14 +48,12 @@ def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Serie
         }
         for each in replays(trace, why, windows)
     ]
-    names = ["path", "gpu", "replayed", *_CONSTANTS, "residual", "max_residual"]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=["path", "gpu", "replayed", *_CONSTANTS, "residual", "max_residual"])
 
 
 def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
     """The rows of ``why.csv`` with no ceiling where a path's residual on that GPU is above `MAX_RESIDUAL`."""
-    bad = residuals[residuals["residual"] > MAX_RESIDUAL]
-    places = pd.MultiIndex.from_frame(bad[["path", "gpu"]])
+    places = pd.MultiIndex.from_frame(residuals[residuals["residual"] > MAX_RESIDUAL][["path", "gpu"]])
     doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
     return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
 

@@ -64,8 +64,7 @@ def ranked_paths(answer: Why) -> list[str]:
 def places(answer: Why, path: str) -> list[tuple[int, int]]:
     """The GPU and process of each tree of a path."""
     mine = answer.windows[answer.windows["path"] == path]
-    pairs = zip(mine["gpu"].tolist(), mine["pid"].tolist(), strict=True)
-    return sorted(set(pairs))
+    return sorted(set(zip(mine["gpu"].tolist(), mine["pid"].tolist(), strict=True)))
 
 
 def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1 << 30) -> TextTable:

@@ -193,10 +193,9 @@ def _streams(
     places = {key: rank for rank, key in enumerate(ordered)}
     rank = np.array([places[key] for key in keys], np.int32)
     seen = {device: number for number, device in enumerate(devices)}
-    streams = [trace.Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered]
     return (
         rank[inverse.reshape(-1)],
-        streams,
+        [trace.Stream(seen[one, device], None if number < 0 else number) for one, device, number in ordered],
         [trace.Device(one, device, gpus.get(device)) for one, device in devices],
     )
 

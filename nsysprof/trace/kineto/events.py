@@ -87,8 +87,7 @@ class Columns:
         self.flush()
         out = {}
         for at, (name, dtype) in enumerate(self._types.items()):
-            parts = [part[:, at].astype(dtype) for part in self._parts]
-            out[name] = np.concatenate([np.empty(0, dtype), *parts])
+            out[name] = np.concatenate([np.empty(0, dtype), *[part[:, at].astype(dtype) for part in self._parts]])
         return out
 
 

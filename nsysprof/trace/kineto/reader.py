@@ -83,8 +83,7 @@ class KinetoReader(Reader):
             raise _refusal(path, text, events)
         if events.whole_us:
             within_whole_us(events)
-        threads = threads_of(events)
-        reader = cls(text, events, threads)
+        reader = cls(text, events, threads_of(events))
         return Report(path, path, reader, reader.about())
 
     def about(self) -> About:
@@ -125,8 +124,7 @@ class KinetoReader(Reader):
             yield f"events of which some fields cannot be read, and count as not recorded: {text.mended:,}"
 
     def _start_utc_ns(self) -> int | None:
-        base = whole(_json(self.text.beside, "baseTimeNanoseconds"), 0)
-        first = self.events.first + max(base, 0)
+        first = self.events.first + max(whole(_json(self.text.beside, "baseTimeNanoseconds"), 0), 0)
         return first if _EPOCH_NS < first < 1 << 62 else None
 
     def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
