@@ -231,11 +231,11 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
     rows = priorities(results)
     if rows.empty:
         return
-    parts = []
-    for bound, group in rows.groupby("bound", sort=False):
-        by = [format_ratio(group["bound_by"].min()), format_ratio(group["bound_by"].max())]
-        much = by[0] if by[0] == by[1] else f"{by[0]} to {by[1]}"
-        parts.append(f"{plural(len(group), 'shape')} {_WORDS[str(bound)]} by {much}")
+    parts = [
+        f"{plural(len(group), 'shape')} {_WORDS[str(bound)]} by {' to '.join(dict.fromkeys(map(format_ratio, by)))}"
+        for bound, group in rows.groupby("bound", sort=False)
+        if (by := (group["bound_by"].min(), group["bound_by"].max()))
+    ]
     yield f"limits: {join_words(parts)}; first: {first_words(results, words.largest(rows, 'gain_ns'))}"
 
 

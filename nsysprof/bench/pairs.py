@@ -52,9 +52,14 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
             names=[(base.name, new.name) for base, new in pairs],
             roundings=[(samples.rounding(base, kind), samples.rounding(new, kind)) for base, new in pairs],
         )
-        for (base, new), one, its_rules in zip(pairs, contrasts, widened, strict=True):
-            row = {**_row(base, new, one), "kind": kind, "least_effect": its_rules.least_effect}
-            rows.append({**row, "base_aa": aa[base.place], "new_aa": aa[new.place]})
+        rows += [
+            {
+                **_row(base, new, one),
+                **{"kind": kind, "least_effect": its_rules.least_effect},
+                **{"base_aa": aa[base.place], "new_aa": aa[new.place]},
+            }
+            for (base, new), one, its_rules in zip(pairs, contrasts, widened, strict=True)
+        ]
     return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
 
 
@@ -133,8 +138,7 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speed
         able = results[results[column].notna() & counts]
         for _, group in able.groupby("configuration", sort=False):
             first = group.sort_values(column)
-            place = {name: first[name].iloc[0] for name in shape}
-            rows.append({**place, "kind": kind, **_decision(kind, first, speedups)})
+            rows.append({**first[shape].iloc[0], "kind": kind, **_decision(kind, first, speedups)})
     return pd.DataFrame(rows, columns=columns_of(DECISIONS, about))
 
 

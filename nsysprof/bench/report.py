@@ -217,10 +217,12 @@ def _mixed(results: BenchResults) -> Iterator[str]:
 
 def _pairs(results: BenchResults) -> Iterator[str]:
     """The verdicts, counted; every one of them is in ``comparisons.csv``."""
-    lines = []
-    for kind, group in results.comparisons.groupby("kind", sort=False):
-        some = ", ".join(f"{count} {name}" for name, count in group["verdict"].value_counts().items())
-        lines.append(f"- {kind}: {len(group)} pairs of backends, {some} (Holm over all {len(group)})")
+    lines = [
+        f"- {kind}: {len(group)} pairs of backends,"
+        f" {', '.join(f'{count} {name}' for name, count in group['verdict'].value_counts().items())}"
+        f" (Holm over all {len(group)})"
+        for kind, group in results.comparisons.groupby("kind", sort=False)
+    ]
     if results.aa_compared:
         against = "compared with a second, interleaved set of their own samples"
         lines.append(f"- A/A, {against}: {words.aa_words(results)}")

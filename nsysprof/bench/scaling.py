@@ -160,8 +160,7 @@ def crossover_frame(
     for sweep in (each for each in sweeps if each.axis == size):
         names = set(results.loc[list(sweep.rows), "configuration"])
         inside = comparisons[comparisons["configuration"].isin(names) & ~comparisons["mixed"]]
-        for at, group in inside.groupby(["kind", "base_dtype", "base", "new"], sort=False):
-            kind, dtype, base, new = at
+        for (kind, dtype, base, new), group in inside.groupby(["kind", "base_dtype", "base", "new"], sort=False):
             row = _crossover(str(base), str(new), group.sort_values(size), size)
             rows.append({"sweep": sweep.fixed, "kind": kind, "dtype": dtype, **row})
     return pd.DataFrame(rows, columns=columns_of(CROSSOVERS, about))

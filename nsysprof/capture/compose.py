@@ -88,18 +88,14 @@ def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
 
 def _name(argument: str) -> str:
     """Return the long name of an option, ``--sample`` for ``--sample=cpu``, ``-s`` and ``-scpu``; else the argument."""
-    if argument.startswith("--"):
-        return argument.partition("=")[0]
-    return _LONG.get(argument[:2], argument)
+    return argument.partition("=")[0] if argument.startswith("--") else _LONG.get(argument[:2], argument)
 
 
 def _with_unregistered(extra: Sequence[str]) -> Iterator[str]:
-    before = ""
-    for one in extra:
-        bare = one in ("--env-var", "-e")
-        is_value = before in ("--env-var", "-e") or (_name(one) == "--env-var" and not bare)
+    bare = ("--env-var", "-e")
+    for before, one in zip(["", *extra], extra, strict=False):
+        is_value = before in bare or (_name(one) == "--env-var" and one not in bare)
         yield f"{one},{_UNREGISTERED}" if is_value else one
-        before = one
 
 
 def _range_options(capture_range: str | None) -> Iterator[str]:

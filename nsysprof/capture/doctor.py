@@ -248,10 +248,9 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
     if slow := [name for name, each in about.backends.items() if each.compiled]:
         yield Check(f"{about.says} {', '.join(slow)}", "ok", "not tried: its first call compiles for many seconds")
     refused: dict[str, dict[str, str]] = {}  # backends with the same reason share one finding
-    for name, run in runs.items():
-        if name not in works:
-            reason = f"{run['status']}: {run.get('reason') or 'no reason given'}"
-            refused.setdefault(reason.replace(name, ""), {})[name] = reason
+    for name in [name for name in runs if name not in works]:
+        reason = f"{runs[name]['status']}: {runs[name].get('reason') or 'no reason given'}"
+        refused.setdefault(reason.replace(name, ""), {})[name] = reason
     for alike in refused.values():
         install = {about.backends[name].install for name in alike if name in about.backends}
         why = next(iter(alike.values()))
@@ -267,10 +266,8 @@ def _disk(folder: Path) -> Check:
     elsewhere = "-o FOLDER/NAME writes to another folder or disk"
     if not os.access(there, os.W_OK | os.X_OK):
         return checked("missing", f"no permission to write in {there}", elsewhere)
-    space = f"{format_bytes(free)} free in {there}"
-    if free >= _FREE_BYTES:
-        return checked("ok", space)
-    return checked("missing" if free < _MIN_FREE_BYTES else "warn", space, elsewhere)
+    state: State = "ok" if free >= _FREE_BYTES else "missing" if free < _MIN_FREE_BYTES else "warn"
+    return checked(state, f"{format_bytes(free)} free in {there}", None if state == "ok" else elsewhere)
 
 
 def _paranoid() -> Check:
@@ -282,5 +279,6 @@ def _paranoid() -> Check:
         return checked("warn", "cannot be read", "needed by --nsys-arg=--sample=process-tree only")
     if level <= 2:
         return checked("ok", f"{level}: CPU sampling is allowed")
-    fix = "sudo sysctl kernel.perf_event_paranoid=2"
-    return checked("warn", f"{level}: no CPU sampling; captures do not need it", fix)
+    return checked(
+        "warn", f"{level}: no CPU sampling; captures do not need it", "sudo sysctl kernel.perf_event_paranoid=2"
+    )

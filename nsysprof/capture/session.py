@@ -113,8 +113,7 @@ def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
     driver, why = ask_driver()
     shown = f"driver {driver.version}" if driver else f"no GPU ({why})"
     echo(visible(f"nsys {nsys.version_text} ({nsys.path}); {shown}") + "\n")
-    warning = too_new_for(driver, nsys) if driver else None
-    if warning:
+    if warning := too_new_for(driver, nsys) if driver else None:
         echo(visible(f"warning: {warning}") + "\n")
     return driver
 
@@ -290,5 +289,4 @@ def overhead_of(
 
 
 def _latencies(results: Mapping[str, Any] | None) -> dict[str, list[int]]:
-    runs = (results or {}).get("runs", [])
-    return {run["range"]: run["latency_ns"] for run in runs if run.get("latency_ns")}
+    return {run["range"]: run["latency_ns"] for run in (results or {}).get("runs", []) if run.get("latency_ns")}

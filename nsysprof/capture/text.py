@@ -74,14 +74,17 @@ def backend_table(verdict: BackendVerdict) -> str:
     """
     if verdict.ranges.empty:
         return ""
-    rows = []
     differ = set(verdict.differences.index)
     ranges: Iterator[Any] = verdict.ranges.itertuples()
-    for number, (row, part) in enumerate(zip(ranges, _parts(verdict), strict=True)):
-        label = one_line(row.range, _RANGE_WIDTH) + (f" ({part})" if part else "")
-        ran = one_line(row.observed, _NAME_WIDTH) + (" (differs)" if row.Index in differ else "")
-        requested, evidence = one_line(row.requested, _NAME_WIDTH), _evidence(verdict, number, 1, _EVIDENCE)
-        rows.append([label, requested, ran, evidence])
+    rows = [
+        [
+            one_line(row.range, _RANGE_WIDTH) + (f" ({part})" if part else ""),
+            one_line(row.requested, _NAME_WIDTH),
+            one_line(row.observed, _NAME_WIDTH) + (" (differs)" if row.Index in differ else ""),
+            _evidence(verdict, number, 1, _EVIDENCE),
+        ]
+        for number, (row, part) in enumerate(zip(ranges, _parts(verdict), strict=True))
+    ]
     table = TextTable(["range", "requested", "ran", "evidence"], rows, "llll", last_cut=True)
     return "".join(f"{line}\n" for line in [*table.lines(), *warning_lines(verdict.warnings, "--json")])
 

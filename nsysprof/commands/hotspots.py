@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,19 +14,13 @@ if TYPE_CHECKING:
     from nsysprof.hotspots.hotspots import Hotspots
 
 
-class By(str, Enum):
-    """What a row is."""
-
-    KERNEL, FAMILY = "kernel", "family"
-
-
 @options.options_unfolded
 def hotspots(
     report: options.ReportArgument,
     select: Annotated[
         str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
     ] = None,
-    by: Annotated[By, typer.Option(help="A row per kernel, or per kernel family.")] = By.KERNEL,
+    by: Annotated[Literal["kernel", "family"], typer.Option(help="A row per kernel, or per kernel family.")] = "kernel",
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 10,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
@@ -48,7 +41,7 @@ def hotspots(
         merge = None if no_merge else DEFAULT_MERGE
         return Question(
             "hotspots", "hot spots", "hot spots", SCHEMA, FILES[::-1], CHARTS, write_hotspots, "hotspots_page",
-            ask=lambda read: find(read.attributions[0], select, by=by.value, rules=read.rules, merge_names=merge),
+            ask=lambda read: find(read.attributions[0], select, by=by, rules=read.rules, merge_names=merge),
             text=lambda answer: hotspots_text(answer, top, full=writing.full, markdown=markdown),
         )  # fmt: skip
 

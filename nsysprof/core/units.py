@@ -42,9 +42,7 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 def format_count(count: int) -> str:
     """Format a count: exact with separators below a million (`1,234`), then `1.23 M`, `4.56 G`."""
-    if _nearest(abs(count), 1) < 10**6:
-        return f"{count:,}"
-    return _scaled(count, _COUNT)
+    return f"{count:,}" if _nearest(abs(count), 1) < 10**6 else _scaled(count, _COUNT)
 
 
 def format_share(share: float) -> str:

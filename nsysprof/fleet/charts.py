@@ -162,11 +162,10 @@ def _column_shares(lane: RankLane, end: int) -> NDArray[np.uint8]:
     edges = np.linspace(0, end, PLOT_COLUMNS + 1)
     own = np.linspace(lane.start_ns, max(lane.end_ns, lane.start_ns + 1), len(lane.compute) + 1)
     width = np.diff(own)
-    shares = []
-    for values in (lane.compute, lane.exposed, np.ones(len(lane.compute))):
-        before = np.append(0.0, np.cumsum(values * width))
-        shares.append(np.diff(np.interp(edges, own, before)) / np.diff(edges))
-    compute, exposed, inside = shares
+    compute, exposed, inside = (
+        np.diff(np.interp(edges, own, np.append(0.0, np.cumsum(values * width)))) / np.diff(edges)
+        for values in (lane.compute, lane.exposed, np.ones(len(lane.compute)))
+    )
     parts: NDArray[np.float64] = np.clip([compute, exposed, inside - compute - exposed], 0, 1)
     return (255 * parts).astype(np.uint8)
 

@@ -150,11 +150,15 @@ def _number(text: str, value: float | None) -> Cell:
 
 def _ranks(fleet: Fleet) -> dict[str, Any]:
     """Show the table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
-    table, rows = rank_table(fleet), []
-    for row, texts, values in zip(_records(fleet.usual), table.rows, table.values or (), strict=True):
-        cells = [_number(text, value) for text, value in zip(texts, [row["rank"], *values[1:]], strict=True)]
-        who = f"{texts[0]} {row['host']} {row['process']} {row['gpu_name']} {row['report']}"
-        rows.append({"cells": cells, "find": one_line(who, _PATH), "strong": row["straggler"]})
+    table = rank_table(fleet)
+    rows = [
+        {
+            "cells": [_number(text, value) for text, value in zip(texts, [row["rank"], *values[1:]], strict=True)],
+            "find": one_line(f"{texts[0]} {row['host']} {row['process']} {row['gpu_name']} {row['report']}", _PATH),
+            "strong": row["straggler"],
+        }
+        for row, texts, values in zip(_records(fleet.usual), table.rows, table.values or (), strict=True)
+    ]
     return {"head": [{"text": text, "right": True} for text in table.head], "rows": rows, "notes": [table.note]}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -135,14 +136,11 @@ class RankRows:
 
 def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
     """Collect the rows of all ranks, rank by rank; paths in the order of the rank that has most of them."""
-    paths: dict[str, int] = {}
-    labels: dict[str, int] = {}
-    for each in sorted(ranks, key=lambda one: -len(one.part.paths)):
-        for text in each.part.paths:
-            paths.setdefault(text, len(paths))
-    for each in ranks:
-        for text in each.part.labels:
-            labels.setdefault(text, len(labels))
+    longest = sorted(ranks, key=lambda one: -len(one.part.paths))
+    paths, labels = (
+        {text: code for code, text in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
+        for texts in ((each.part.paths for each in longest), (each.part.labels for each in ranks))
+    )
     rows: dict[str, list[NDArray[Any]]] = {name: [] for name in ("path", "rank", "label", "order", "own", "span")}
     totals = []
     for number, each in enumerate(ranks):

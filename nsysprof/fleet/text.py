@@ -141,9 +141,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
 
 def rank_mark(row: Mapping[Hashable, Any]) -> str:
     """Mark a straggler with ``!``, a rank that may be one with ``?``, others with nothing."""
-    if row["straggler"]:
-        return "!"
-    return "?" if row["ratio"] >= 1 + MIN_SLOWNESS else ""
+    return "!" if row["straggler"] else "?" if row["ratio"] >= 1 + MIN_SLOWNESS else ""
 
 
 def _spread_table(fleet: Fleet) -> TextTable | None:

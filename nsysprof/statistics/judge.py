@@ -61,9 +61,7 @@ class Judgement:
     @property
     def doubt(self) -> str:
         """Why no step is called slow: there are ``too few``, or their times are ``too spread``; else empty."""
-        if math.isfinite(self.limit):
-            return ""
-        return "too spread" if len(self.of) >= LEAST_STEPS else "too few"
+        return "" if math.isfinite(self.limit) else "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property
     def warm_up(self) -> int:
