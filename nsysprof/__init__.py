@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nsysprof.fleet.answer import Fleet
     from nsysprof.fleet.fleet import fleet
     from nsysprof.forecast.forecast import Forecast, forecast
+    from nsysprof.history.history import History, history
     from nsysprof.hotspots.hotspots import Hotspots, hotspots
     from nsysprof.kernels.classify import load_rules
     from nsysprof.steps.steps import Steps, steps
@@ -45,6 +46,7 @@ _HOMES = {
     "Comparison": "compare.comparison",
     "Forecast": "forecast.forecast",
     "Fleet": "fleet.answer",
+    "History": "history.history",
     "Hotspots": "hotspots.hotspots",
     "NsysprofError": "errors",
     "Report": "trace.trace",
@@ -60,6 +62,7 @@ _HOMES = {
     "export": "export.export",
     "forecast": "forecast.forecast",
     "fleet": "fleet.fleet",
+    "history": "history.history",
     "hotspots": "hotspots.hotspots",
     "load_rules": "kernels.classify",
     "merged_paths": "attribution.paths",
@@ -70,10 +73,10 @@ _HOMES = {
     "why": "why.why",
 }
 __all__ = [
-    "Attribution", "Breakdown", "Comparison", "Fleet", "Forecast", "Hotspots", "NsysprofError", "Report", "Steps",
-    "Tables", "Trace", "Why", "__version__", "analyze", "attribute", "break_down", "check", "compare", "export",
-    "fleet", "forecast", "hotspots", "load_rules", "merged_paths", "open_report", "range_paths", "read_tables", "steps",
-    "why",
+    "Attribution", "Breakdown", "Comparison", "Fleet", "Forecast", "History", "Hotspots", "NsysprofError", "Report",
+    "Steps", "Tables", "Trace", "Why", "__version__", "analyze", "attribute", "break_down", "check", "compare",
+    "export", "fleet", "forecast", "history", "hotspots", "load_rules", "merged_paths", "open_report",
+    "range_paths", "read_tables", "steps", "why",
 ]  # fmt: skip
 
 

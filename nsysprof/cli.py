@@ -25,6 +25,7 @@ from nsysprof.commands.export import export
 from nsysprof.commands.fleet import fleet
 from nsysprof.commands.forecast import forecast
 from nsysprof.commands.front_door import OneScreenCommand, command_for
+from nsysprof.commands.history import history
 from nsysprof.commands.hotspots import hotspots
 from nsysprof.commands.ranges import ranges
 from nsysprof.commands.scrub import scrub
@@ -140,6 +141,10 @@ _command(
 _command(
     COMPARE, compare, "Why is this range slower than that one, or this run than the last?",
     "compare run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'", "compare before.sqlite after.sqlite",
+)  # fmt: skip
+_command(
+    COMPARE, history, "Which change made it slower, over many runs?",
+    "history traces/", "history 'nightly/*.nsys-rep' --since 2026-11-01 --limit 3",
 )  # fmt: skip
 _command(
     COMPARE, bench_app, "Attention lab: which backend is faster, without the profiler?",

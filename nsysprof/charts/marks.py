@@ -458,7 +458,8 @@ class SeriesPanel:
 
     ``x`` and ``y`` are what is drawn, which may be the lowest and the highest of many; ``all_y`` and ``all_colour`` are
     of all steps, for their distribution. ``level`` is a line, x and y; ``names`` are written at points, as (x, y, text,
-    colour), the most important first.
+    colour), the most important first. ``noun`` is what a point is: anything but a step has no distribution, and
+    a level, in parts where it is nan, that stands out; ``marks`` are lines across, at these x.
     """
 
     title: str
@@ -470,6 +471,8 @@ class SeriesPanel:
     colours: Sequence[str]
     level: tuple[Numbers, Numbers]
     names: Sequence[tuple[float, float, str, str]] = ()
+    noun: str = "step"
+    marks: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

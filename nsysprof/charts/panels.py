@@ -253,7 +253,8 @@ def density(values: Numbers, grid: Numbers) -> Numbers:
 
 _LEFT, _WIDE, _APART, _SIDE = 0.75, 9.6, 0.12, WIDTH - MARGIN - 0.75 - 9.6 - 0.12  # inches
 _ONE_SERIES, _SEVERAL_SERIES, _AXIS, _TITLE = 4.2, 2.5, 0.62, 0.34
-_LOGARITHMIC = 6.0  # times the lowest level: times that go further up have a logarithmic axis
+# times the median: times that go further up have a logarithmic axis, those of steps and of anything else
+_LOGARITHMIC, _STEP = (6.0, 2.5), "step"
 _LEAST_BINS, _BINS = 12, 60  # of few steps few, so that bars are more than lines
 _MOST_AVOIDED = 600  # typical steps that names keep off
 _LEAST_BAR = 0.02  # of the width, so that a single step shows
@@ -264,8 +265,13 @@ def draw_series(plan: Series) -> Figure:
     high = _ONE_SERIES if len(plan.panels) == 1 else _SEVERAL_SERIES
     sizes = [(_TITLE, high)] * len(plan.panels)
     foot = 0.2 if plan.heading.notes else 0.0
-    figure, every = panel_column(plan.heading, sizes, left=_LEFT, wide=_WIDE, first=0.1, between=_AXIS, foot=foot)
+    beside = any(panel.noun == _STEP for panel in plan.panels)
+    whole = _WIDE if beside else _WIDE + _APART + _SIDE
+    figure, every = panel_column(plan.heading, sizes, left=_LEFT, wide=whole, first=0.1, between=_AXIS, foot=foot)
     for axes, panel in zip(every, plan.panels, strict=True):
+        if not beside:
+            _draw_times(axes, panel)
+            continue
         place = axes.get_position()
         left, wide = (_LEFT + _WIDE + _APART) / WIDTH, _SIDE / WIDTH
         side = figure.add_axes((left, place.y0, wide, place.height))
@@ -276,20 +282,21 @@ def draw_series(plan: Series) -> Figure:
 
 def _draw_times(axes: Axes, panel: SeriesPanel) -> None:
     low, high = float(panel.y.min()), float(panel.y.max())
-    reach = max(float(panel.x.max()), 1.0)
-    axes.set_xlim(-0.01 * reach, 1.01 * reach)
-    logarithmic = high > _LOGARITHMIC * float(np.median(panel.y))
+    first = 0.0 if panel.noun == _STEP else float(panel.x.min()) - 0.5
+    reach = max(float(panel.x.max()), 1.0) + (first != 0) * 0.5
+    axes.set_xlim(first - 0.01 * (reach - first), reach + 0.01 * (reach - first))
+    logarithmic = high > _LOGARITHMIC[panel.noun != _STEP] * float(np.median(panel.y))
     if logarithmic:
         axes.set_yscale("log")
-        margin = (high / low) ** 0.06
+        margin = (high / low) ** (0.06 if panel.noun == _STEP else 0.12)
         axes.set_ylim(low / margin, high * margin)
         ticks = round_ticks(low / margin, high * margin)
     else:
-        margin = 0.08 * (high - low) or 0.05 * high
+        margin = (0.08 if panel.noun == _STEP else 0.2) * (high - low) or 0.05 * high
         axes.set_ylim(max(low - margin, 0.0), high + margin)
         ticks = [*map(float, MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_ylim()))]
-    numbers = [tick for tick in MaxNLocator(10, integer=True).tick_values(0, reach) if tick >= 0]
-    draw_axis(axes, numbers, lambda tick: f"{tick:,.0f}", "step", gap=2)
+    numbers = [tick for tick in MaxNLocator(10, integer=True).tick_values(first, reach) if tick >= first]
+    draw_axis(axes, numbers, lambda tick: f"{tick:,.0f}", panel.noun, gap=2)
     divisor, unit = scale_ns(high)
     bottom, top = axes.get_ylim()
     for tick in ticks:
@@ -302,19 +309,25 @@ def _draw_times(axes: Axes, panel: SeriesPanel) -> None:
 
 def _draw_points(axes: Axes, panel: SeriesPanel) -> None:
     """Draw the level, the steps above it, and the names of the slow ones."""
-    axes.plot(*panel.level, color=FAINT, linewidth=0.9, zorder=2, label="expected")
-    size = 4.5 if len(panel.x) <= 200 else 3.0 if len(panel.x) <= 1000 else 1.8
+    for x in panel.marks:
+        axes.axvline(x, color=RULE, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    of_runs = panel.noun != _STEP
+    axes.plot(
+        *panel.level, color=INK if of_runs else FAINT, linewidth=1.6 if of_runs else 0.9, zorder=2, label="expected"
+    )
+    size = 4.5 + 2 * of_runs if len(panel.x) <= 200 else 3.0 if len(panel.x) <= 1000 else 1.8
     for code, colour in enumerate(panel.colours):
         mine = panel.colour == code
         if mine.any():
-            width = size if code == 0 else max(size, 4.5)
+            width = size if code == 0 else max(size, 4.5 + 4 * of_runs)
             look: dict[str, Any] = {"color": colour, "markersize": width, "mew": 0, "clip_on": False}
             axes.plot(panel.x[mine], panel.y[mine], "o", zorder=3 + (code > 0), **look)
     places = Places(*size_of(axes))
     marks = [around(inches(axes, x, y), 0.05) for x, y, *_ in panel.names]
     places.mark(*marks)
     odd = np.flatnonzero((panel.colour > 0) | (len(panel.x) <= _MOST_AVOIDED))
-    level = np.interp(np.linspace(0, float(panel.x.max()), 200), *panel.level)
+    known = np.isfinite(panel.level[1])
+    level = np.interp(np.linspace(0, float(panel.x.max()), 200), panel.level[0][known], panel.level[1][known])
     lines = zip(np.linspace(0, float(panel.x.max()), 200), level, strict=True)
     points = [*zip(panel.x[odd], panel.y[odd], strict=True), *lines]
     places.take(*(around(inches(axes, float(x), float(y)), 0.04) for x, y in points))
@@ -344,6 +357,6 @@ def _draw_distribution(side: Axes, axes: Axes, panel: SeriesPanel) -> None:
         if len(some):
             boxes(side, left[some], right[some], edges[some], edges[some + 1], colour, label="distribution")
         left = right
-    text = f"{len(panel.all_y):,} steps"
+    text = f"{len(panel.all_y):,} {panel.noun}s"
     write(side, 0, -0.075 / size_of(side)[1], text, "left", "top", size=SMALL, at=side.transAxes, color=INK)
     write_title(side, 1 + 0.08 / size_of(side)[1], "distribution")

@@ -15,8 +15,10 @@ from nsysprof.core.text import visible
 
 if TYPE_CHECKING:
     from nsysprof.attribution.attribute import Attribution
-    from nsysprof.charts.chart import Chart
+    from nsysprof.charts.chart import Chart, Painter
+    from nsysprof.errors import NsysprofError
     from nsysprof.kernels.classify import Rules
+    from nsysprof.results.folder import ResultFolder
 
 A = TypeVar("A")
 
@@ -64,7 +66,7 @@ def answer_reports(
 
     ``question_of`` imports what it needs, and refuses what means nothing before a report is read.
     """
-    from nsysprof.charts.chart import files_of, plans_of, start_painter
+    from nsysprof.charts.chart import files_of, start_painter
 
     with ExitStack() as stack:
         painter = stack.enter_context(start_painter(apart=writing.charts))  # first of all: it imports matplotlib
@@ -96,29 +98,44 @@ def answer_reports(
             attributions = [reading.attribute(file, progress, len(files)) for file in files]
             progress(question.doing, 0)
             answer = question.ask(Read(attributions, rules, lambda file: reading.attribute(opened(file), progress)))
-            charts = question.drawn(answer) if question.drawn else question.charts
-            if writing.charts:
-                progress("drawing charts", 0)
-                painter.paint(plans_of(charts, answer))
-        writing.show(lambda: question.text(answer))
-        if unwritten:
-            print(f"Not written: {unwritten.message} ({unwritten.hint})", file=sys.stderr)
-            return answer
-
-        def page(pictures: Sequence[bytes]) -> str:
-            from importlib import import_module
-
-            made: str = getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(answer, pictures)
-            return made
-
-        document = results.place / results.possible[0]
-        earlier = _options(document)
-        writing.write(results, partial(question.write, answer), charts, painter, page, asked=output is not None)
-        if earlier and earlier != (now := _options(document)):
-            asked = {name: value for name, value in earlier.items() if value != now.get(name)}
-            words = ", ".join(f"{name} {value}" for name, value in asked.items() if value) or "without options"
-            print(f"replaced the answer to another question ({visible(words)}): -o DIR keeps both", file=sys.stderr)
+        give_answer(question, answer, results, writing, painter, unwritten, asked=output is not None)
     return answer
+
+
+def give_answer(
+    question: Question[A],
+    answer: A,
+    results: ResultFolder,
+    writing: ResultOptions,
+    painter: Painter,
+    unwritten: NsysprofError | None,
+    *,
+    asked: bool,
+) -> None:
+    """Draw and print an answer, and write its files, unless they cannot be (``unwritten``); ``asked``: a folder was."""
+    from nsysprof.charts.chart import plans_of
+
+    charts = question.drawn(answer) if question.drawn else question.charts
+    if writing.charts:
+        painter.paint(plans_of(charts, answer))
+    writing.show(lambda: question.text(answer))
+    if unwritten:
+        print(f"Not written: {unwritten.message} ({unwritten.hint})", file=sys.stderr)
+        return
+
+    def page(pictures: Sequence[bytes]) -> str:
+        from importlib import import_module
+
+        made: str = getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(answer, pictures)
+        return made
+
+    document = results.place / results.possible[0]
+    earlier = _options(document)
+    writing.write(results, partial(question.write, answer), charts, painter, page, asked=asked)
+    if earlier and earlier != (now := _options(document)):
+        before = {name: value for name, value in earlier.items() if value != now.get(name)}
+        words = ", ".join(f"{name} {value}" for name, value in before.items() if value) or "without options"
+        print(f"replaced the answer to another question ({visible(words)}): -o DIR keeps both", file=sys.stderr)
 
 
 def _options(document: Path) -> dict[str, Any]:

@@ -20,6 +20,8 @@ MIN_RENAMED = 0.8  # of the GPU's busy time in loops of either side, for loops w
 MIN_SHARED = 0.05  # the same of whole recordings: with less they have nothing in common
 MAX_COUNTS = 1.5  # times as many kernels of one name in an iteration: more are another loop
 _NAME = 60
+_GRID = (1 << 31) - 1  # a prime: sums of what is left of grids tell one from another
+Kernels = dict[str, tuple[int, int, int]]  # by their short names: how many, for how many ns, the sum of their grids
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
     if all(level.found for level in levels):
         first, last = reports = first.among(levels[0].attribution, merge), last.among(levels[1].attribution, merge)
     ours = [level.attribution is each.attribution.launched for level, each in zip(levels, reports, strict=True)]
-    kernels = [_kernels(each, level) for each, level in zip(reports, levels, strict=True)]
+    kernels = [kernels_of(each, level) for each, level in zip(reports, levels, strict=True)]
     one, other = levels
     if all(ours) and all(len(level.rows) for level in levels):
         shared = [path for path in one.paths if path in other.paths]
@@ -66,8 +68,8 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             for level in levels
         )
         notes = (f"whole recordings are compared, because they have no common loop with the same kernels: {loops}",)
-    whole = [_kernels(each, None) for each in reports]
-    shares = _shares(*whole)
+    whole = [kernels_of(each, None) for each in reports]
+    shares = shares_of(*whole)
     if whole[0] and whole[1] and max(shares) < MIN_SHARED:
         nearest = [max(side, key=lambda name, side=side: side[name][1]) for side in whole]  # type: ignore[misc]
         took = " and ".join(map(format_share, shares))
@@ -84,20 +86,21 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
 
 def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, str]]:
     """Under what the reports were recorded that is not the same, as far as both say: a name with that of either."""
-    base, new = (dict(_conditions(each)) for each in (first, last))
+    base, new = (dict(conditions_of(each)) for each in (first, last))
     return {
         name: (base[name], new[name])
         for name in base
-        if base[name] and new.get(name) and not _same(base[name], new[name])
+        if base[name] and new.get(name) and not same_version(base[name], new[name])
     }
 
 
-def _same(one: str, other: str) -> bool:
+def same_version(one: str, other: str) -> bool:
     """Whether two texts are one, or one is the other with more parts of a version."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-def _conditions(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
+def conditions_of(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
+    """Under what a report was recorded: names with texts, which are empty where that is unknown."""
     trace, about, reader = loaded.trace, loaded.report.about, loaded.report.reader
     used = np.unique(trace.stream_device[np.unique(trace.ops.stream)]).tolist()
     devices = [trace.devices[device] for device in used]
@@ -119,8 +122,8 @@ def _code(level: Level, path: str) -> int:
     return code
 
 
-def _kernels(loaded: LoadedReport, level: Level | None) -> dict[str, tuple[int, int]]:
-    """How many kernels of each name run, and for how long in ns: in all, or in the ranges of a level."""
+def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
+    """How many kernels of each name run, for how long in ns, and the sum of their grids: in all, or in a level."""
     ops = loaded.trace.ops
     rows: NDArray[np.intp] = np.arange(len(ops))
     if level is not None:
@@ -130,26 +133,28 @@ def _kernels(loaded: LoadedReport, level: Level | None) -> dict[str, tuple[int, 
     count = np.bincount(ops.name[rows], minlength=len(loaded.trace.op_names))
     total = np.zeros(len(count), np.int64)
     np.add.at(total, ops.name[rows], ops.end[rows] - ops.start[rows])
-    out: dict[str, tuple[int, int]] = {}
+    known = rows[rows < len(loaded.grids)] if level is None else rows[:0]
+    blocks = np.bincount(ops.name[known], loaded.grids[known] % _GRID, minlength=len(count))
+    out: Kernels = {}
     for code in np.flatnonzero(count).tolist():
         name = short_name(loaded.trace.op_names[code])  # types in templates differ from GPU to GPU
-        runs, ns = out.get(name, (0, 0))
-        out[name] = runs + int(count[code]), ns + int(total[code])
+        runs, ns, grids = out.get(name, (0, 0, 0))
+        out[name] = runs + int(count[code]), ns + int(total[code]), grids + int(blocks[code])
     return out
 
 
-def _shares(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]) -> tuple[float, float]:
+def shares_of(one: Kernels, other: Kernels) -> tuple[float, float]:
     """The part of the time of either side in kernels that both run."""
     both = one.keys() & other.keys()
     base, new = (
-        sum(side[name][1] for name in both) / max(sum(ns for _, ns in side.values()), 1) for side in (one, other)
+        sum(side[name][1] for name in both) / max(sum(ns for _, ns, _ in side.values()), 1) for side in (one, other)
     )
     return base, new
 
 
-def _alike(one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], levels: Sequence[Level]) -> bool:
+def _alike(one: Kernels, other: Kernels, levels: Sequence[Level]) -> bool:
     """Whether two loops run the same kernels, as often in each iteration."""
-    if min(_shares(one, other)) < MIN_ALIKE:
+    if min(shares_of(one, other)) < MIN_ALIKE:
         return False
     both = one.keys() & other.keys()
     base, new = (

@@ -36,6 +36,9 @@ from nsysprof.fleet.text import fleet_text
 from nsysprof.forecast.charts import CHARTS as FORECAST_CHARTS
 from nsysprof.forecast.forecast import forecast
 from nsysprof.forecast.text import forecast_text
+from nsysprof.history.charts import CHARTS as HISTORY_CHARTS
+from nsysprof.history.history import judge_runs
+from nsysprof.history.text import history_text
 from nsysprof.page.template import figures
 from nsysprof.steps.charts import CHARTS as STEPS_CHARTS
 from nsysprof.steps.steps import steps as judge_steps
@@ -48,6 +51,7 @@ from tests.compare.conftest import ASKED
 from tests.fleet.test_parts import examined, ranked, steps
 from tests.kit.bench_samples import SPEED, made_up, merged, write_samples
 from tests.kit.figures import check_texts, title_of
+from tests.kit.runs import made_run, made_runs
 from tests.kit.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +113,13 @@ def fleet(ranks: int, count: int = 6) -> Make:
         return fleet_answer([ranked(f"job/{rank}", rank, slow if rank == 1 else usual) for rank in range(ranks)])
 
     return make
+
+
+def followed(*levels: float, series: int = 1) -> Make:
+    """A history of eight runs at each level in ms, on so many GPUs in turn."""
+    times = [1e6 * (ms + 0.01 * (run % 3)) for ms in levels for run in range(8)]
+    runs = [made_run(at, time, {"GPU": f"NVIDIA H{at % series}"}) for at, time in enumerate(times)]
+    return lambda _: judge_runs(runs)
 
 
 def two_ranks(_: Path) -> Any:
@@ -207,6 +218,15 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
             "few": judged(ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"),
         },
     ),
+    "history": (
+        HISTORY_CHARTS,
+        {
+            "slower": followed(10, 12, 11, 15, 15.5, 30),
+            "steady": followed(10, 10),
+            "series": followed(10, 90, 50, series=5),
+            "one": lambda _: judge_runs(made_runs([1e6])),
+        },
+    ),
     "forecast": (
         FORECAST_CHARTS,
         {
@@ -224,6 +244,7 @@ FILES = {
     "selection": "selection.png",
     "why": "why.png",
     "steps": "steps.png",
+    "history": "history.png",
     "forecast": "forecast.png",
     "fleet": "fleet_heatmap.png fleet_timeline.png",
 }
@@ -276,6 +297,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "selection": lambda answer: bench_summary(answer) + bench_report(answer),
     "why": lambda answer: why_text(answer, full=True),
     "steps": lambda answer: steps_text(answer, full=True),
+    "history": lambda answer: history_text(answer, full=True),
     "fleet": lambda answer: fleet_text(answer, full=True),
     "forecast": forecast_text,
 }

@@ -24,6 +24,7 @@ COMMANDS = {
     "analyze": "analyze two.sqlite",
     "why": "why two.sqlite",
     "compare": "compare two.sqlite --base RUN::math::* --new RUN::flash::*",
+    "history": "history two.sqlite",
     "fleet": "fleet ranks --workers 1",
     "check": "check two.sqlite budget.toml",
     "steps": "steps two.sqlite",

@@ -62,6 +62,7 @@ TABLES = {
     "steps": f"steps {ROOT}/traces/two-processes.sqlite --no-charts",
     "ranges": f"ranges {RUN}",
     "compare": f"compare {RUN} --base RUN::math::* --new RUN::flash::* --all --no-charts",
+    "history": f"history {ROOT}/traces --no-charts",
     "forecast": f"forecast {ROOT}/traces/block.sqlite --range RUN::math::S1024/iter* --scale *gemm*=0.5 --no-charts",
     "fleet": f"fleet {ROOT}/docs/gallery/late-rank --workers 1 --no-charts",
     "check": f"check {RUN} budget.toml",

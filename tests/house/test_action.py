@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.runs import write_run
+
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +82,20 @@ def test_the_check_is_shown_and_fails_where_a_limit_breaks(
     outputs = dict(line.split("=", 1) for line in (tmp_path / "outputs").read_text().splitlines())
     assert outputs["ok"] == ok
     assert Path(outputs["markdown"]).read_text(encoding="utf-8") == summary
+
+
+@pytest.mark.parametrize(("limit", "code"), [("5", 3), ("30", 0)])
+def test_the_history_fails_where_the_newest_level_is_slower(
+    action: dict[str, Any], tmp_path: Path, limit: str, code: int
+) -> None:
+    """Earlier reports and a limit decide, the summary says since when, and runs of the machine keep their names."""
+    runs = tmp_path / "nightly"
+    runs.mkdir()
+    for number in range(10):
+        write_run(runs / f"run_{number}.sqlite", 6_000 + 9 * (number % 3), 200 + 900 * (number >= 6))
+    done = run_step(step(action, "Follow the history"), tmp_path, HISTORY="nightly", LIMIT=limit)
+    assert done.returncode == code, done.stderr
+    assert "slower since run 7" in (tmp_path / "summary.md").read_text(encoding="utf-8")
 
 
 def test_a_report_that_is_none_is_named_in_the_summary(action: dict[str, Any], tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ SECTIONS = {
     "doctor": ("capture", "## doctor", "## scrub"),
     "scrub": ("capture", "## scrub", ""),
     "compare": ("compare", "", ""),
+    "history": ("history", "", ""),
     "why": ("why", "", ""),
     "steps": ("steps", "", ""),
     "hotspots": ("hotspots", "", ""),

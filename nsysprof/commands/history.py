@@ -1,0 +1,110 @@
+"""``nsysprof history``: which change made it slower, over many runs."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nsysprof.commands import report_options as options
+from nsysprof.commands.question import Question, give_answer
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from nsysprof.attribution.attribute import Attribution
+
+
+class Order(str, Enum):
+    """What ``--order`` sorts runs by."""
+
+    RECORD = "record"
+    NAME = "name"
+    TIME = "time"
+    GIT = "git"
+
+
+@options.options_unfolded
+def history(
+    reports: Annotated[
+        list[str], typer.Argument(metavar="REPORT…", help="Reports, folders of them, or globs: each report is a run.")
+    ],
+    select: Annotated[
+        str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
+    ] = None,
+    order: Annotated[
+        Order,
+        typer.Option(
+            metavar="record|name|time|git",
+            help="Order of the runs: recorded start, name, time of the file, or commit in the current repository.",
+        ),
+    ] = Order.RECORD,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Leave out runs before a date (2026-11-01) or commit.")
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the newest N runs.")] = None,
+    limit: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="PERCENT",
+            help="Exit with 3 if the newest level is slower by more than this, by the program.",
+        ),
+    ] = 5.0,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where what was read is kept [default: history.db in DIR].")
+    ] = None,
+    output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Runs to print.")] = 12,
+    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    *,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
+) -> None:
+    """Find when steps became slower over many runs, and which part of the program or the machine changed."""
+    from nsysprof.charts.chart import start_painter
+    from nsysprof.commands.progress import progress_bar
+    from nsysprof.fleet.files import default_folder
+    from nsysprof.history.charts import CHARTS
+    from nsysprof.history.files import CACHE, FILES, SCHEMA, history_folder, write_history
+    from nsysprof.history.history import history as follow
+    from nsysprof.history.text import history_text
+    from nsysprof.kernels.classify import load_rules
+    from nsysprof.trace.report import open_report
+
+    place = output or default_folder(reports, reports).with_suffix(".history")
+    results = history_folder(place, reports, **writing.of_folder)
+    unwritten = writing.check(results, asked=output is not None)
+    kept = cache or place / CACHE
+    quiet = unwritten is not None or (writing.as_json and output is None and not kept.exists())
+
+    with progress_bar() as progress, start_painter(apart=writing.charts) as painter:
+
+        def attributed(path: Path, stack: ExitStack) -> Attribution:
+            return reading.attribute(stack.enter_context(open_report(path, nsys=reading.nsys)), lambda step, rows: None)
+
+        read = [f"{name}={value}" for name, value in reading.values.items() if name in ("threads", "graphs", "ranges")]
+        if reading.rules:
+            read.append(reading.rules.read_text(encoding="utf-8", errors="replace"))
+        answer = follow(
+            reports,
+            select=select,
+            order=order.value,
+            since=since,
+            last=last,
+            cache=None if quiet and cache is None else kept,
+            rules=load_rules(reading.rules),
+            attribution_of=attributed,
+            reading=read,
+            progress=progress,
+        )
+        question = Question(
+            "history", "runs", "history", SCHEMA, FILES, CHARTS, write_history, "history_page",
+            ask=lambda _: answer,
+            text=lambda given: history_text(given, top, full=writing.full, markdown=markdown),
+        )  # fmt: skip
+        give_answer(question, answer, results, writing, painter, unwritten, asked=output is not None)
+    if answer.slower(limit / 100):
+        raise typer.Exit(3)

@@ -1,0 +1,137 @@
+"""The tables of `nsysprof history`: their columns are an interface, to be added to and never renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from nsysprof.core.text import one_line
+from nsysprof.history.history import History, Series
+from nsysprof.results.table import Column, table
+
+_RUN = Column("", "number of the run, from 1 in the order of the history", cell=str, align="l")
+_SERIES = Column("", "number of the series of comparable runs and steps, from 1", cell=str, align="r")
+_COMMIT = Column("", "commit, of the run record or the name of the file", cell=lambda text: text[:7])
+RUNS = table(
+    "history.csv",
+    "a row per series and run",
+    {
+        "series": _SERIES,
+        "path": Column("", "merged path of its steps", "steps of"),
+        "run": _RUN,
+        "file": Column("", "the report", "report", lambda text: one_line(text, 40)),
+        "commit": _COMMIT,
+        "started": Column(
+            "", "start of the run, UTC; empty if not recorded", cell=lambda text: text[:16].replace("T", " ")
+        ),
+        "step_ns": Column("", "median time of its steady steps", "step"),
+        "low_ns high_ns": "95 % interval of the median within the run; empty if the steps do not show it",
+        "n": "steady steps",
+        "busy_ns": Column("", "time per step in which the GPU is busy, mean", "busy"),
+        "waits_ns": Column("", "time per step in which it is idle, mean", "waits"),
+        "launches": Column("", "launches per step, mean", cell=lambda count: f"{count:,.0f}"),
+        "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
+        "level": Column("", "number of the level, from 1", cell=str, align="r"),
+        "level_ns": Column("", "time of the level", "level time"),
+        "odd": "1 if the next runs take its time back, so that it makes no level; else 0",
+        "gpu driver clock torch": "machine and software, as far as recorded",
+    },
+    made_in="history/tables.py",
+)
+CHANGES = table(
+    "changes.csv",
+    "a row per change of level",
+    {
+        "series": _SERIES,
+        "run": Column("", "the first run after the change", "since run", str, "l"),
+        "file": Column("", "its report", "report"),
+        "commit": _COMMIT,
+        "before_ns": Column("", "time of the level before", "before"),
+        "after_ns": Column("", "time of the level after", "after"),
+        "ratio": "after ÷ before",
+        "low_ratio high_ratio": "its 95 % interval, with the run as the unit",
+        "cause": "program; machine: it changed too, or the commit did not; clock: all kernels changed alike",
+        "machine": "what changed of the machine",
+    },
+    made_in="history/tables.py",
+)
+LEDGER = table(
+    "history_ledger.csv",
+    "a row per change and part of a mean step; the rows of a change add up to its steps",
+    {
+        "series": _SERIES,
+        "run": _RUN,
+        "part": Column("", "kernels of a family, copies, CPU time, calls and other waits", head="part of a step"),
+        "before_ns": Column("", "time of the part before", head="before"),
+        "after_ns": Column("", "time of the part after", head="after"),
+        "delta_ns": Column("", "after_ns − before_ns", head="change"),
+    },
+    made_in="history/tables.py",
+)
+
+
+def run_rows(answer: History, series: Series, number: int) -> Iterator[dict[str, Any]]:
+    """The rows of `RUNS` of a series."""
+    levels = series.levels
+    for row, timed, level, odd in zip(
+        series.runs, series.times, levels.of(len(series.runs)).tolist(), levels.odd.tolist(), strict=True
+    ):
+        run = answer.runs[row]
+        yield {
+            "series": number,
+            "path": series.path,
+            "run": row + 1,
+            "file": run.file,
+            "commit": run.commit,
+            "started": "" if run.started is None else utc(run.started),
+            "step_ns": timed.median_ns,
+            "low_ns": timed.low_ns,
+            "high_ns": timed.high_ns,
+            "n": timed.n,
+            "busy_ns": timed.busy_ns,
+            "waits_ns": timed.waits_ns,
+            "launches": timed.launches,
+            "memory_bytes": run.memory_bytes,
+            "level": level + 1,
+            "level_ns": round(levels.time(level)),
+            "odd": int(odd),
+            "gpu": run.machine.get("GPU", ""),
+            "driver": run.machine.get("driver", ""),
+            "clock": run.machine.get("GPU clock", ""),
+            "torch": run.machine.get("torch", ""),
+        }
+
+
+def change_rows(answer: History) -> Iterator[dict[str, Any]]:
+    """The rows of `CHANGES`, in the order of series and time."""
+    for number, series in enumerate(answer.series, 1):
+        for change in series.changes:
+            run = answer.runs[change.run]
+            yield {
+                "series": number,
+                "run": change.run + 1,
+                "file": run.file,
+                "commit": run.commit,
+                "before_ns": round(change.before_ns),
+                "after_ns": round(change.after_ns),
+                "ratio": change.ratio,
+                "low_ratio": change.low,
+                "high_ratio": change.high,
+                "cause": change.cause,
+                "machine": "; ".join(f"{name} {old} → {new}" for name, (old, new) in change.machine.items()),
+            }
+
+
+def ledger_rows(answer: History) -> Iterator[dict[str, Any]]:
+    """The rows of `LEDGER`."""
+    for number, series in enumerate(answer.series, 1):
+        for change in series.changes:
+            for part, before, after in change.ledger:
+                where = {"series": number, "run": change.run + 1, "part": part}
+                yield {**where, "before_ns": before, "after_ns": after, "delta_ns": after - before}
+
+
+def utc(seconds: float) -> str:
+    """A time in UTC as ISO 8601 has it."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,161 @@
+"""A history as text: what changed, since which run, by what part of a step; then the newest runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.text import join_words, one_line, plural, quote_path, visible
+from nsysprof.core.units import format_ns, format_ratio, format_share
+from nsysprof.history.history import CLOCK, MACHINE, Change, History, Series
+from nsysprof.history.tables import RUNS, run_rows
+from nsysprof.results.one_screen import Rows, answer_lines
+from nsysprof.results.table import TextTable, wrap
+
+_CHANGES, _PARTS, _LEAST_PART, _MACHINE, _PATH = 4, 3, 0.05, 3, 48
+_SHOWN = (
+    "run",
+    "file",
+    "commit",
+    "started",
+    "step_ns",
+    "n",
+    "busy_ns",
+    "waits_ns",
+    "launches",
+    "memory_bytes",
+    "level",
+)
+_SPARE = ("n", "launches", "started", "memory", "busy")
+
+
+def history_text(answer: History, top: int = 12, *, full: bool = False, markdown: bool = False) -> str:
+    """One screen for a terminal, or as Markdown, or the ``full`` answer; the newest ``top`` runs of each series.
+
+    Ends with a newline.
+    """
+    found = answer.changes
+    shown = found if full else found[:_CHANGES]
+    left = [plural(more, "more change")] if (more := len(found) - len(shown)) > 0 else []
+    parts: list[str | Rows] = [wrap(visible(headline(answer)), "", "  "), changes_text(answer, shown)]
+    for series in answer.series if full else answer.series[:1]:
+        table = runs_table(answer, series, len(series.runs) if full else top)
+        parts.append(Rows(table, "run", len(series.runs)))
+    if not full and len(answer.series) > 1:
+        left.append(f"{len(answer.series) - 1:,} more series")
+    skipped = [f"{file} is left out: {reason}" for file, reason in answer.skipped]
+    if skipped and not full:
+        others = f" and {plural(len(skipped) - 1, 'more report')}" * (len(skipped) > 1)
+        (file, reason), *_ = answer.skipped
+        parts[0] = f"{parts[0]}\n{wrap(visible(f'skipped: {file}{others} ({reason})'), '', '  ')}"
+    return answer_lines(parts, [*answer.notes, *skipped], more=left, full=full, markdown=markdown)
+
+
+def headline(answer: History) -> str:
+    """How the newest level compares with the one before."""
+    first = answer.series[0]
+    runs = f"{plural(len(answer.runs), 'run')}" + (f" in {len(answer.series)} series" if len(answer.series) > 1 else "")
+    newest = [each for each in answer.series if each.changes and each.runs[-1] == answer.newest]
+    worst = max(newest, key=lambda each: each.changes[-1].ratio, default=None)
+    if worst is not None:
+        change = worst.changes[-1]
+        times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
+        return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
+    if len(first.runs) < 3:
+        return f"{runs}: {plural(len(first.runs), 'run')} of {path_name(first)} show no level yet; record three or more"
+    if first.levels.slope:
+        way = "longer" if first.drift > 0 else "shorter"
+        return (
+            f"{runs}: no step, but a drift: the time of {path_name(first)} got {format_share(abs(first.drift))} {way}"
+        )
+    least = format_share(first.levels.detectable(len(first.runs)))
+    return f"{runs}: no change of {path_name(first)}; three runs that take {least} longer would show"
+
+
+def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str:
+    """Changes, the first with the command that shows more."""
+    lines = []
+    for number, (series, change) in enumerate(shown, 1):
+        lines.append(wrap(f"{number}. {change_text(answer, series, change)}.", "", "   "))
+        if number == 1:
+            lines.append(f"   $ {next_command(answer, change)}")
+    if not lines:
+        newest = quote_path(Path(answer.runs[-1].file))
+        lines = [f"Nothing stands out: no change of level.\n   $ nsysprof why {newest}"]
+    return "\n".join(lines)
+
+
+def change_text(answer: History, series: Series, change: Change) -> str:
+    """`since run 15 (775afb0): +175 ms (1.37x): copies +98 ms, CPU time in postprocess +71 ms`."""
+    delta = change.after_ns - change.before_ns
+    low, high = (format_ratio(each) for each in (change.low, change.high))
+    several = len({each.path for each in answer.series if each.path != WHOLE}) > 1
+    unit = path_name(series) if several and series.path != WHOLE else unit_of(series)
+    text = f"since {run_name(answer, change.run)}: {_signed(delta)} per {unit} ({format_ratio(change.ratio)}, 95 % CI"
+    text += f" {low}–{high})"
+    if parts := parts_text(change):
+        text += f": {parts}"
+    if change.cause == CLOCK:
+        text += "; all kernels changed alike, as by another GPU clock: check that before the program"
+    if change.cause == MACHINE:
+        text += f"; {_machine_text(change)}"
+    return text
+
+
+def parts_text(change: Change, most: int = _PARTS) -> str:
+    """The parts of a step that changed most in the direction of the change."""
+    delta = change.after_ns - change.before_ns
+    rows = [(name, after - before) for name, before, after in change.ledger]
+    large = [row for row in rows if row[1] * delta > 0 and abs(row[1]) >= _LEAST_PART * abs(delta)]
+    return ", ".join(f"{name} {_signed(ns)}" for name, ns in large[:most])
+
+
+def _machine_text(change: Change) -> str:
+    if not change.machine:
+        return "the commit is the same on both sides: not the program"
+    some = [f"{name} {one_line(old, 30)} → {one_line(new, 30)}" for name, (old, new) in change.machine.items()]
+    more = [f"{len(some) - _MACHINE} more"] if len(some) > _MACHINE else []
+    return f"the machine changed too ({join_words([*some[:_MACHINE], *more])}): not attributed to the program"
+
+
+def next_command(answer: History, change: Change) -> str:
+    """The command that explains a change with the reports on both sides of it."""
+    before, after = (quote_path(Path(answer.runs[row].file)) for row in (change.before, change.run))
+    return f"nsysprof compare {before} {after}"
+
+
+def run_name(answer: History, row: int) -> str:
+    """`run 15 (775afb0)`."""
+    run = answer.runs[row]
+    return f"run {row + 1} ({run.commit[:7] or one_line(run.name, 30)})"
+
+
+def unit_of(series: Series) -> str:
+    """What a time of a series is of."""
+    return "recording" if series.path == WHOLE else "step"
+
+
+def path_name(series: Series) -> str:
+    """What the steps of a series are called."""
+    return "whole recordings" if series.path == WHOLE else one_line(series.path, _PATH)
+
+
+def runs_table(answer: History, series: Series, most: int) -> TextTable:
+    """The newest ``most`` runs of a series, the newest first."""
+    rows = [*run_rows(answer, series, 1)][-most:][::-1]
+    shown = [name for name in _SHOWN if any(row[name] not in (None, "") for row in rows)]
+    names = [one_line(answer.runs[row["run"] - 1].name, 40) for row in rows]
+    rows = [row | {"file": name} for row, name in zip(rows, names, strict=True)]
+    noise = f"runs of one level differ by {format_share(series.levels.noise)} (standard deviation)"
+    note = f"{path_name(series)}; {noise}{'' if series.levels.known else ', by other series or as is usual'}"
+    return RUNS.show(rows, shown, note=note, spare=_SPARE)
+
+
+def ratio_text(change: Change) -> str:
+    """`1.37x slower`."""
+    return f"{format_ratio(max(change.ratio, 1 / change.ratio))} {'slower' if change.ratio > 1 else 'faster'}"
+
+
+def _signed(ns: float) -> str:
+    return f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"
