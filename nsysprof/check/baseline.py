@@ -39,6 +39,7 @@ from nsysprof.statistics.contrast import (
     judge,
 )
 from nsysprof.statistics.distributions import Floats
+from nsysprof.statistics.levels import newest_level
 from nsysprof.statistics.runs import HOST_NOISE, HOST_PACED, OverRuns, over_runs, rounding_of
 
 ANALYSIS = "analysis.json"
@@ -195,8 +196,9 @@ def growths(
     those that need no test included, so that many limits do not make one of them break by chance. ``other_gpu``: why
     they do not compare, if so; ``clock_step``: of the GPU's clock, by which a time may seem to grow.
 
-    Several baselines are runs of one program, and the run is the unit: what grew is beyond what these differ by. Of
-    one, the calls are compared; that says nothing of times which the host sets, for these differ from run to run.
+    Several baselines are runs of one program in their order, and the run is the unit: what grew is beyond what those of
+    the newest level differ by. Of one, the calls are compared; that says nothing of times which the host sets, for
+    these differ from run to run.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -269,7 +271,7 @@ def _over_captures(
     before = [OverRuns(0.0, 0.0, 1.0, 0)] * len(logs)
     for measure in {measure for _, measure in several}:
         places = [place for place, key in enumerate(several) if key[1] == measure]
-        found = over_runs([logs[place][:-1] for place in places], [roundings[place] for place in places])
+        found = over_runs([newest_level(logs[place][:-1]) for place in places], [roundings[place] for place in places])
         for place, each in zip(places, found, strict=True):
             before[place] = each
     grown = [each.against_new(values[-1]) for each, values in zip(before, logs, strict=True)]

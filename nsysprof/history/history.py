@@ -125,7 +125,7 @@ def history(
     rules: Rules | None = None,
     attribution_of: Callable[[Path, ExitStack], Attribution] | None = None,
     reading: Sequence[str] = (),
-    progress: Progress = lambda step, rows: None,
+    progress: Progress | None = None,
 ) -> History:
     """Follow the step times of reports over time, each a run: files, folders and globs, local ones.
 
@@ -142,7 +142,8 @@ def history(
         found: list[Run] = []
         skipped: list[tuple[str, str]] = []
         for file, kept in zip(files, store.known(files), strict=True):
-            progress("reading reports", 1)
+            if progress:
+                progress("reading reports", 1)
             run = kept if kept is not None else _measured(Path(file.name), known_rules, select, attribution_of)
             if kept is None:
                 store.keep(file, run)

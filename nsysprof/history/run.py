@@ -22,6 +22,7 @@ from nsysprof.core.text import one_line
 from nsysprof.formats.run_record import record_beside, record_so_far
 from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.summary import summarize
+from nsysprof.steps.features import without_numbers
 from nsysprof.summaries.memory import gpu_memory
 from nsysprof.waits.account import account_of
 from nsysprof.waits.ranges import pick_windows, windows_of
@@ -103,10 +104,20 @@ def run_of(attribution: Attribution, rules: Rules, select: str | None = None) ->
         seconds_of(_text(record, "started") or report.about.start_utc or ""),
         commit or (named[0] if named else ""),
         _machine(loaded, record),
-        dict(sorted(kernels_of(loaded, None).items(), key=lambda each: -each[1][1])[:_MAX_KERNELS]),
+        _kernels(loaded),
         tuple(timed),
         sum(memory) if memory else None,
     )
+
+
+def _kernels(loaded: LoadedReport) -> Kernels:
+    """The kernels with most time; numbers in names, of lines and of generated code, differ between versions."""
+    out: Kernels = {}
+    for name, each in kernels_of(loaded, None).items():
+        name = without_numbers(name)
+        known = out.get(name, (0, 0, 0))
+        out[name] = (known[0] + each[0], known[1] + each[1], known[2] + each[2])
+    return dict(sorted(out.items(), key=lambda each: -each[1][1])[:_MAX_KERNELS])
 
 
 def _timed(loaded: LoadedReport, level: Level) -> list[Timed]:

@@ -63,7 +63,7 @@ def headline(answer: History) -> str:
         times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
         return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
     if len(first.runs) < 3:
-        return f"{runs}: {plural(len(first.runs), 'run')} of {path_name(first)} show no level yet; record three or more"
+        return f"{runs}: too few of {path_name(first)} to show a level ({len(first.runs)}); record three or more"
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
         return (

@@ -95,6 +95,16 @@ def find_levels(
     return Levels(found.starts, found.value, found.noise, found.odd, found.slope, known)
 
 
+def newest_level(logs: Sequence[float]) -> Sequence[float]:
+    """The logarithms of the newest level, without odd runs; all of so few that neighbours show no noise."""
+    if len(logs) < LEAST_RUNS:
+        return logs
+    levels = find_levels(np.array(logs))
+    newest = levels.of(len(logs)) == len(levels.starts) - 1
+    kept: list[float] = np.array(logs)[newest & ~levels.odd].tolist()
+    return kept if len(kept) > 1 else logs
+
+
 def _of_neighbours(x: Floats, *, trim: bool) -> float:
     """The noise that neighbours show, whatever the levels; ``trim``: without the few that differ by far the most."""
     apart = np.sort(np.abs(np.diff(x)))

@@ -792,6 +792,15 @@ def test_launch_noise_breaks_no_limit() -> None:
         assert "would have found" in found[0, "busy"].why or len(baselines) == 1
 
 
+def test_baselines_before_a_change_of_level_do_not_count() -> None:
+    """Of eight baselines the last four are 1.3 times as fast: what is as slow as the first four has grown."""
+    speeds = [1.3] * 4 + [1.0] * 4
+    baselines = [Baseline(f"{at}", frozenset(), captured(at, slow), frozenset()) for at, slow in enumerate(speeds)]
+    limits = {(row, "busy"): 0.1 for row in range(8)}
+    assert all(each.slower for each in growths(captured(20, 1.3), baselines, "", limits).values())
+    assert not any(each.slower for each in growths(captured(21, 1.0), baselines, "", limits).values())
+
+
 def test_one_recording_is_not_several() -> None:
     """Given twice, or the report itself among several, it would seem not to vary; alone it may be compared."""
     one, again, other = (

@@ -1,9 +1,11 @@
-"""Histories of made-up runs: series, changes with their ledgers, what is blamed on the machine, and bad input."""
+"""Histories of synthetic runs: series, changes with their ledgers, what is attributed to the machine, and bad input."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +64,7 @@ def test_what_changed_most_is_named_first() -> None:
         ({"driver": "580"}, {"driver": "580.1"}, PROGRAM),
     ],
 )
-def test_a_change_of_the_machine_is_not_blamed_on_the_program(
+def test_a_change_of_the_machine_is_not_attributed_to_the_program(
     before: dict[str, str], after: dict[str, str], cause: str
 ) -> None:
     """What changed of the machine stands beside the change, and no gate fails for it; more digits are no change."""
@@ -105,13 +107,33 @@ def test_kernels_that_are_all_slower_at_once_are_the_clock() -> None:
         ({"kernels": {"gemm": (60, 9_000, 240)}}, "other shapes"),
     ],
 )
-def test_runs_that_are_not_comparable_are_series_of_their_own(other: dict[str, object], why: str) -> None:
+def test_runs_that_are_not_comparable_are_series_of_their_own(other: dict[str, Any], why: str) -> None:
     """Runs in turn on two GPUs, of two programs, or of two shapes make two series without a change, and a sentence."""
     runs = [made_run(n, 10 * MS + 7 * MS * (n % 2), **(other if n % 2 else {})) for n in range(21)]
     answer = judge_runs(runs)
     assert [len(each.runs) for each in answer.series] == [11, 10]
     assert not answer.changes
     assert any(why in note for note in answer.notes), answer.notes
+
+
+def test_runs_are_ordered_by_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the order of commits in the repository of the current folder; what has none of these is left out."""
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    commits: list[str] = []
+    for _ in range(3):
+        subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", f"{len(commits)}"], check=True)
+        done = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+        commits.append(done.stdout.strip())
+    for at in (2, 0, 1):
+        record = {"environment": {"commit": commits[at]}}
+        write_run(tmp_path / f"run_{at}.sqlite", 3_000, started="2026-01-01T00:00:00Z", record=record)
+    write_run(tmp_path / "run_3.sqlite", 3_000)
+    answer = nsysprof.history(tmp_path, order="git")
+    assert [run.name[4] for run in answer.runs] == list("012")
+    assert any("1 run without a commit" in note for note in answer.notes)
+    assert [run.name[4] for run in nsysprof.history(tmp_path, order="git", since=commits[1][:8]).runs] == ["1", "2"]
 
 
 def test_one_run_and_two_runs_are_answered() -> None:

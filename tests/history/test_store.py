@@ -16,7 +16,7 @@ from nsysprof.history.history import History
 from tests.kit.runs import write_run
 
 
-def read_again(folder: Path, cache: Path, **how: str) -> tuple[History, list[str]]:
+def read_again(folder: Path, cache: Path, select: str | None = None) -> tuple[History, list[str]]:
     """The history with a cache, and the names of the reports that were read."""
     read: list[str] = []
     measured = room._measured
@@ -26,7 +26,7 @@ def read_again(folder: Path, cache: Path, **how: str) -> tuple[History, list[str
         return measured(path, *more)  # type: ignore[arg-type]
 
     with patch.object(room, "_measured", noting):
-        return nsysprof.history(folder, cache=cache, **how), read
+        return nsysprof.history(folder, cache=cache, select=select), read
 
 
 @pytest.fixture
