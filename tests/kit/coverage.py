@@ -163,7 +163,7 @@ def table_lines(cells: dict[tuple[int, int], tuple[Cell, Cell]]) -> Iterator[str
     """The two tables of the page."""
     head = f"| source | {' | '.join(f'n = {n}' for n in SIZES)} |"
     for which, title in enumerate(("One run", "Three runs, n samples together")):
-        yield from ("", f"{title}: share of intervals that hold the truth · of A/A pairs called different.", "")
+        yield from ("", f"{title}: share of intervals that contain the truth · of A/A pairs called different.", "")
         yield from (head, f"| --- |{' ---: |' * len(SIZES)}")
         for number, source in enumerate(SOURCES):
             texts = [_text(cells[number, n][which]) for n in SIZES]
