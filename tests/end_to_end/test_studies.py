@@ -338,7 +338,7 @@ def claims_of_scaling() -> Iterator[str]:
     yield f"{at.size('auto', 32768)} for `auto` in fp16"
     for seq, backend in ((4096, "naive"), (8192, "auto")):
         row = at.row(backend, seq)
-        yield f"{row['n']} worth {row['n_effective']:.0f}"
+        yield f"effective n of {row['n_effective']:.0f} (of {row['n']})"
     yield f"{at.row('auto', 32768)['sm_clock_mhz']:,.0f} MHz (median of auto)"
     yield f"{at.rate('auto', 16384)} TFLOP/s, {at.share('auto', 16384)}"
     yield f"{at.share('auto', 8192, dtype='fp32')} of {at.rate('auto', 8192, 'peak_tflops', 'fp32')} TFLOP/s"
