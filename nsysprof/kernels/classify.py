@@ -26,6 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 UNMATCHED = "unmatched"
+# Causes of softmax kernels that belong to a loss or a router, not to attention.
+OTHER_SOFTMAX = ("log-softmax", "expert routing")
 
 _TYPE_GROUPS = ("src", "dst")
 # Families of GPU ops that are no kernels: groups of their own, whether kernels are grouped by family or by name.
