@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,14 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     first = Finding(
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )
-    facts = {"remedy": "", "change": (), "basis": UNTRIED, "gain_ns": 0, "gain_low_ns": 0, "gain_high_ns": 0}
+    facts: dict[str, Any] = {
+        "remedy": "",
+        "change": (),
+        "basis": UNTRIED,
+        "gain_ns": 0,
+        "gain_low_ns": 0,
+        "gain_high_ns": 0,
+    }
     return [first, *(replace(each, **facts) for each in found)]
 
 
