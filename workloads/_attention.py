@@ -266,7 +266,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def _untiled(name: str, make: Callable[[Any], Attend], problem: Problem) -> Attend:
-    """What makes a backend whose tiles nobody can choose."""
+    """Make a backend with fixed tiles."""
     if getattr(problem, "tile_keys", 0):
         raise RuntimeError(f"{name} has no tiles to choose")
     return make(problem)

@@ -95,7 +95,7 @@ def _sweep(path: Path, workload: Workload) -> int:
 
 
 def _start(path: Path, progress: Progress, run: int, order: Sequence[str]) -> GpuWatch | None:
-    """Write what is measured on, or hold it against what was; and measure the peaks, if asked to."""
+    """Write the environment, or compare it with the recorded one; measure the peaks if requested."""
     from _bench_nvml import RULE, watch_gpu
     from _bench_peaks import describe_peaks, peaks
 
@@ -118,7 +118,7 @@ def _start(path: Path, progress: Progress, run: int, order: Sequence[str]) -> Gp
 
 
 def _surroundings(device: str, watch: GpuWatch | None) -> dict[str, Any]:
-    """The environment as the workloads have it, with what the figures are held against."""
+    """The environment of the workloads, and the properties of the GPU."""
     import torch
 
     from _environment import environment

@@ -2,7 +2,7 @@
 
 A sample counts as throttled when, right after it, the driver names a slowdown that has nothing to do with the work:
 too hot, or the power supply asks for it (`THROTTLED`). Clocks held down by the power limit are no such thing: heavy
-kernels are limited by power on every day of their life, and leaving those samples out would leave none.
+kernels are always limited by power, and leaving those samples out would leave none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SM, _MEMORY, _GPU_TEMPERATURE = 1, 2, 0
 @dataclass(frozen=True)
 class GpuWatch:
     """A GPU that can be asked. ``facts`` of it never change; ``read`` gives clocks in MHz, °C, W, and ``throttle``,
-    the bits of `REASONS` and others, with the time ``t`` in seconds; None for what it does not tell.
+    the bits of `REASONS` and others, with the time ``t`` in seconds; None for unknown values.
     """
 
     facts: Mapping[str, Any]
@@ -91,7 +91,7 @@ def _handle(nvml: Any) -> Any:
         except nvml.NVMLError:
             return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
     if nvml.nvmlDeviceGetCount() != 1:
-        raise LookupError("several GPUs, and this torch does not tell which one it uses")
+        raise LookupError("several GPUs, and it is unknown which one this torch uses")
     return nvml.nvmlDeviceGetHandleByIndex(0)
 
 
@@ -109,7 +109,7 @@ def _reasons(nvml: Any, handle: Any) -> int:
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """A number, or None where this GPU does not tell."""
+    """A number, or None if the driver does not report it."""
     try:
         value = ask()
     except Exception:  # NVML has an exception for every way not to answer

@@ -69,7 +69,7 @@ class Rule:
 def warm_up(series: Series, rule: Rule) -> tuple[int, str]:
     """Call it until it is as fast as it gets, and then decide how many calls make a sample.
 
-    The first call, which may compile something, does not tell. Returns the number of calls, and "stable", or "limit"
+    The first call does not count: it may compile something. Returns the number of calls, and "stable", or "limit"
     where time or calls ran out before.
     """
     series.call()

@@ -98,11 +98,11 @@ def set_precision(*, deterministic: bool) -> None:
 def _push_ranges_anyway() -> None:
     """Makes nvtx push its ranges to a profiler that does not answer what nvtx asks first.
 
-    From 0.2.12 on nvtx asks, by an extension of NVTX, whether anybody listens. nsys 2022.4 to 2024.2 do not know that
+    From 0.2.12 on nvtx asks, by an extension of NVTX, whether a tool listens. nsys 2022.4 to 2024.2 do not know that
     extension: nvtx then pushes nothing, although they would record it.
     """
     if not os.environ.get("NVTX_INJECTION64_PATH"):
-        return  # nobody listens
+        return  # no tool listens
     with contextlib.suppress(ImportError, AttributeError, TypeError):  # another nvtx, which has other insides
         import nvtx.nvtx as module
         from nvtx._lib import lib
@@ -209,7 +209,7 @@ def _negative(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _show(text: str) -> None:
-    """Prints to stdout, whatever its encoding. Raises `WorkloadError`, but not when nobody reads it any more."""
+    """Print to stdout in any encoding. Raises `WorkloadError`, except after the reader has closed the pipe."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:
