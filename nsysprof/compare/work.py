@@ -129,7 +129,7 @@ def _amounts(side: Selection) -> pd.DataFrame:
 
 def _launched(details: OpDetails, op: NDArray[np.intp], of: NDArray[np.intp], count: int) -> pd.Series:
     """With what grids, blocks, registers and bytes of shared memory the GPU ops of each name are launched."""
-    how = (details.grid, details.block, details.registers, details.static_shared, details.dynamic_shared)
+    how = (details.grid, details.block, details.registers, details.shared)
     rows = np.unique(np.column_stack([of, *(each[op] for each in how)]), axis=0)
     parts = np.split(rows[:, 1:], np.searchsorted(rows[:, 0], np.arange(1, count)))
     return pd.Series([each.tobytes() for each in parts], dtype=object)
@@ -187,7 +187,12 @@ def _threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     for kind, verdict, frame in ((LESS_WORK, LESS, rows), (MORE_WORK, MORE, more)):
         again = frame[(frame["often"] >= 1 - MIN_CHANGE) & (frame["kind"] == "kernel")]
         fewer = again[again["verdict"] == verdict]
-        fewer = fewer[fewer["new_ns"] < fewer["base_ns"]]
+        fewer = fewer[(fewer["new_ns"] < fewer["base_ns"]) & (fewer["ratio"] < 1)]
+        # what runs in more launches may be done by other kernels
+        instead = frame[frame["verdict"].isin((OTHER, MORE if verdict == LESS else LESS))]
+        elsewhere = (instead["new_ns"] - instead["base_ns"]).clip(lower=0).sum()
+        if elsewhere >= MIN_CHANGE * (fewer["base_ns"] - fewer["new_ns"]).sum():
+            fewer = fewer[_about_one(fewer["often"])]
         lost = (fewer["base_ns"] * (1 - fewer["ratio"])).sum()
         known, every = (each["base_ns"].sum() for each in (again[again["verdict"] != UNKNOWN], frame))
         if lost > 0 and (lost >= MIN_LOST * every or (_one_program(frame) and lost >= MIN_LOST_OF_KNOWN * known)):

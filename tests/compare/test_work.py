@@ -83,6 +83,7 @@ def attributed(path: Path) -> Any:
         ({ADD: (2, 400, 500)}, "more", None),
         ({ADD: (2, 95, 200)}, "same", None),
         ({ADD: (8, 10, 50)}, "less", "vectorAdd runs 0.40x the threads, in 4.00x the launches: check its result"),
+        ({ADD: (8, 10, 50), MUL: (1, 100, 200)}, "less", None),  # which may do the rest
         ({ADD: (8, 25, 130)}, "same", None),
         ({FUSED: (1, 100, 500)}, "other", "other work: hardly any kernel runs on both sides"),
     ],
