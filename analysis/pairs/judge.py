@@ -28,6 +28,11 @@ MODELS = ("Falconsai", "Qwen", "facebook", "gaunernst", "google")
 CHEATS_AFTER = ("halfbatch", "smallgrid")  # of these the remedy does less work, of the others the program without
 UNANNOTATED = ("smallgrid", "tailwave", "occupancy", "columns", "histogram", "fewblocks", "cupymalloc", "cupychain")
 PLANTED = ("busy", "gc", "pageable")
+COURSES = (  # exercises in CUDA C++ and OpenACC, before and after a change
+    *(("vec_serial", "vec_streamed"), ("mulmat1", "mulmat2"), ("mulmat2", "mulmat3"), ("mulmat3", "mulmat4")),
+    *(("sum2", "sum3"), ("pages1", "pages2"), ("pages6", "pages7"), ("hills3", "hills8"), ("tensor1", "tensor2")),
+    *(("model", "model_relu"), ("p2p_managed", "p2p")),
+)
 COLUMNS = ("set", "base", "new", "pair", "clock", "n", "ratio", "truth", "off", "verdict", "comparable", "check")
 _GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -62,8 +67,10 @@ def tables_in(file: sqlite3.Connection) -> list[str]:
 def gpu_span_of(path: Path) -> float:
     """The time from the first GPU op of an nsys report to the end of the last, in ns."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as file:
-        rows = [file.execute(f"SELECT min(start), max(end) FROM {name}").fetchone() for name in tables_in(file)]
-    return max(row[1] for row in rows) - min(row[0] for row in rows)
+        queries = [f"SELECT min(start), max(end) FROM {name}" for name in tables_in(file)]
+        launched = [f"{each} WHERE copyKind NOT IN (11, 12, 13)" if "MEMCPY" in each else each for each in queries]
+        rows = [file.execute(each).fetchone() for each in launched]  # but for pages, which the driver moves
+    return max(row[1] for row in rows if row[1]) - min(row[0] for row in rows if row[0])
 
 
 def step_of(path: Path) -> float:
@@ -116,6 +123,10 @@ def public(folder: Path) -> Iterator[dict[str, object]]:
         base, new = (folder / f"sc23_{each}.sqlite" for each in (number, number + 1))
         if base.is_file():
             yield judged("OpenMP tutorial", base, new, gpu_span_of(base) / gpu_span_of(new))
+    for names in COURSES:
+        base, new = (folder / f"{name}.sqlite" for name in names)
+        if base.is_file():
+            yield judged("courses", base, new, gpu_span_of(base) / gpu_span_of(new))
     base, new = (folder / f"mfu_2gpu_{side}.sqlite" for side in ("before", "after"))
     if base.is_file():
         yield judged("nsys-ai", base, new, None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.levels import choose_level
 from nsysprof.compare.loaded import load_report
 from nsysprof.compare.pairs import Pair
 from nsysprof.compare.selection import SPAN, STEP, Selection, select_calls, select_ranges, steps_of_calls
@@ -18,6 +19,7 @@ from nsysprof.kernels.classify import Rules
 from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.runs import over_runs
 from nsysprof.statistics.summary import LEAST_SAMPLES
+from nsysprof.trace.trace import FOUND
 
 ENOUGH_STEPS = 20  # of a recording, for a verdict on them
 
@@ -108,6 +110,8 @@ def _median(side: Selection) -> float:
 def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequence[str] | None) -> Selection:
     """The same range of another recording."""
     loaded = load_report(attribution, rules, merge, {})
+    if not side.is_whole and side.loaded.merged.kind[side.code] == FOUND:
+        loaded = loaded.among(choose_level(attribution, None, merge).attribution, merge)
     code = side.code if side.is_whole else next((at for at, text in enumerate(loaded.texts) if text == side.text), None)
     if code is None:
         raise NsysprofError(

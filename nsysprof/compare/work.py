@@ -214,7 +214,8 @@ def _flops(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
         for side, each in zip(("base", "new"), flops, strict=True)
     ]
     base, new = (each.sum() for each in flops)
-    if all(known) and not _about_one(new / base):
+    fused = [bool((each[products["family"] == "attention"] > 0).any()) for each in flops]  # a causal one skips half
+    if all(known) and fused[0] == fused[1] and not _about_one(new / base):
         kind, check = (LESS_WORK, ": check its result") if new < base else (MORE_WORK, "")
         counts = f"{format_count(round(new))} against {format_count(round(base))}"
         text = (

@@ -257,3 +257,17 @@ def test_shapes_tell_the_work_of_matrix_products(size: int, verdict: str, said: 
         if said
         else not doubts
     )
+
+
+def test_iterations_that_are_found_beside_ranges_are_compared(trace: MakeTrace) -> None:
+    """Ranges that are no steps do not hide the loop that both recordings run, nor of a further recording."""
+
+    def loop(ns: int) -> list[Items]:
+        work = program({ADD: (1, 100, ns), MUL: (2, 50, ns // 2)}, pause=200)
+        return [Range("load", 10, 40), *(each for each in work if not isinstance(each, Range))]
+
+    noise = [attributed(trace(*loop(ns), name=f"noise{ns}.sqlite")) for ns in (4950, 5020)]
+    found = compared(trace, loop(5000), loop(2500), noise=noise)
+    assert found.largest == "iteration*"
+    assert found.pairs.set_index("pair").loc["iteration*", ["clock", "verdict"]].tolist() == ["step", "faster"]
+    assert not any("whole recordings are compared" in text for text in found.warnings)
