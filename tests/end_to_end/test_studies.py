@@ -656,7 +656,10 @@ def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
     sweep = pd.read_csv(ANALYSIS / "best-kernels" / "results.csv")
     outcome, variants = (
         part.partition("\n\n- **")[0]
-        for part in (folder / "README.md").read_text(encoding="utf-8").split("## Outcome")[1].split("came of it")
+        for part in (folder / "README.md")
+        .read_text(encoding="utf-8")
+        .split("## Outcome")[1]
+        .split("### Outcome of the second prediction")
     )
 
     def table(text: str) -> list[list[str]]:
