@@ -659,7 +659,7 @@ def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
         for part in (folder / "README.md")
         .read_text(encoding="utf-8")
         .split("## Outcome")[1]
-        .split("### Outcome of the second prediction")
+        .split("### Result of the second prediction")
     )
 
     def table(text: str) -> list[list[str]]:
