@@ -218,8 +218,8 @@ def test_pages_that_are_fetched_before_count_as_moved(trace: MakeTrace) -> None:
     def pages(at: int) -> Memcpy:
         return Memcpy(at, at + 3000, id=None, kind=11, cause=1)
 
-    base = [*launch_kernel(ADD, (10, 11), (10_000, 20_000), id=1), pages(12_000)]
-    new = [*launch_kernel(ADD, (10, 11), (10_000, 11_000), id=1), pages(2600)]
+    base: list[Items] = [*launch_kernel(ADD, (10, 11), (10_000, 20_000), id=1), pages(12_000)]
+    new: list[Items] = [*launch_kernel(ADD, (10, 11), (10_000, 11_000), id=1), pages(2600)]
     found = compared(trace, base, new)
     [doubt] = [each for each in found.differences[found.largest].doubts if each.kind == MOVED]
     assert doubt.text.endswith("unified memory migrations (7.40 µs); counted from those it is 1.19x faster")
@@ -269,5 +269,5 @@ def test_iterations_that_are_found_beside_ranges_are_compared(trace: MakeTrace) 
     noise = [attributed(trace(*loop(ns), name=f"noise{ns}.sqlite")) for ns in (4950, 5020)]
     found = compared(trace, loop(5000), loop(2500), noise=noise)
     assert found.largest == "iteration*"
-    assert found.pairs.set_index("pair").loc["iteration*", ["clock", "verdict"]].tolist() == ["step", "faster"]
+    assert list(found.pairs.set_index("pair").loc["iteration*", ["clock", "verdict"]]) == ["step", "faster"]
     assert not any("whole recordings are compared" in text for text in found.warnings)

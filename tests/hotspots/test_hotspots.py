@@ -21,7 +21,7 @@ US, MS = 1_000, 1_000_000
 STEPS, STEP = 8, 150 * US  # of the host, which runs ahead of the GPU
 PEAK, BANDWIDTH = 132 * 1980e6 * 4096, 3350e9  # of an H100 in half precision, by its data sheet
 MM, ADD, COPY = "ampere_gemm_mm", "vectorized_elementwise_add", "copy_kernel"
-SQUARE = {"Input_Dims": [[4096, 4096]] * 2, "Input_type": ["c10::Half"] * 2}
+SQUARE: dict[str, Any] = {"Input_Dims": [[4096, 4096]] * 2, "Input_type": ["c10::Half"] * 2}
 
 
 def work(
@@ -41,7 +41,7 @@ def program(tmp_path: Path, *, mm: int = 2 * MS, add: int = MS, **changes: Any) 
         begin = step * STEP
         gpu = 60 * US + step * (mm + add + 2 * US)
         events.append(annotation("step", begin, begin + 100 * US))
-        first = {**SQUARE, **changes}
+        first: dict[str, Any] = {**SQUARE, **changes}
         events += work(MM, "aten::mm", begin + 10 * US, (gpu, gpu + mm), 2 * step + 1, **first)
         behind = gpu + mm + US
         events += work(ADD, "aten::add", begin + 40 * US, (behind, behind + add), 2 * step + 2, **SQUARE)
@@ -80,7 +80,9 @@ def test_a_gain_is_that_of_the_forecast(tmp_path: Path) -> None:
     assert f"--scale {MM}={first.scale:g}" in command(answer, first)
     assert answer.place is not None
     with nsysprof.open_report(path) as report:
-        scaled = nsysprof.forecast(report, "step", as_profiled=True, scale=[f"{MM}={first.scale:g}"])
+        scaled = nsysprof.forecast(
+            nsysprof.attribute(report), "step", as_profiled=True, scale=[f"{MM}={first.scale:g}"]
+        )
     assert first.gain_ns == pytest.approx(scaled.gain_ns / answer.place.steps)
     assert first.gain_ns == pytest.approx((1 - first.scale) * first.step_ns, rel=0.01)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,8 +45,15 @@ def test_generic_events_of_older_exports_are_read(trace: MakeTrace) -> None:
 
 def test_rows_that_say_nothing_are_left_out(trace: MakeTrace) -> None:
     """A stamp or a value that is NULL, a metric or a type that no name is known for, data that is no JSON."""
-    row = {"timestamp": 50_000, "typeId": type_id(0), "metricId": 1, "value": 99}
-    odd = [{"timestamp": None}, {"value": None}, {"metricId": 77}, {"metricId": -1}, {"metricId": 300}, {"typeId": 5}]
+    row: dict[str, Any] = {"timestamp": 50_000, "typeId": type_id(0), "metricId": 1, "value": 99}
+    odd: list[dict[str, Any]] = [
+        {"timestamp": None},
+        {"value": None},
+        {"metricId": 77},
+        {"metricId": -1},
+        {"metricId": 300},
+        {"typeId": 5},
+    ]
     path = trace(KERNEL, gpu_samples(VALUES), *(Row("GPU_METRICS", {**row, **each}) for each in odd))
     found = samples_of(path)[0]
     assert found.start.tolist() == [at * STEP_NS for at in range(5)]
