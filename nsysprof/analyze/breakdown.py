@@ -32,6 +32,7 @@ from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, OpGroups, op_groups
+from nsysprof.kernels.launches import Launches, launches_of, no_launches
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
 from nsysprof.summaries.unified import UnifiedMemory, unified_memory
@@ -130,6 +131,11 @@ class Breakdown(Shown):
         return self.totals["busy_ns"] / span if span else float("nan")
 
     @cached_property
+    def geometry(self) -> Launches | None:
+        """What GPU ops were launched with; None where the reader has that of other ops."""
+        return launches_of(self.attribution.trace)
+
+    @cached_property
     def unified(self) -> UnifiedMemory | None:
         """The migrations of unified memory; None where nothing moved."""
         return unified_memory(self.attribution.trace)
@@ -152,7 +158,7 @@ class Breakdown(Shown):
         if select is not None and not len(rows):
             chosen = choose_windows(attribution, kinds.communication, select, merge)
             rows = _held(self, chosen)
-        return diagnose(case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows))
+        return diagnose(case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, launched=self.geometry))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -292,10 +298,11 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
+    launches = answer.geometry or no_launches(len(answer.attribution.trace.ops))
     for part, row in answer.parts:
-        own, own_merged = kernel_tables(part, paths, unowned=not answer.narrowed)
+        own, own_merged = kernel_tables(part, paths, unowned=not answer.narrowed, launches=launches)
         owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
-        tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds), "path"))
+        tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds, launches), "path"))
         merged.append(_by_row(answer, own_merged, row[own_merged["path"]]))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, tables)

@@ -14,14 +14,20 @@ from nsysprof.attribution.split import Part
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
+from nsysprof.kernels.launches import Launches, main_launch
 from nsysprof.statistics.distributions import Groups, quartile_of_sorted
-from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, op_slices
+from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Trace, op_slices
 
 # ---- what paths own, by op name
 
 
 def kernel_tables(
-    part: Part, paths: tuple[NDArray[np.int32], NDArray[np.int32]], *, unowned: bool, whole: bool = False
+    part: Part,
+    paths: tuple[NDArray[np.int32], NDArray[np.int32]],
+    *,
+    unowned: bool,
+    whole: bool = False,
+    launches: Launches | None = None,
 ) -> tuple[ColumnTable, ColumnTable]:
     """Add up what each path owns of a part of a report, a row per path and op name, and the same for merged paths.
 
@@ -30,6 +36,7 @@ def kernel_tables(
     ``paths`` are the path of each range instance and the merged path of each path; ``unowned`` adds the rows of path
     -1. The first table has another row for each path in which CUDA graphs that replay the ops were captured,
     ``captured`` int32, -1 for none, and the medians of `_launch_medians`; with ``whole`` the second has these instead.
+    With ``launches`` the first has ``launch``, the row of the one with most time, -1 for none.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths
@@ -38,6 +45,7 @@ def kernel_tables(
     places = len(merged_of) + 1 if part.graphs else 1
     key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
     called, queued = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
+    how = trace.arena.empty(len(trace.ops) if launches else 0, np.int32)
     real = attribution.recorded or trace  # as launched, whatever was captured where
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
     sizes, moved = trace.copy_sizes(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
@@ -52,11 +60,9 @@ def kernel_tables(
         key[place] = path * names + trace.ops.name[ops][own]
         start, launch = trace.ops.start[ops][own], real.ops.launch[ops][own].astype(np.intp)
         length[place] = trace.ops.end[ops][own] - start
-        called[place] = -1
-        if len(real.launches):
-            returned = real.launches.end[launch]
-            queued[place] = np.maximum(start - returned, 0)
-            called[place] = np.where(launch < 0, -1, np.maximum(returned - real.launches.start[launch], 0))
+        if launches:
+            how[place] = launches.of[ops][own]
+        called[place], queued[place] = _launch_times(real, launch, start)
         copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
         moved.append((key[place][copies], np.maximum(sizes[ops][own][copies], 0)))
         stop = place.stop
@@ -64,11 +70,12 @@ def kernel_tables(
     groups, called, queued = Groups.of(key[:stop]), called[:stop], queued[:stop]
     by_name = Groups.of(key[:stop] % names) if whole else groups
     del key
+    main = _main_launches(groups, how[:stop], length[:stop], launches)
     owned, length = _by_name(groups, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
     medians = _launch_medians(by_name, called, queued)
     del called, queued
     if not whole:
-        owned = ColumnTable({**owned.columns, **medians})
+        owned = ColumnTable({**owned.columns, **medians, **main})
     path, captured = np.divmod(owned["path"] + 1, places)
     codes = {"path": (path - 1).astype(np.int32), "captured": (captured - 1).astype(np.int32)}
     owned = ColumnTable({**owned.columns, **codes})
@@ -107,6 +114,24 @@ def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) 
         "size_bytes": size_bytes,
     }
     return ColumnTable(columns), length
+
+
+def _main_launches(groups: Groups, how: Ints, length: Ints, launches: Launches | None) -> dict[str, Ints]:
+    """The launch with most time of each group of GPU ops, of which ``how`` is the launch of each."""
+    if launches is None:
+        return {}
+    count = len(groups.codes)
+    group = np.repeat(np.arange(count), groups.size)
+    return {"launch": main_launch(group, groups.sort(how), groups.sort(length), count, len(launches))}
+
+
+def _launch_times(trace: Trace, launch: NDArray[np.intp], start: Ints) -> tuple[Ints, Ints]:
+    """For how long the host call of each GPU op took, -1 without one, and how long the op then waited to start."""
+    if not len(trace.launches):
+        return np.full(len(launch), -1), np.zeros(len(launch), np.int64)
+    returned = trace.launches.end[launch]
+    called = np.where(launch < 0, -1, np.maximum(returned - trace.launches.start[launch], 0))
+    return called, np.maximum(start - returned, 0)
 
 
 def _launch_medians(groups: Groups, called: Ints, queued: Ints) -> dict[str, Ints]:

@@ -18,7 +18,9 @@ from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import Cover, added_up, cover, overlapping
 from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.core.intervals import Index, Ints
-from nsysprof.kernels.classify import Kinds
+from nsysprof.kernels.classify import NO_KERNELS, Kinds
+from nsysprof.kernels.launches import COLUMNS as LAUNCH_COLUMNS
+from nsysprof.kernels.launches import Launches, launch_columns
 from nsysprof.results.table import Table, table
 from nsysprof.statistics.distributions import Groups, Quartiles
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, RANGE_KINDS, START_END, pid_of, tid_of
@@ -355,6 +357,7 @@ class KernelRows:
     numbers: ColumnTable
     op_names: list[str]
     kinds: Kinds
+    launches: Launches | None = None
 
 
 def _named(texts: Callable[[KernelRows], list[str]]) -> Callable[[KernelRows], Column]:
@@ -397,10 +400,10 @@ _OF_KERNELS: Columns[KernelRows] = {
     ),
 }
 LAUNCH = ("api_median_ns", "queue_median_ns")  # in front of the execution of a kernel
-KERNELS = _declare(
+KERNELS = table(
     "kernels.csv",
     "a row per range path and kernel that it owns, and for CUDA graph replays per path of capture",
-    _OF_KERNELS,
+    {**{name: about for name, (about, _) in _OF_KERNELS.items()}, **LAUNCH_COLUMNS},
 )
 
 
@@ -411,4 +414,8 @@ def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
     """
     of = {name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH}
     columns = _make(of, rows)
-    return ColumnTable({owner: columns.pop("path"), **columns})
+    table = {owner: columns.pop("path"), **columns}
+    if rows.launches is None:
+        return ColumnTable(table)
+    kernel = np.array([family not in NO_KERNELS for family in rows.kinds.family], bool)[rows.numbers["name"]]
+    return ColumnTable({**table, **launch_columns(rows.launches, np.where(kernel, rows.numbers["launch"], -1))})

@@ -15,7 +15,7 @@ from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.details import OpDetails
+from nsysprof.kernels.launches import Launches, launches_of
 from nsysprof.trace.dialect import dialect
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
@@ -68,7 +68,8 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` of their trace; made by `diagnose`.
 
-    ``merge_names`` are those of the paths; ``part_of``: of a stretch the whole case, and the rows of its GPU ops there.
+    ``merge_names`` are those of the paths; ``part_of``: of a stretch the whole case, and the rows of its GPU ops there;
+    ``launched``: its launches, where they are known already.
     """
 
     chosen: Chosen
@@ -76,6 +77,7 @@ class Case:
     rows: Rows
     merge_names: Sequence[str] | None
     part_of: tuple[Case, Rows] | None = None
+    launched: Launches | None = field(default=None, repr=False, compare=False)
     _made: dict[Callable[[Case], NDArray[Any]], NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -163,14 +165,12 @@ class Case:
         return INFLATION.get(self.facts.attribution.trace.report.reader.recorder, _NSYS)
 
     @cached_property
-    def shapes(self) -> OpDetails | None:
+    def launches(self) -> Launches | None:
         """What GPU ops were launched with; None where the reader has them of other ops."""
         if self.part_of is not None:
             whole, rows = self.part_of
-            return None if whole.shapes is None else whole.shapes.take(rows)
-        trace = self.facts.attribution.trace
-        details = trace.report.reader.op_details(trace)
-        return details if len(details.grid) == len(trace.ops) else None
+            return None if whole.launches is None else whole.launches.take(rows)
+        return self.launched or launches_of(self.facts.attribution.trace)
 
     @cached_property
     def dialect(self) -> str:

@@ -51,3 +51,4 @@ OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
     "tensor-cores, misaligned": tensor_core_findings,
     "unfused-attention, pointwise, training-mode, channels-last": fusion_findings,
 }
+KERNEL_KINDS = frozenset(kind for kinds in OF_KERNELS for kind in kinds.split(", "))

@@ -19,6 +19,7 @@ from nsysprof.diagnosis.cold_start import cold_start, set_up
 from nsysprof.diagnosis.finding import NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.tried import left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
+from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import COPYING, GRAPH, KERNEL
 from nsysprof.waits.facts import Facts, read_facts
@@ -121,17 +122,18 @@ def case_of(
     chosen: Chosen | None = None,
     rows: NDArray[np.integer] | None = None,
     facts: Facts | None = None,
+    launched: Launches | None = None,
 ) -> Case:
     """What to diagnose: the steps that the glob ``select`` matches, without one those that `choose_level` finds.
 
     ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count, without warm-up where not given)
-    and ``facts`` are made where they are not given.
+    and ``facts`` are made where they are not given, and so are the launches.
     """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:
         rows, _ = pick_windows(chosen.attribution, chosen.windows, None, None)
     facts = facts or read_facts(chosen.attribution, kinds, merge_names)
-    return Case(chosen, facts, np.asarray(rows, np.intp), merge_names)
+    return Case(chosen, facts, np.asarray(rows, np.intp), merge_names, launched=launched)
 
 
 def stretches(case: Case) -> Iterator[Case]:

@@ -40,6 +40,8 @@ _BETWEEN = ("elementwise", "mask", "copy", "fill", "rng", "softmax", "reduction"
 _POINTWISE = ("elementwise", "mask", "copy", "fill")
 _IN_ROWS = (*_POINTWISE, "reduction")  # as in a norm made of its parts: between pointwise kernels of as much memory
 _NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward")
+# Of the time of both products what a fused kernel takes: 103 of 313 µs in half precision (64 heads of 2,048 × 64).
+_FUSED = 1 / 3
 _LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
 _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
 
@@ -77,7 +79,7 @@ def _of_cause(busy: Busy, ops: Rows, causes: tuple[str, ...]) -> NDArray[np.bool
 
 
 def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Products with a softmax between them: one kernel is often so much faster that the bound is all of their time."""
+    """Products with a softmax between them: one kernel does the products alone, without their scores in memory."""
     trace = busy.case.facts.attribution.trace
     at = np.arange(len(ops))
     product = _of_family(busy, ops, ("gemm",))
@@ -104,7 +106,11 @@ def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Findi
     length = trace.ops.end[ops[mine]] - trace.ops.start[ops[mine]]
     if not busy.enough(int(length.sum())):
         return
-    gain = busy.merged(ops[mine], np.isin(mine, low), np.zeros(len(mine), np.int64))
+    first = np.isin(mine, low)
+    products = np.append(0, np.cumsum((trace.ops.end[ops] - trace.ops.start[ops]) * product))
+    fused = np.zeros(len(mine), np.int64)
+    fused[first] = np.rint((products[high + 1] - products[low]) * _FUSED).astype(np.int64)
+    gain = busy.merged(ops[mine], first, fused)
     if busy.enough(gain):
         text = f"{_ATTENTION}, with its score matrix in memory between them: {{amount}}"
         remedy = dialect_text(busy.case, _SDPA)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, Finding
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
-from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
+from nsysprof.hardware.occupancy import LIMITERS
+from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
-from nsysprof.trace.details import unpacked
 
 MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
 # Threads of a block with which as many blocks as a multiprocessor holds (32) fill it (2,048); with fewer it stays part
@@ -45,65 +43,35 @@ _FULLER = {
 }
 
 
-@dataclass(frozen=True)
-class _Launches:
-    """What each of `Busy.op` was launched with; ``held``: by the limits of the GPU, None where they are not known."""
-
-    sms: int
-    blocks: Ints
-    threads: Ints
-    registers: Ints
-    shared: Ints
-    held: Occupancy | None
-
-
-def _launches(busy: Busy) -> _Launches | None:
-    trace = busy.case.facts.attribution.trace
-    gpus = [gpu for gpu in trace.report.about.cuda_gpus if gpu.sm_count]
-    details = busy.case.shapes
-    if not gpus or details is None or not len(busy.op):
-        return None
-    grid, block = (np.prod(np.stack(unpacked(each[busy.op])), axis=0) for each in (details.grid, details.block))
-    registers, shared = details.registers[busy.op], details.shared[busy.op]
-    largest = max(gpus, key=lambda gpu: gpu.sm_count or 0)
-    same = len({gpu.compute_capability for gpu in gpus}) == 1
-    held = occupancy(largest.compute_capability if same else None, block, registers, shared)
-    return _Launches(largest.sm_count or 0, grid, block, registers, shared, held)
-
-
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
     """Kernels whose grid or blocks are too small, with what a full GPU would save at most: time × its idle share."""
-    found = _launches(busy)
-    if found is None or fault_share(busy.case) >= MANY_FAULTS:  # the time of a kernel may be that of its page faults
+    found = busy.case.launches
+    if found is None or not found.sms or not len(busy.op):
         return
+    if fault_share(busy.case) >= MANY_FAULTS:  # the time of a kernel may be that of its page faults
+        return
+    row = found.of[busy.op]
     known = (found.blocks > 0) & (found.threads > 0)
     filled = np.minimum(found.threads / FULL, 1.0)
     few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
     idle = {
-        "small-grid": np.where(few, 1 - found.blocks / found.sms * filled, 0.0),
-        "tiny-blocks": np.where(known & ~few, 1 - filled, 0.0),
+        "small-grid": np.where(few, 1 - found.blocks / found.sms * filled, 0.0)[row],
+        "tiny-blocks": np.where(known & ~few, 1 - filled, 0.0)[row],
     }
-    if found.held is not None:
-        own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
-        rest = own & known & ~few & (filled == 1)
-        waves = np.nan_to_num(found.held.waves(found.blocks, found.sms))
-        whole = np.ceil(waves)
-        uneven = (
-            rest
-            & (waves > 1)
-            & (whole <= _MAX_WAVES)
-            & (found.held.blocks <= _MAX_HELD)
-            & (busy.length >= _LONG_WAVE_NS * whole)
-        )
-        tail = np.where(uneven, 1 - waves / np.maximum(whole, 1), 0.0)
-        idle["tail-wave"] = np.where(tail >= MIN_EMPTY, tail, 0.0)
-        warps = np.where(found.held.blocks > 0, found.held.occupancy, 1.0)
-        idle["low-occupancy"] = np.where(rest & (warps <= LOW), 1 - warps / ENOUGH_WARPS, 0.0)
+    own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
+    rest = own & (known & ~few & (filled == 1))[row]
+    waves = np.nan_to_num(found.waves)
+    whole = np.ceil(waves)
+    uneven = (waves > 1) & (whole <= _MAX_WAVES) & (found.held.blocks <= _MAX_HELD)
+    tail = np.where(uneven & (found.tail >= MIN_EMPTY * whole), found.tail / np.maximum(whole, 1), 0.0)
+    idle["tail-wave"] = np.where(rest & (busy.length >= _LONG_WAVE_NS * whole[row]), tail[row], 0.0)
+    low = (found.held.blocks > 0) & (found.held.occupancy <= LOW)
+    idle["low-occupancy"] = np.where(rest & low[row], 1 - found.held.occupancy[row] / ENOUGH_WARPS, 0.0)
     for kind, share in idle.items():
         yield from _worst(busy, found, kind, share)
 
 
-def _worst(busy: Busy, found: _Launches, kind: str, share: NDArray[np.float64]) -> Iterator[Finding]:
+def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64]) -> Iterator[Finding]:
     """The finding about the kernel that would gain most from a full GPU, if it is worth telling."""
     trace = busy.case.facts.attribution.trace
     lost = np.rint(busy.alone * share).astype(np.int64)
@@ -115,29 +83,29 @@ def _worst(busy: Busy, found: _Launches, kind: str, share: NDArray[np.float64]) 
     gain = busy.gained(busy.op[mine], lost[mine])
     if not busy.enough(gain):
         return
-    most = int(mine[np.argmax(busy.alone[mine])])
+    most = int(found.of[busy.op[mine[np.argmax(busy.alone[mine])]]])
     cause = one_line(short_name(trace.op_names[name]), NAME)
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {_shape(found, kind, most)}: {{amount}}"
     yield busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(busy.alone[mine].sum()))
 
 
-def _shape(found: _Launches, kind: str, row: int) -> str:
+def _shape(found: Launches, kind: str, row: int) -> str:
     blocks, threads = int(found.blocks[row]), int(found.threads[row])
     shape = f"{plural(blocks, 'block')} of {plural(threads, 'thread')} on {found.sms:,} multiprocessors"
-    if found.held is None or kind in ("small-grid", "tiny-blocks"):
+    if kind in ("small-grid", "tiny-blocks"):
         return shape
     if kind == "tail-wave":
-        waves = float(found.held.waves(found.blocks, found.sms)[row])
+        waves = float(found.waves[row])
         return f"{shape}, {waves:.2f} waves, so that the last one leaves most of the GPU empty"
     limiter = LIMITERS[int(found.held.limiter[row])]
     return f"at {format_share(float(found.held.occupancy[row]))} occupancy, limited by {limiter}"
 
 
-def _remedy(busy: Busy, found: _Launches, kind: str, row: int) -> str:
+def _remedy(busy: Busy, found: Launches, kind: str, row: int) -> str:
     threads = int(found.threads[row])
     values = {"sms": found.sms, "threads": threads, "shared": int(found.shared[row])}
     values["registers"] = int(found.registers[row])
-    if found.held is None or kind in ("small-grid", "tiny-blocks"):
+    if kind in ("small-grid", "tiny-blocks"):
         texts = _MANY if kind == "small-grid" else _WIDE
         text = texts.get(busy.case.dialect, texts["cuda"]).format(**values)
         narrow = kind == "small-grid" and threads < FULL

@@ -8,6 +8,7 @@ from typing import Any
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, quote_path
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, EVERY, UNTRIED, Finding
@@ -91,7 +92,8 @@ def gain_text(finding: Finding) -> str:
     of_step = finding.of_step if finding.often == EVERY else float
     gain = format_ns(of_step(finding.gain_ns))
     if finding.basis == BOUND:
-        return f"saves at most {gain}{each}"
+        # what takes the place of kernels can be faster in other ways, too: no upper limit, but arithmetic
+        return f"saves {'about' if finding.kind in KERNEL_KINDS else 'at most'} {gain}{each}"
     low, high = (format_ns(of_step(ns)) for ns in (finding.gain_low_ns, finding.gain_high_ns))
     between = f", {low} to {high}" if low != high else ""
     return f"saves {gain}{each} in a replay{between}"

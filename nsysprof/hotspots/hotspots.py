@@ -24,10 +24,9 @@ from nsysprof.diagnosis.geometry import ENOUGH_WARPS, LOW, MIN_EMPTY, PIPELINED
 from nsysprof.diagnosis.kinds import MIN_SHARE
 from nsysprof.hardware.peaks import GpuLimits, limits_of
 from nsysprof.kernels.classify import Rules, classify, load_rules, short_name
-from nsysprof.kernels.launches import Launches, launch_columns, launches, main_launch
+from nsysprof.kernels.launches import Launches, launch_columns, main_launch, no_launches
 from nsysprof.kernels.shapes import OpWork, op_work
 from nsysprof.trace.about import Gpu
-from nsysprof.trace.details import no_op_details
 from nsysprof.waits.changes import Changes
 
 TRIED = 10  # kernels that are replayed, the longest first
@@ -141,12 +140,7 @@ def hottest(case: Case, by: str = "kernel", tried: int = TRIED) -> Hotspots:
     busy = busy_kernels(case, place) if place else None
     op = busy.op if busy else nothing
     work = op_work(trace)
-    details = trace.report.reader.op_details(trace) if case.part_of is None else case.shapes
-    known = None
-    if details is not None and len(details.grid) == len(trace.ops):
-        known = launches(
-            details, [each for each in trace.report.about.cuda_gpus if gpu is None or each.name == gpu.name]
-        )
+    known = case.launches
     spots: list[Spot] = []
     main = np.empty(0, np.int64)
     if busy is not None and place is not None and len(op):
@@ -154,7 +148,7 @@ def hottest(case: Case, by: str = "kernel", tried: int = TRIED) -> Hotspots:
         main = np.full(len(names), -1)
         length = busy.length
         if known is not None:
-            main = main_launch(known, group, op, length, len(names))
+            main = main_launch(group, known.of[op], length, len(names), len(known))
         order = np.argsort(-np.bincount(group, length, len(names)), kind="stable")
         main = main[order]
         for number, at in enumerate(order.tolist()):
@@ -348,4 +342,4 @@ def _table(spots: Sequence[Spot], known: Launches | None, main: Ints) -> ColumnT
             "scale",
         )
     }
-    return ColumnTable({**columns, **launch_columns(known or launches(no_op_details(1), []), main)})
+    return ColumnTable({**columns, **launch_columns(known or no_launches(0), main)})

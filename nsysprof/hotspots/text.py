@@ -12,6 +12,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.finding import BOUND, Finding
 from nsysprof.diagnosis.text import findings_text, headline
 from nsysprof.hotspots.hotspots import COMPUTE, LATENCY, MEMORY, OCCUPANCY, UNKNOWN, Hotspots, Spot
@@ -23,10 +24,6 @@ from nsysprof.results.table import TextTable, wrap
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
 _RECORD = "record_shapes=True of torch.profiler, or of emit_nvtx under nsys, records them"
 _NAME, _COMMAND, _FINDINGS = 60, 150, 2
-_OF_KERNELS = (
-    *("small-grid", "tiny-blocks", "tail-wave", "low-occupancy", "tensor-cores", "misaligned"),
-    *("unfused-attention", "pointwise", "channels-last"),
-)
 
 
 def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
@@ -58,7 +55,7 @@ def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdo
 def known_fixes(answer: Hotspots) -> list[Finding]:
     """The findings of the diagnosis that are about what kernels of these steps do."""
     path = answer.place.path if answer.place else ""
-    return [each for each in answer.diagnosis.findings if each.kind in _OF_KERNELS and each.path == path]
+    return [each for each in answer.diagnosis.findings if each.kind in KERNEL_KINDS and each.path == path]
 
 
 def called(answer: Hotspots, spot: Spot) -> str:

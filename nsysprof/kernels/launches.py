@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from nsysprof.core.columns import Coder, Column, Texts, distinct, mixed
 from nsysprof.core.intervals import Ints
 from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.trace.about import Gpu
-from nsysprof.trace.details import OpDetails, grid_text, unpacked
+from nsysprof.trace.details import OpDetails, grid_text, no_op_details, unpacked
+from nsysprof.trace.trace import Trace
 
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
 _DENSE = 1 << 22  # sums of all groups and launches that are kept at once
@@ -48,6 +49,21 @@ class Launches:
 
     def __len__(self) -> int:
         return len(self.grid)
+
+    def take(self, ops: NDArray[np.integer]) -> Launches:
+        """Those of some GPU ops."""
+        return replace(self, of=self.of[ops])
+
+
+def launches_of(trace: Trace) -> Launches | None:
+    """The launches of a trace, whose report must be open; None where the reader has those of other ops."""
+    details = trace.report.reader.op_details(trace)
+    return launches(details, trace.report.about.cuda_gpus) if len(details.grid) == len(trace.ops) else None
+
+
+def no_launches(ops: int) -> Launches:
+    """The launches of that many GPU ops of which nothing is known."""
+    return replace(launches(no_op_details(1), []), of=np.zeros(ops, np.int32))
 
 
 def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
@@ -136,14 +152,16 @@ def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Colu
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def main_launch(known: Launches, group: NDArray[np.integer], op: NDArray[np.integer], ns: Ints, count: int) -> Ints:
-    """The launch with most time of each of ``count`` groups, -1 for none; of ops, with their time in ``ns``."""
-    kinds = max(len(known), 1)
+def main_launch(group: NDArray[np.integer], launch: NDArray[np.integer], ns: Ints, count: int, kinds: int) -> Ints:
+    """The launch with most time of each of ``count`` groups, -1 for none.
+
+    Of ops: their ``group``, their ``launch``, one of ``kinds``, and their time ``ns``.
+    """
     if count * kinds <= _DENSE:
-        total = np.bincount(group * kinds + known.of[op], ns, count * kinds).reshape(count, kinds)
+        total = np.bincount(group * np.int64(kinds) + launch, ns, count * kinds).reshape(count, kinds)
         return np.where(total.any(axis=1), total.argmax(axis=1), -1)
-    first, pair = distinct(group, known.of[op])
+    first, pair = distinct(group, launch)
     order = np.argsort(np.bincount(pair, ns, len(first)), kind="stable")
     out = np.full(count, -1)
-    out[group[first[order]]] = known.of[op[first[order]]]
+    out[group[first[order]]] = launch[first[order]]
     return out

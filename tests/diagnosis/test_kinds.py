@@ -282,7 +282,7 @@ HAS = [
      "matrix products of misaligned sizes", 1_600_000, "", "pad the leading dimensions"),
     (kernel("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"), "channels-last",
      "conversions between channels-first and channels-last", 2_000_000, "", "give cuDNN tensors in NHWC"),
-    (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 2_000_000, "",
+    (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
      "fuse them with torch.compile"),
