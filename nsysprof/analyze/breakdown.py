@@ -29,8 +29,10 @@ from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
 from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
-from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
+from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
+from nsysprof.hotspots.hotspots import Spot, hottest
 from nsysprof.kernels.classify import Kinds, OpGroups, op_groups
 from nsysprof.kernels.launches import Launches, launches_of, no_launches
 from nsysprof.summaries.every import SUMMARIES
@@ -150,6 +152,18 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
+        """The `Diagnosis` of the `case`."""
+        return diagnose(self.case)
+
+    @cached_property
+    def hottest(self) -> Spot | None:
+        """The kernel that takes most of the steps, not replayed; None without one, and in large recordings."""
+        if len(self.attribution.trace.ops) > MAX_OPS:
+            return None
+        return next(iter(hottest(self.case, tried=0, most=1).spots), None)
+
+    @cached_property
+    def case(self) -> Case:
         """What costs the steps of the program that the answer holds time; if it holds none, its ranges themselves."""
         attribution, kinds = self.attribution, self.kinds
         select, merge = self.options["select"], self.options["merge"]
@@ -158,7 +172,7 @@ class Breakdown(Shown):
         if select is not None and not len(rows):
             chosen = choose_windows(attribution, kinds.communication, select, merge)
             rows = _held(self, chosen)
-        return diagnose(case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, launched=self.geometry))
+        return case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, launched=self.geometry)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -116,6 +116,7 @@ def write_json(
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
         "missing": [asdict(table) for table in breakdown.attribution.trace.unread],
+        "not_read": breakdown.attribution.trace.report.reader.not_read(),
     }
     tables, left_out = {name: breakdown.columns(name) for name in ("ranges", "kernels")}, {}
     for name, table in tables.items():

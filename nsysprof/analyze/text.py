@@ -15,9 +15,10 @@ from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.range_text import range_rows
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.text import drop_repeats, join_words, one_line, plural, visible
+from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.hotspots.text import spot_words
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import Column, TextTable, screen_width, show_columns, wrap
@@ -27,6 +28,7 @@ from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END, Report
 
 MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
+_HALF = 0.5  # of the steps: where the GPU idles for longer, kernels are not what to begin with
 _FAMILY_WIDTH, _LEAST_NAME = 28, 36
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
 _OF_ONE_PROCESS = re.compile(r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected")
@@ -80,18 +82,32 @@ def summary(
     parts: list[str | Rows | None] = [
         "\n".join([wrap(visible(head), "", "  ", width), *said]),
         findings_text(diagnosis, report.path, "analyze", findings, width),
+        _hottest(breakdown, width),
         Rows(steps if full else replace(steps, note="")) if steps else None,
         _parts(breakdown, most),
         *([ranges, by_kernel] if annotated(breakdown.columns("merged")) else [by_kernel, ranges]),
     ]
     if full:
         about = [*report_lines(report), work_line(breakdown), *graph_sentences(breakdown)]
+        if unread := report.reader.not_read():
+            about.append(
+                f"recorded and not read: {join_words([f'{name} ({rows:,})' for name, rows in unread.items()])}"
+            )
         parts.insert(2, "\n".join(wrap(line, "", "  ", width) for line in about))
         parts += [_ledger(breakdown), _family_rows(breakdown, most), *_summaries(breakdown, most, width)]
     notes = [*messages(breakdown, every=full), *graph_sentences(breakdown) * few]
     more = len(diagnosis.findings) - _FINDINGS
     left = [plural(more, "more bottleneck")] if few and more > 0 else []
     return answer_lines([each for each in parts if each], notes, more=left, full=full, width=width)
+
+
+def _hottest(breakdown: Breakdown, width: int) -> str | None:
+    """The longest kernel, where the GPU computes for half of the steps or more, and the command that says more."""
+    spot, diagnosis = breakdown.hottest, breakdown.diagnosis
+    if spot is None or diagnosis.idle_share > _HALF or not diagnosis.steps:
+        return None
+    file = quote_path(breakdown.attribution.trace.report.path)
+    return wrap(visible(f"Longest kernel: {spot_words(spot)} (nsysprof hotspots {file})."), "", "  ", width)
 
 
 def report_lines(report: Report) -> Iterator[str]:

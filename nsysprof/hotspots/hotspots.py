@@ -129,8 +129,8 @@ def hotspots(
     return hottest(case_of(attribution, select, kinds, merge_names), by)
 
 
-def hottest(case: Case, by: str = "kernel", tried: int = TRIED) -> Hotspots:
-    """The `Hotspots` of a case, of which the first ``tried`` are replayed."""
+def hottest(case: Case, by: str = "kernel", tried: int = TRIED, most: int | None = None) -> Hotspots:
+    """The first ``most`` `Hotspots` of a case, of which the first ``tried`` are replayed."""
     trace = case.facts.attribution.trace
     place = next(iter(case.places), None)
     gpu = _gpu(trace.report.about.cuda_gpus, place)
@@ -149,7 +149,7 @@ def hottest(case: Case, by: str = "kernel", tried: int = TRIED) -> Hotspots:
         length = busy.length
         if known is not None:
             main = main_launch(group, known.of[op], length, len(names), len(known))
-        order = np.argsort(-np.bincount(group, length, len(names)), kind="stable")
+        order = np.argsort(-np.bincount(group, length, len(names)), kind="stable")[:most]
         main = main[order]
         for number, at in enumerate(order.tolist()):
             rows = np.flatnonzero(group == at)

@@ -74,6 +74,13 @@ def limit_words(spot: Spot) -> str:
     return f"limited by {spot.limit}" + (f" ({spot.reason} reached)" if spot.reason else "")
 
 
+def spot_words(spot: Spot) -> str:
+    """A kernel, its share of a step, and what limits it, if that is known."""
+    name = one_line(short_name(spot.name), _NAME)
+    limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
+    return f"{name} takes {format_share(spot.share)} of each step{limit}"
+
+
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     """The kernel, its share of a step, what limits it, and what the step saves."""
     text = f"{called(answer, spot)} takes {format_share(spot.share)} of each step, {limit_words(spot)}"

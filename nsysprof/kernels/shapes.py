@@ -38,6 +38,8 @@ def op_work(trace: Trace) -> OpWork:
     """The `OpWork` of the GPU ops of a trace, whose report must be open; kernels of CUDA graphs have none."""
     ops, calls = trace.ops, trace.report.reader.operator_calls(trace)
     flops, moved, kind = np.full(len(ops), np.nan), np.full(len(ops), np.nan), np.full(len(ops), "", "U4")
+    if not calls.shapes:
+        return OpWork(flops, moved, kind, known=False)
     rows = np.flatnonzero((ops.launch >= 0) & (ops.kind == KERNEL) & ~ops.from_graph)
     call = _innermost(trace, calls, rows)
     some = (call >= 0) & (np.append(calls.shape, -1)[call] >= 0)

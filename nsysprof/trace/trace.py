@@ -240,6 +240,10 @@ class Reader(ABC):
         """Samples of the metrics of GPUs, by the number of the GPU."""
         return {}
 
+    def not_read(self) -> dict[str, int]:
+        """What is recorded and nothing reads: tables, or categories of events, with how many rows they have."""
+        return {}
+
     def thread_names(self) -> dict[int, str]:
         """The names of threads, by their ids in `Trace.threads`."""
         return {}

@@ -34,7 +34,7 @@ from nsysprof.trace.kineto.details import (
     read_operator_calls,
     read_other_ranges,
 )
-from nsysprof.trace.kineto.events import Events, is_pytorch, read_events, whole
+from nsysprof.trace.kineto.events import Events, is_pytorch, not_read, read_events, whole
 from nsysprof.trace.kineto.text import BOMS, GZIP, TraceText
 from nsysprof.trace.trace import KERNEL, Progress, Reader, Report, Trace
 
@@ -187,6 +187,10 @@ class KinetoReader(Reader):
     def memory(self) -> details.MemoryEvents:
         """What PyTorch's allocator gave out and took back on GPUs (``profile_memory=True``)."""
         return read_memory(self.events, self.threads)
+
+    def not_read(self) -> dict[str, int]:
+        """The categories of events that nothing is made of."""
+        return not_read(self.events.seen)
 
     def thread_names(self) -> dict[int, str]:
         """The names of threads in the system."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
@@ -30,6 +31,12 @@ from nsysprof.trace.nsys.memory import read_memory, read_page_faults
 from nsysprof.trace.nsys.metrics import read_samples
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
+
+# Tables of events that one reader or another reads.
+_READ = re.compile(
+    r"CUPTI_ACTIVITY_KIND_(?:KERNEL|MEMCPY|MEMSET|GRAPH_TRACE|RUNTIME|DRIVER|SYNCHRONIZATION|CUDA_EVENT|OPENACC_\w+)"
+    r"|(?:MPI|NVTX|CUDA)_\w+|OSRT_API|PROFILER_OVERHEAD|DIAGNOSTIC_EVENT|ANALYSIS_\w+|GPU_METRICS|GENERIC_EVENTS"
+)
 
 
 class NsysReader(Reader):
@@ -115,6 +122,13 @@ class NsysReader(Reader):
         """Where the nodes of CUDA graphs were captured."""
         with reading(self.path):
             return read_captures(self.source, trace)
+
+    def not_read(self) -> dict[str, int]:
+        """The tables of events that nothing reads, with their rows."""
+        with reading(self.path):
+            some = [each for each in self.source.tables() if each.isupper() and not _READ.fullmatch(each)]
+            timed = [each for each in some if {"start", "timestamp", "rawTimestamp"} & {*self.source.columns(each)}]
+            return {table: rows for table in timed if (rows := self.source.rows(table))}
 
     def autograd(self, trace: Trace) -> details.AutogradOps:
         """The operators that `emit_nvtx` made ranges of."""
