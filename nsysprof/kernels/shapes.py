@@ -16,7 +16,7 @@ from nsysprof.trace.trace import KERNEL, Trace
 
 DTYPES = {"half": "fp16", "bfloat16": "bf16", "float": "fp32", "double": "fp64"}
 # What names of kernels say of their operands, where operators say nothing: `emit_nvtx` records sizes alone.
-_IN_NAMES = {"BFloat16": r"BFloat16|bf16", "Half": r"[Hh]alf\b|f16|hgemm|h884|h1688", "double": r"double|f64|dgemm"}
+_IN_NAMES = {"BFloat16": r"BFloat16|bf16", "Half": r"[Hh]alf|f16|hgemm|h884|h1688", "double": r"double|f64|dgemm"}
 _IN_NAMES["float"] = r"float|f32|sgemm"
 
 

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 import nsysprof
+from nsysprof.analyze.text import summary
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import REPLAYED
 from nsysprof.hotspots.charts import plan_hotspots
 from nsysprof.hotspots.hotspots import REACHABLE, Hotspots, hotspots
 from nsysprof.hotspots.text import command, hotspots_text
+from nsysprof.kernels.shapes import op_work
+from tests.conftest import MakeTrace
 from tests.kit.command_line import quietly
 from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
+from tests.kit.trace import Item, Range, launch_kernel
 
 US, MS = 1_000, 1_000_000
 STEPS, STEP = 8, 150 * US  # of the host, which runs ahead of the GPU
@@ -165,3 +169,32 @@ def test_the_command_writes_kernels_and_a_document(tmp_path: Path) -> None:
     assert document["kernels"][0]["gain_basis"] == REPLAYED
     assert document["sentence"] in " ".join((out / "report.html").read_text().split())
     assert (out / "hotspots.csv").read_text().count("\n") == 3
+
+
+def test_analyze_names_the_longest_kernel_of_a_busy_gpu(tmp_path: Path) -> None:
+    """Where the GPU computes for most of the steps, and not where it idles."""
+    with nsysprof.open_report(program(tmp_path)) as report:
+        busy = summary(nsysprof.break_down(nsysprof.attribute(report)))
+    idle = write_trace(tmp_path / "idle.json", [annotation("step", 0, MS), *work(MM, "aten::mm", 10, (20, 30), 1)])
+    with nsysprof.open_report(idle) as report:
+        assert "Longest kernel" not in summary(nsysprof.break_down(nsysprof.attribute(report), select="step"))
+    assert f"Longest kernel: {MM} takes 66 % of each step" in busy
+    assert "nsysprof hotspots" in busy
+
+
+def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
+    """Under nsys `emit_nvtx` records sizes in names, and types are those of the kernels; cut names have none."""
+    items: list[Item] = []
+    for step in range(STEPS):
+        at = step * MS
+        whole = f"aten::mm, op_id = {step}, sizes = [[4096, 4096], [4096, 4096]]"
+        items += [Range("step", at, at + MS), Range(whole, at + 10, at + 100)]
+        items += launch_kernel("gemm_half_kernel", (at + 20, at + 30), (at + 40, at + MS // 2), id=2 * step + 1)
+        items += [Range("aten::mm, op_id = 1, sizes = [[4096, 40", at + 200, at + 300)]
+        items += launch_kernel("other", (at + 220, at + 230), (at + MS // 2, at + MS // 2 + 10), id=2 * step + 2)
+    with nsysprof.open_report(trace(*items)) as report:
+        work_of = op_work(nsysprof.attribute(report).trace)
+    assert work_of.flops.tolist()[:1] == [2 * 4096**3]
+    assert work_of.moved.tolist()[:1] == [3 * 2 * 4096**2]
+    assert work_of.dtype.tolist()[:1] == ["fp16"]
+    assert (work_of.flops == work_of.flops).sum() == STEPS

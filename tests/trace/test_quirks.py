@@ -6,6 +6,7 @@ as such (1, 2, 5, 20, 22) are tested where those are read.
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.analyze.text import summary
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
@@ -596,3 +598,19 @@ def test_reading_changes_nothing(trace: MakeTrace) -> None:
     answer(path)
     assert path.read_bytes() == before
     assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_tables_of_events_that_nothing_reads_are_counted(trace: MakeTrace) -> None:
+    """With their rows; not those that are empty, hold no times, or are read."""
+    path = trace(Range("step", 0, 100), *launch_kernel("k", (10, 12), (20, 30), id=1))
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE SCHED_EVENTS (start INTEGER, cpu INTEGER)")
+    connection.execute("CREATE TABLE COMPOSITE_EVENTS (start INTEGER)")
+    connection.execute("CREATE TABLE TARGET_INFO_NIC_INFO (name TEXT)")
+    connection.executemany("INSERT INTO SCHED_EVENTS VALUES (?, 0)", [(5,), (9,)])
+    connection.execute("INSERT INTO TARGET_INFO_NIC_INFO VALUES ('eth0')")
+    connection.commit()
+    connection.close()
+    with open_report(path) as report:
+        assert report.reader.not_read() == {"SCHED_EVENTS": 2}
+        assert "recorded and not read: SCHED_EVENTS (2)" in summary(break_down(attribute(report)), full=True)
