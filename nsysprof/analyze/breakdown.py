@@ -312,8 +312,9 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
-    launches = answer.geometry or no_launches(len(answer.attribution.trace.ops))
+    whole = answer.geometry or no_launches(len(answer.attribution.trace.ops))
     for part, row in answer.parts:
+        launches = whole if part.rows is None else whole.take(part.rows)
         own, own_merged = kernel_tables(part, paths, unowned=not answer.narrowed, launches=launches)
         owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
         tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds, launches), "path"))

@@ -23,7 +23,8 @@ class Part:
     """One slice of a report.
 
     ``label`` is its pid, GPU, thread or stream, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op
-    of its ``attribution`` (None: all); ``graphs`` what of it was captured in graphs, None where nothing was.
+    of its ``attribution`` (None: all); ``graphs`` what of it was captured in graphs, None where nothing was;
+    ``rows`` those of its GPU ops in the whole, where its attribution has only these.
     """
 
     label: object
@@ -31,6 +32,7 @@ class Part:
     keep: NDArray[np.bool_]
     ops: NDArray[np.bool_] | None
     graphs: GraphWork | None = None
+    rows: NDArray[np.intp] | None = None
 
 
 def parts(
@@ -55,8 +57,14 @@ def parts(
         part = attribute(only_ops(attribution.trace, chosen), attribution.threads)
         some = graphs.of(chosen) if graphs else None
         works = (part.inclusive.launches > 0) | (some.inside.inclusive.launches > 0 if some else False)
+<<<<<<< HEAD
         out.append(Part(label, part, keep & works, None, some))
     return out or [Part("no GPU" if by == "device" else f"no {by}", attribution, keep, None, graphs)]
+=======
+        out.append(Part(label, part, keep & works, None, some, np.flatnonzero(chosen)))
+    nothing = "no GPU" if by == "device" else f"no {by}"
+    return out or [Part(nothing, attribution, keep, None, graphs)]
+>>>>>>> c8074e70 (Give parts of an analysis the launches of their own kernels)
 
 
 def _slices(

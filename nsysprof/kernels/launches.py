@@ -132,7 +132,7 @@ def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Colu
     whole = {name: getattr(known, name) for name in ("registers", "shared", "dynamic_shared", "local_memory")}
     numbers = {name: np.where(none, -1, values[at]) for name, values in whole.items()}
     held, sure = known.held, (known.reason[at] == _KNOWN) & ~none
-    sizes = [sorted({0, *packs[at][~none].tolist()}) for packs in (known.grid, known.block)]
+    sizes = [sorted({0, *packs.tolist()}) for packs in (known.grid, known.block)]
     packs = (np.where(none, 0, each[at]) for each in (known.grid, known.block))
     texts = [
         Texts(np.searchsorted(some, pack), [*map(grid_text, some)]) for some, pack in zip(sizes, packs, strict=True)
