@@ -117,7 +117,7 @@ COLUMNS = {
     "dynamic_shared_bytes": "dynamic part of shared_bytes",
     "local_bytes": "local memory per thread: spilled registers and arrays",
     "blocks_per_sm": "blocks that a multiprocessor holds at once; 0 if unknown",
-    "waves": "how often the grid fills the GPU; empty if unknown",
+    "waves": "how often the grid fills the GPU; -1 if unknown, as in the next columns",
     "tail_idle": "part of the last wave that is empty",
     "occupancy": "theoretical occupancy: part of a multiprocessor's warps that these blocks use",
     "occupancy_limit": "what limits the occupancy: blocks, warps, registers or shared memory",
@@ -139,7 +139,7 @@ def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Colu
     ]
     limit = np.where(sure, held.limiter[at], len(LIMITERS))
     reason = np.where(none, _KNOWN, known.reason[at])
-    parts = [np.where(sure, each[at], np.nan) for each in (known.waves, known.tail, held.occupancy)]
+    parts = [np.where(sure, np.round(each[at], 4), -1.0) for each in (known.waves, known.tail, held.occupancy)]
     blocks = np.where(sure, held.blocks[at], 0)
     values: list[Column] = [
         *texts,

@@ -62,7 +62,7 @@ def test_what_cannot_be_has_a_reason(
     assert REASONS[found.reason[0]] == reason
     columns = launch_columns(found, np.array([0, -1]))
     assert columns["geometry_unknown"].tolist() == [reason, ""]
-    assert np.isnan(np.array([columns[name] for name in ("waves", "tail_idle", "occupancy")])).all()
+    assert (np.array([columns[name] for name in ("waves", "tail_idle", "occupancy")]) == -1).all()
 
 
 @pytest.mark.parametrize("kinds", [3, 1 << 23])
@@ -83,5 +83,5 @@ def test_kernels_csv_says_how_kernels_are_launched(tmp_path: Path) -> None:
     row = table.iloc[0]
     assert (row["grid"], row["block"], row["registers"], row["shared_bytes"]) == ("264x2", "128", 40, 1024)
     assert (row["blocks_per_sm"], row["occupancy"], row["occupancy_limit"]) == (12, 0.75, "registers")
-    assert row["waves"] == pytest.approx(528 / 12 / 132)
+    assert row["waves"] == pytest.approx(528 / 12 / 132, abs=1e-4)
     assert (row["dynamic_shared_bytes"], row["geometry_unknown"]) == (-1, "")
