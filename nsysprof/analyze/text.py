@@ -15,7 +15,7 @@ from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.range_text import range_rows
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.attribution.verify import Verification
-from nsysprof.core.text import drop_repeats, join_words, one_line, plural, quote_path, visible
+from nsysprof.core.text import drop_repeats, join_words, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.diagnosis.text import findings_text, headline
 from nsysprof.hotspots.text import spot_words
@@ -81,8 +81,7 @@ def summary(
     said = [wrap(f"warning: {each}", "", "  ", width) for each in grave(breakdown.warnings)]
     parts: list[str | Rows | None] = [
         "\n".join([wrap(visible(head), "", "  ", width), *said]),
-        findings_text(diagnosis, report.path, "analyze", findings, width),
-        _hottest(breakdown, width),
+        findings_text(diagnosis, report.path, "analyze", findings, width) + _hottest(breakdown, width),
         Rows(steps if full else replace(steps, note="")) if steps else None,
         _parts(breakdown, most),
         *([ranges, by_kernel] if annotated(breakdown.columns("merged")) else [by_kernel, ranges]),
@@ -101,13 +100,12 @@ def summary(
     return answer_lines([each for each in parts if each], notes, more=left, full=full, width=width)
 
 
-def _hottest(breakdown: Breakdown, width: int) -> str | None:
-    """The longest kernel, where the GPU computes for half of the steps or more, and the command that says more."""
+def _hottest(breakdown: Breakdown, width: int) -> str:
+    """The longest kernel in a line below the findings, where the GPU computes for half of the steps or more."""
     spot, diagnosis = breakdown.hottest, breakdown.diagnosis
     if spot is None or diagnosis.idle_share > _HALF or not diagnosis.steps:
-        return None
-    file = quote_path(breakdown.attribution.trace.report.path)
-    return wrap(visible(f"Longest kernel: {spot_words(spot)} (nsysprof hotspots {file})."), "", "  ", width)
+        return ""
+    return "\n" + wrap(visible(f"Longest kernel: {spot_words(spot)} (nsysprof hotspots)."), "", "  ", width)
 
 
 def report_lines(report: Report) -> Iterator[str]:

@@ -23,7 +23,7 @@ from nsysprof.results.table import TextTable, wrap
 
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
 _RECORD = "record_shapes=True of torch.profiler, or of emit_nvtx under nsys, records them"
-_NAME, _COMMAND, _FINDINGS = 60, 150, 2
+_NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 150, 2
 
 
 def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
@@ -76,7 +76,7 @@ def limit_words(spot: Spot) -> str:
 
 def spot_words(spot: Spot) -> str:
     """A kernel, its share of a step, and what limits it, if that is known."""
-    name = one_line(short_name(spot.name), _NAME)
+    name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
     return f"{name} takes {format_share(spot.share)} of each step{limit}"
 

@@ -550,7 +550,7 @@ def test_parts_are_told_of_the_median_step(trace: MakeTrace) -> None:
     [times] = diagnosis.times
     assert first.lost_ns / first.steps > 2 * times.step_ns
     assert "2.01 ms of each step" in first.text
-    assert gain_text(first) == "saves at most 1.99 ms per step"
+    assert gain_text(first) == "saves about 1.99 ms per step"
 
 
 def test_what_lies_outside_found_steps_is_told(trace: MakeTrace) -> None:
