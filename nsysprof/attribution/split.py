@@ -57,14 +57,8 @@ def parts(
         part = attribute(only_ops(attribution.trace, chosen), attribution.threads)
         some = graphs.of(chosen) if graphs else None
         works = (part.inclusive.launches > 0) | (some.inside.inclusive.launches > 0 if some else False)
-<<<<<<< HEAD
-        out.append(Part(label, part, keep & works, None, some))
-    return out or [Part("no GPU" if by == "device" else f"no {by}", attribution, keep, None, graphs)]
-=======
         out.append(Part(label, part, keep & works, None, some, np.flatnonzero(chosen)))
-    nothing = "no GPU" if by == "device" else f"no {by}"
-    return out or [Part(nothing, attribution, keep, None, graphs)]
->>>>>>> c8074e70 (Give parts of an analysis the launches of their own kernels)
+    return out or [Part("no GPU" if by == "device" else f"no {by}", attribution, keep, None, graphs)]
 
 
 def _slices(
