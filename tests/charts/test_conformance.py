@@ -39,6 +39,9 @@ from nsysprof.forecast.text import forecast_text
 from nsysprof.history.charts import CHARTS as HISTORY_CHARTS
 from nsysprof.history.history import judge_runs
 from nsysprof.history.text import history_text
+from nsysprof.hotspots.charts import CHARTS as HOTSPOTS_CHARTS
+from nsysprof.hotspots.hotspots import hotspots
+from nsysprof.hotspots.text import hotspots_text
 from nsysprof.page.template import figures
 from nsysprof.steps.charts import CHARTS as STEPS_CHARTS
 from nsysprof.steps.steps import steps as judge_steps
@@ -135,6 +138,10 @@ def judged(path: Path, per: str | None = None) -> Make:
     return lambda _: judge_steps(attribution(path), per)
 
 
+def hottest(by: str) -> Make:
+    return lambda _: hotspots(attribution(TRACES / "run.sqlite"), by=by)
+
+
 def forecast_of(**changes: Any) -> Make:
     return lambda _: forecast(attribution(TRACES / "block.sqlite"), "RUN::math::S1024/iter*", **changes)
 
@@ -218,6 +225,7 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
             "few": judged(ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"),
         },
     ),
+    "hotspots": (HOTSPOTS_CHARTS, {"kernels": hottest("kernel"), "families": hottest("family")}),
     "history": (
         HISTORY_CHARTS,
         {
@@ -244,6 +252,7 @@ FILES = {
     "selection": "selection.png",
     "why": "why.png",
     "steps": "steps.png",
+    "hotspots": "hotspots.png",
     "history": "history.png",
     "forecast": "forecast.png",
     "fleet": "fleet_heatmap.png fleet_timeline.png",
@@ -297,6 +306,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "selection": lambda answer: bench_summary(answer) + bench_report(answer),
     "why": lambda answer: why_text(answer, full=True),
     "steps": lambda answer: steps_text(answer, full=True),
+    "hotspots": lambda answer: hotspots_text(answer, full=True),
     "history": lambda answer: history_text(answer, full=True),
     "fleet": lambda answer: fleet_text(answer, full=True),
     "forecast": forecast_text,
