@@ -103,7 +103,7 @@ def summary(
 def _hottest(breakdown: Breakdown, width: int) -> str:
     """The longest kernel in a line below the findings, where the GPU computes for half of the steps or more."""
     spot, diagnosis = breakdown.hottest, breakdown.diagnosis
-    if spot is None or diagnosis.idle_share > _HALF or not diagnosis.steps:
+    if spot is None or diagnosis.idle_share > _HALF or not diagnosis.repeats:
         return ""
     return "\n" + wrap(visible(f"Longest kernel: {spot_words(spot)} (nsysprof hotspots)."), "", "  ", width)
 

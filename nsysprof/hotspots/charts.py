@@ -13,7 +13,7 @@ from nsysprof.charts.palette import COLOURS, INK, LESS, MORE, OTHERS, WHOLE
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_bandwidth, format_ns, format_share, scale_ns
 from nsysprof.hotspots.hotspots import COMPUTE, LATENCY, MEMORY, OCCUPANCY, UNKNOWN, Hotspots, Spot
-from nsysprof.hotspots.text import called, limit_words, spots_table
+from nsysprof.hotspots.text import called, limit_words, spots_table, whole_words
 from nsysprof.results.table import TextTable
 
 _MOST, _BARS, _NAMED = 24, 14, 8
@@ -84,7 +84,9 @@ def _title(answer: Hotspots) -> str:
         return "No kernels"
     saves = f"; a step can save {format_ns(best.gain_ns)}" if best.gain_ns >= 1_000 else ""
     share = format_share(best.share)
-    return shorten(f"{shorten(called(answer, best), 36)} takes {share} of each step, {limit_words(best)}{saves}", 150)
+    return shorten(
+        f"{shorten(called(answer, best), 36)} takes {share} of {whole_words(answer)}, {limit_words(best)}{saves}", 150
+    )
 
 
 def _subtitle(answer: Hotspots) -> str:

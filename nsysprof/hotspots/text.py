@@ -81,9 +81,14 @@ def spot_words(spot: Spot) -> str:
     return f"{name} takes {format_share(spot.share)} of each step{limit}"
 
 
+def whole_words(answer: Hotspots) -> str:
+    """What shares are of: the steps, or all of the recording where no step repeats."""
+    return "each step" if answer.diagnosis and answer.diagnosis.repeats else "the time from first to last GPU operation"
+
+
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     """The kernel, its share of a step, what limits it, and what the step saves."""
-    text = f"{called(answer, spot)} takes {format_share(spot.share)} of each step, {limit_words(spot)}"
+    text = f"{called(answer, spot)} takes {format_share(spot.share)} of {whole_words(answer)}, {limit_words(spot)}"
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:
