@@ -207,7 +207,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
-        recorded_ns=int(end.max() - begin.min()) if len(end) else 0,
+        recorded_ns=int(end.max()) - int(begin.min()) if len(end) else 0,
         outside_share=outside_share,
         outside=outside,
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),

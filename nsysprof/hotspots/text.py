@@ -23,7 +23,7 @@ from nsysprof.results.table import TextTable, wrap
 
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
 _RECORD = "record_shapes=True of torch.profiler, or of emit_nvtx under nsys, records them"
-_NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 150, 2
+_NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 110, 2
 
 
 def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
@@ -103,7 +103,7 @@ def command(answer: Hotspots, spot: Spot) -> str:
     place = answer.place
     steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"
     text = f"nsysprof forecast {report}{steps} --as-profiled --scale {quote(f'{spot.glob}={spot.scale:g}')}"
-    if spot.gain_ns > 0 and len(text) <= _COMMAND:
+    if spot.gain_ns > 0 and len(text) - len(report) <= _COMMAND:
         return text
     return f"nsysprof hotspots {report} --by family" if answer.by == "kernel" else f"nsysprof analyze {report}"
 

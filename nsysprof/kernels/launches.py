@@ -71,6 +71,8 @@ def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
     columns = [details.grid, details.block, details.registers, details.shared]
     columns += [details.dynamic_shared, details.local_memory]
     first, of = _alike(columns)
+    order = np.lexsort([column[first] for column in columns])  # whichever comes first in the file
+    first, of = first[order], np.argsort(order, kind="stable")[of]
     grid, block, registers, shared, dynamic, local = (column[first].astype(np.int64) for column in columns)
     blocks, threads = (np.prod(np.stack(unpacked(each)), axis=0) for each in (grid, block))
     sizes = {gpu.sm_count for gpu in gpus}

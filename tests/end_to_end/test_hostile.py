@@ -205,7 +205,10 @@ def test_columns_of_another_type(trace: MakeTrace, analyze: Analyze, kind: str, 
 def test_rows_without_rowid(trace: MakeTrace, analyze: Analyze) -> None:
     """A table that is an index of its own reads the same."""
     plain = analyze(trace(*program(), duration=END))
-    wanted = "start, end, deviceId, streamId, correlationId, globalPid, demangledName"
+    wanted = (
+        "start, end, deviceId, streamId, correlationId, globalPid, demangledName, gridX, gridY, gridZ, blockX, blockY,"
+        " blockZ, registersPerThread, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread"
+    )
     sql = [
         f"CREATE TABLE copied ({wanted}, PRIMARY KEY (globalPid, correlationId)) WITHOUT ROWID",
         f"INSERT INTO copied SELECT {wanted} FROM {KERNEL}",

@@ -9,14 +9,12 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nsysprof.bench.diff import compare_runs
 from nsysprof.bench.results import read_bench_results
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.samples import samples_content, samples_file
 from nsysprof.formats.workload import TAKEN, ask_workload
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
@@ -225,31 +223,6 @@ def test_describing_needs_no_torch(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["name"] == program.stem
-
-
-@pytest.mark.parametrize("study", ["math-vs-flash", "scaling"])
-def test_samples_from_before_workloads_described_themselves_mean_the_same(study: str, tmp_path: Path) -> None:
-    """With the description that their workload gives today, every table is the same."""
-    data = json.loads(samples_content(samples_file(ANALYSIS / study)))
-    assert "workload" not in data
-    plan = data["plan"]
-    grids = [described(each, bool(plan.get("backward") or plan.get("train"))) for each in plan["configurations"]]
-    about, raw = ask_workload(ROOT / "workloads" / f"{plan['workload']}.py", grids)
-    assert [each.id for each in about.configurations] == [each["id"] for each in plan["configurations"]]
-    (tmp_path / "samples.json").write_text(json.dumps({**data, "workload": raw}))
-    before, after = (read_bench_results(place) for place in (ANALYSIS / study, tmp_path))
-    since = {choice.column: choice.default for choice in after.about.choices}  # there were none
-    for name in ("results", "comparisons", "decisions", "exponents", "crossovers"):
-        found = getattr(after, name)
-        columns = [column for column in since if column in found]
-        assert all((found[column] == since[column]).all() for column in columns)
-        assert getattr(before, name).equals(found.drop(columns=columns)), name
-
-
-def described(configuration: dict[str, Any], training: bool) -> dict[str, Any]:
-    """A grid that holds this configuration alone."""
-    sizes = {name: [configuration[name]] for name in ("batch", "heads", "seq", "head_dim", "dtype")}
-    return {**sizes, "causal": configuration["causal"], "backend": configuration["backends"], "training": training}
 
 
 def test_no_axis_can_take_the_column_of_something_else(tmp_path: Path) -> None:

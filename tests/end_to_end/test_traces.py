@@ -34,6 +34,7 @@ UNRECORDED = {
     "collectives.csv",
     "backward.csv",
     "memory.csv",
+    "gpu_metrics.csv",
     "unified.csv",
     "unified_kernels.csv",
 }  # of which these reports hold nothing
