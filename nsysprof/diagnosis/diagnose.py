@@ -21,7 +21,7 @@ from nsysprof.diagnosis.tried import left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
-from nsysprof.trace.trace import COPYING, GRAPH, KERNEL
+from nsysprof.trace.trace import COPYING, GRAPH, KERNEL, MIGRATION
 from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import stretch_of
@@ -62,8 +62,8 @@ class Diagnosis:
     in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
     ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges;
     ``busiest``: the kernels that compute for longest, with their shares; ``recorded_ns``: from the first to the last
-    of all calls and GPU operations; ``outside_share``: the part of the GPUs' busy time outside all steps, ``outside``
-    what most of that is, with its time.
+    of all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy
+    time outside all steps, ``outside`` what most of that is, with its time.
     """
 
     chosen: Chosen
@@ -78,6 +78,7 @@ class Diagnosis:
     early_share: float = 0.0
     busiest: str = ""
     recorded_ns: int = 0
+    migrated_ns: int = 0
     outside_share: float = 0.0
     outside: str = ""
 
@@ -208,10 +209,21 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
         recorded_ns=int(end.max()) - int(begin.min()) if len(end) else 0,
+        migrated_ns=_migrated(case),
         outside_share=outside_share,
         outside=outside,
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
+
+
+def _migrated(case: Case) -> int:
+    """For how long pages of unified memory move before the first step and behind the last one."""
+    ops, windows = case.facts.attribution.trace.ops, case.windows
+    rows = np.flatnonzero(ops.kind == MIGRATION)
+    if len(windows):
+        rows = rows[(ops.end[rows] <= windows.start.min()) | (ops.start[rows] >= windows.end.max())]
+    start, end = merge(ops.start[rows], ops.end[rows])
+    return int((end - start).sum())
 
 
 def _busiest(case: Case) -> str:

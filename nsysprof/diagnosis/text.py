@@ -33,12 +33,19 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
         copies = sum(each.copies_ns for each in diagnosis.times) / total
         copying = f", copies for {format_share(copies)}," * (copies >= _SOME_COPIES)
         of = f"{computes}{copying} of the {span} from first to last GPU operation{on}"
-        return f"{file}: no step repeats; {_set_up_text(diagnosis)}{of}"
+        return f"{file}: no step repeats; {_set_up_text(diagnosis)}{of}{_migrated_text(diagnosis)}"
     level = diagnosis.chosen.level
     several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)
     found = ", found by their pattern" * level.found
     steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}"
     return f"{file}: {_set_up_text(diagnosis)}{computes} of the step time ({steps}{on}){_outside_text(diagnosis)}"
+
+
+def _migrated_text(diagnosis: Diagnosis) -> str:
+    """For how long unified memory moves outside the time that the diagnosis is about, where that is much of it."""
+    if diagnosis.migrated_ns < _SOME * sum(each.total_ns for each in diagnosis.times):
+        return ""
+    return f"; pages of unified memory move for {format_ns(diagnosis.migrated_ns)} outside that time"
 
 
 def _set_up_text(diagnosis: Diagnosis) -> str:
@@ -76,6 +83,8 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
         kernels = f", most in {diagnosis.busiest}" if diagnosis.busiest else ""
+        if moved := _migrated_text(diagnosis):
+            return f"No wait between GPU operations{moved}: keep pages where they are used (--full: unified memory)."
         return f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)

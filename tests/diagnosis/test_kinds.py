@@ -12,14 +12,14 @@ import pytest
 from nsysprof.attribution.attribute import attribute
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import ONCE, UNTRIED, Finding
-from nsysprof.diagnosis.text import gain_text, headline
+from nsysprof.diagnosis.text import gain_text, headline, nothing_text
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
-from tests.kit.trace import Kernel, Launch, Memcpy
+from tests.kit.trace import Kernel, Launch, Memcpy, launch_kernel
 
 STEPS = 12
 Act = Callable[[Program], None]
@@ -563,6 +563,15 @@ def test_what_lies_outside_found_steps_is_told(trace: MakeTrace) -> None:
     program.copy(2, 256 << 20, 48 * MS, host=0, blocks=True)
     said = headline(diagnosis_of(trace(*program.items)), "r")
     assert said.endswith("; 33 % of its busy time lies outside them, most in copies (48.0 ms)")
+
+
+def test_migrations_outside_the_kernels_are_told(trace: MakeTrace) -> None:
+    """One kernel of a millisecond, for which pages move for six before it: that is not "no wait to fix"."""
+    kernel = launch_kernel("add", (8 * MS, 8 * MS + US), (9 * MS, 10 * MS), id=1)
+    assert "unified memory" not in headline(diagnosis_of(trace(*kernel)), "r")
+    found = diagnosis_of(trace(Memcpy(MS, 7 * MS, id=None, kind=11, cause=1), *kernel))
+    assert headline(found, "r").endswith("; pages of unified memory move for 6.00 ms outside that time")
+    assert not found.nothing or "keep pages where they are used" in nothing_text(found)
 
 
 def test_a_synchronization_at_the_end_is_no_finding(trace: MakeTrace) -> None:
