@@ -54,7 +54,8 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
     blocks: list[list[str]] = []
     if not comparison.comparable:
         first, *others = comparison.agreement.reasons
-        blocks.append([wrap(shown(f"cannot be compared: {first}; nearest: {'; '.join(others)}"), "", "  ")])
+        reasons = f"cannot be compared: {first}; nearest: {'; '.join(others)}"
+        blocks.append([wrap(shown(f"{reasons}. The times below are of different work, and no speedup."), "", "  ")])
     differences = [*comparison.differences.values()]
     for difference in differences if every else differences[:1]:
         notes = _notes_on_both(comparison) if difference is differences[0] else ()
