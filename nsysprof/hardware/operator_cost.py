@@ -208,7 +208,8 @@ def _pointwise(call: _Call) -> Cost | None:
     some = call.tensors
     wide = max((size for _, size in some if size is not None), default=None)
     size = 1 if _COMPARING.fullmatch(call.name) else wide
-    return (math.prod(out), _moved(*some, (out, size)), "elementwise") if out else None
+    mask = (out if call.name == "native_dropout" else (), 1)  # of what was kept, for the gradient
+    return (math.prod(out), _moved(*some, (out, size), mask), "elementwise") if out else None
 
 
 def _row_wise(call: _Call) -> Cost | None:
@@ -237,10 +238,10 @@ def _copy(call: _Call) -> Cost | None:
 
 
 def _embedding(call: _Call) -> Cost | None:
-    """Rows of a table that are read and written, and the indices of them."""
-    at = 1 if call.name == "embedding" else 2
-    rows = (*call.dims[at], *call.dims[0][1:]) if at == 1 else call.dims[at]
-    return 0, _moved((rows, call.sizes[0]), (rows, call.sizes[0]), (call.dims[at], call.sizes[at])), "embedding"
+    """Rows of a table, read at most once each, and written. Indices may be one number for a whole row: not counted."""
+    index = call.dims[1 if call.name == "embedding" else 2]
+    rows = (*index, *call.dims[0][1:]) if call.name == "embedding" else index
+    return 0, _moved((min(rows, call.dims[0], key=math.prod), call.sizes[0]), (rows, call.sizes[0])), "embedding"
 
 
 _RULES: tuple[tuple[re.Pattern[str], _Rule], ...] = tuple(

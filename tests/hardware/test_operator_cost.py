@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 
 from nsysprof.hardware.operator_cost import flops_bytes
 
 HALF, FLOAT = "c10::Half", "float"
+STUDY = Path(__file__).resolve().parents[2] / "analysis" / "operator-cost"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,9 @@ HALF, FLOAT = "c10::Half", "float"
         ("aten::native_layer_norm", [[16, 8], [], [8], [8], []], 5 * 128, 2 * 128 + 16),
         ("aten::copy_", [[16, 8], [16, 8], []], 0, 2 * 128),
         ("aten::fill_", [[16, 8], []], 0, 128),
-        ("aten::embedding", [[100, 8], [16]], 0, 2 * 128 + 16),
+        ("aten::embedding", [[100, 8], [16]], 0, 2 * 128),
+        ("aten::embedding", [[10, 8], [1000]], 0, 80 + 8000),
+        ("aten::gather", [[100, 8], [], [16, 8]], 0, 2 * 128),
         ("triton_poi_fused_add_mul_0", [[16, 8], [16, 8], [16, 8], []], 128, 3 * 128),
     ],
 )
@@ -90,3 +96,23 @@ def test_masked_scores_of_attention_are_not_counted() -> None:
 def test_shapes_that_do_not_fit_have_no_cost(op: str, dims: list[list[int]]) -> None:
     """Shapes that cannot be, and operators that are not known, are no number."""
     assert flops_bytes(op, dims, [FLOAT] * len(dims)) is None
+
+
+def test_costs_are_what_the_counters_of_an_h100_say() -> None:
+    """FLOPs of products, convolutions and attention are within 5 %, bytes no more than counted, as the study tells."""
+    spec = importlib.util.spec_from_file_location("compare", STUDY / "compare.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    table = module.compare()
+    assert table.to_csv(index=False) == (STUDY / "results.csv").read_text()
+    table = table.set_index("range")
+    products = table.filter(regex="mm|conv|sdpa", axis=0)
+    assert len(products) == 12
+    assert products.flops_ratio.between(0.95, 1.0001).all()
+    once = table.drop(products.filter(regex="^OP::(mm|addmm|conv_f32)", axis=0).index)
+    once = once.drop(["OP::embedding", "OP::batch_norm", "OP::max_pool", "OP::cat"])
+    assert len(once) == 20
+    assert once.bytes_ratio.between(0.89, 1.015).all()
+    assert table.bytes_ratio.max() < 1.015
