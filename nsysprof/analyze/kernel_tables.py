@@ -120,9 +120,14 @@ def _main_launches(groups: Groups, how: Ints, length: Ints, launches: Launches |
     """The launch with most time of each group of GPU ops, of which ``how`` is the launch of each."""
     if launches is None:
         return {}
-    count = len(groups.codes)
-    group = np.repeat(np.arange(count), groups.size)
-    return {"launch": main_launch(group, groups.sort(how), groups.sort(length), count, len(launches))}
+    how, first = groups.sort(how), np.cumsum(groups.size) - groups.size
+    main = np.minimum.reduceat(how, first).astype(np.int64) if len(first) else first
+    several = main != np.maximum.reduceat(how, first) if len(first) else first > 0
+    if several.any():  # most kernels of a path are launched alike
+        rows, size = np.flatnonzero(np.repeat(several, groups.size)), groups.size[several]
+        group = np.repeat(np.arange(len(size)), size)
+        main[several] = main_launch(group, how[rows], groups.sort(length)[rows], len(size), len(launches))
+    return {"launch": main}
 
 
 def _launch_times(trace: Trace, launch: NDArray[np.intp], start: Ints) -> tuple[Ints, Ints]:

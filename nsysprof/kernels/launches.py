@@ -17,6 +17,7 @@ from nsysprof.trace.trace import Trace
 
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
 _DENSE = 1 << 22  # sums of all groups and launches that are kept at once
+_PART = 1 << 14  # launches that are coded at once: those after the first parts are mostly known
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _GRID, _BLOCK, _GPU, _LIMITS, _KNOWN = range(5)
 REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU not known", "")
@@ -101,8 +102,9 @@ def _alike(columns: list[Ints]) -> tuple[NDArray[np.intp], NDArray[np.integer]]:
     with np.errstate(over="ignore"):
         for column in columns:
             key = key * _FACTOR + column.astype(np.int64).view(np.uint64)
-    coder = Coder()
-    of = coder.encode(mixed(key).view(np.int64))
+    coder, key = Coder(), mixed(key)
+    parts = (key[at : at + _PART].view(np.int64) for at in range(0, len(key), _PART))
+    of = np.concatenate([np.empty(0, np.int32), *map(coder.encode, parts)])
     first = np.zeros(len(coder), np.intp)
     first[of[::-1]] = np.arange(len(of))[::-1]
     if all(np.array_equal(column, column[first][of]) for column in columns):

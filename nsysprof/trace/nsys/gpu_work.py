@@ -185,8 +185,9 @@ def read_op_details(source: Source) -> OpDetails:
     """The `OpDetails` of a report: a row for each row that `read_work` finds."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
     others = ("correlationId", *GRID, *BLOCK, *_NUMBERS.values())
-    for table in WORK:
-        for block in read_blocks(source, table, WORK_NEEDS, others):
+    for table in WORK:  # of which `read_work` reads the rows
+        known = present(source, table, others) if has_all(source, table, WORK_NEEDS) else []
+        for block in source.blocks(table, known) if known else read_blocks(source, table, WORK_NEEDS):
             rows.add(
                 block.rows,
                 correlation=column(block, "correlationId"),

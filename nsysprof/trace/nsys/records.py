@@ -236,8 +236,10 @@ def _integers(
     most, least = int(kind.max()), int(kind.min())
     if most >= 7:
         _require((kind < 7) | (kind == 8) | (kind == 9), f"{name} holds more than integers")
-    if most == 0:
-        values[name], nulls[name] = np.zeros(len(body), np.int64), np.ones(len(body), bool)
+    if most == 0 or least > 7 and least == most:  # NULL, or the same constant in all rows: nothing is stored
+        values[name] = np.full(len(body), most == 9, np.int64)
+        if most == 0:
+            nulls[name] = np.ones(len(body), bool)
         return
     value = every[body].byteswap(True).view(np.int64)
     value >>= _SHIFT.take(kind)
