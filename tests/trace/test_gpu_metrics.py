@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,29 @@ def test_generic_events_of_older_exports_are_read(trace: MakeTrace) -> None:
     """Their data is JSON with texts for numbers."""
     found = samples_of(trace(KERNEL, gpu_events(VALUES)))[0]
     assert {name: values.tolist() for name, values in found.values.items()} == VALUES
+
+
+def test_events_of_one_form_are_read_as_their_json_says(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digits in names, values of all kinds, other keys and orders, broken texts: what a JSON parser finds in each."""
+    random.seed(32)
+    names = ["SM Active", "DRAM Read Throughput", "PCIe RX Throughput", "NVLink RX 0", 'L2 "0" Hits', "Caf\u00e9 7"]
+    values: list[Any] = ["0", "7", "12", 5, "-3", "", "1.5", "100", None, "1e2", "9" * 25, True, [1, 2], {"a": "3"}]
+    rows = []
+    for at in range(600):
+        usual = at % 300 > 40  # so that a block has several forms
+        keys = names if usual else random.sample(names, random.randint(1, 6))
+        event = {key: str(random.randint(0, 120)) if usual else random.choice(values) for key in keys}
+        text = json.dumps(event, indent=4)[: -2 if at % 50 == 49 else None]
+        rows.append(Row("GENERIC_EVENTS", {"rawTimestamp": STEP_NS * at, "typeId": type_id(0), "data": text}))
+    path = trace(KERNEL, gpu_events({"sm_active": [1]})[0], *rows)
+    found = samples_of(path)[0]
+    monkeypatch.setattr("nsysprof.trace.nsys.metrics._MOST_FORMS", 0)
+    parsed = samples_of(path)[0]
+    assert list(found.values) == ["sm_active", "dram_read", "pcie_rx", "nvlink_rx"]
+    assert found.start.tolist() == parsed.start.tolist()
+    assert found.notes == parsed.notes
+    for name, each in parsed.values.items():
+        assert np.array_equal(found.values[name], each, equal_nan=True), name
 
 
 def test_rows_that_say_nothing_are_left_out(trace: MakeTrace) -> None:

@@ -5,10 +5,11 @@ Metrics are found by name, as ids differ between reports; the low byte of a ``ty
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ _PATTERNS = [re.compile(rf"{_CALLED[name]}(?: \[(?:Throughput %|MHz)\])?\Z", re.
 _NONE = 255  # no metric that is read
 _IN_PARTS = "the GPU is split (MIG), and samples do not say which part they are of"
 _GAP, _LONG_GAP = 1.5, 4  # times the time between the samples around it; times the usual one
+_DIGITS, _END, _FIRST, _MOST_FORMS = b"0123456789", (1 << 63) - 1, 1000, 64
+_NO_TOKEN, _SPACED = bytes(sorted({*range(256)} - {*_DIGITS, *b'"'})), bytes.maketrans(b'"', b" ")
 _OVERCLOCKED, _MAX_HZ = 1.5, 4e9  # times the clock that a GPU has at most by its own account; of any GPU
 
 
@@ -107,29 +110,115 @@ def _codes(names: Sequence[str]) -> list[int]:
 def _of_events(source: Source, grown: Growing) -> tuple[dict[str, NDArray[Any]], list[int]]:
     """The same of generic events, whose data is JSON: ``{"SM Active": "31", …}``."""
     kinds = [whole(kind) for kind, data in named_rows(source, _TYPES, "typeId", "data") if "SM Active" in str(data)]
-    wanted = [kind for kind in kinds if kind is not None]
+    wanted = sorted({kind for kind in kinds if kind is not None})
     stamp = present(source, _EVENTS, ("rawTimestamp", "timestamp"))[:1]
     if not wanted or not stamp or not has_all(source, _EVENTS, ("typeId", "data")):
         return grown.take_rest(), []
-    words = Words()
-    codes: dict[tuple[str, ...], NDArray[np.uint8]] = {}
+    words, forms = _Latest(), _Forms()
     for block in source.blocks(_EVENTS, [*stamp, "typeId"], ["data"], words):
-        events = zip(*(block.values[name].tolist() for name in (*stamp, "typeId", "data")), strict=True)
-        read = [(time, kind, _fields(words[data])) for time, kind, data in events if kind in wanted and data >= 0]
-        for _, _, fields in read:
-            codes.setdefault(tuple(fields), np.array(_codes([*fields]), np.uint8))
-        size = [len(fields) for _, _, fields in read]
-        grown.add(
-            sum(size),
-            time=np.repeat(np.array([time for time, _, _ in read], np.int64), size),
-            type=np.repeat(np.array([wanted.index(kind) for _, kind, _ in read], np.uint8), size),
-            metric=np.concatenate([codes[tuple(fields)] for _, _, fields in read] or [np.empty(0, np.uint8)]),
-            value=np.array([value for _, _, fields in read for value in fields.values()], np.float32),
-        )
+        data, kind, time = (block.values[name] for name in ("data", "typeId", *stamp))
+        some = np.flatnonzero(np.isin(kind, wanted) & (data >= 0))
+        for rows, metrics, values in forms.read(words.taken(data[some])):
+            at = some[rows]
+            grown.add(
+                values.size,
+                time=np.repeat(time[at], len(metrics)),
+                type=np.repeat(np.searchsorted(wanted, kind[at]), len(metrics)),
+                metric=np.tile(metrics, len(at)),
+                value=values.ravel(),
+            )
     return grown.take_rest(), wanted
 
 
-def _fields(data: str) -> dict[str, int]:
+class _Latest(Words):
+    """Texts that are given up behind each block, as each occurs once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first, self._texts = 0, list[bytes]()
+
+    def add(self, raw: bytes) -> int:
+        self._texts.append(raw)
+        return self._first + len(self._texts) - 1
+
+    def encode(self, data: NDArray[Any], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+        return np.array(self._add_all(data, starts, lengths), np.int32)
+
+    def taken(self, codes: NDArray[Any]) -> list[bytes]:
+        """The texts of the rows of a block."""
+        texts = [self._texts[code] for code in (codes - self._first).tolist()]
+        self._first, self._texts = self._first + len(self._texts), []
+        return texts
+
+
+class _Form(NamedTuple):
+    """Texts that differ in values alone: the ``tokens`` of one; which are of ``names``, which ``values`` of metrics."""
+
+    tokens: NDArray[np.int64]
+    names: NDArray[np.intp]
+    values: NDArray[np.intp]
+    metrics: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, raw: bytes) -> _Form:
+        """The form of a text; without tokens where they do not say what its JSON does."""
+        fields, count = _fields(raw), itertools.count(_FIRST)
+        numbered = _fields(re.sub(rb"\d+", lambda _: b"%d" % next(count), raw))
+        tokens, values = _tokens([raw])[:-1], np.array([*numbered.values()], np.intp) - _FIRST
+        plain = len(tokens) == next(count) - _FIRST and ((values >= 0) & (values < len(tokens))).all()
+        if not plain or tokens[values].tolist() != [*fields.values()]:
+            return cls(tokens[:0], values[:0], values[:0], np.empty(0, np.uint8))
+        metrics = np.array(_codes([*fields]), np.uint8)
+        read, names = metrics != _NONE, np.setdiff1d(np.arange(len(tokens)), values)
+        return cls(tokens, names, values[read], metrics[read])
+
+
+class _Forms:
+    """The numbers of JSON texts, all of one form at once: those of a report have one or two."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Form] = {}
+
+    def read(self, texts: list[bytes]) -> Iterator[tuple[list[int], NDArray[np.uint8], NDArray[Any]]]:
+        """Places of texts, the metrics that they all have (see `_codes`), and a row of values for each."""
+        for outline, rows in _outlines(texts).items():
+            if outline not in self._known and len(self._known) < _MOST_FORMS:
+                self._known[outline] = _Form.of(texts[rows[0]])
+            form = self._known.get(outline)
+            found = _tokens([texts[row] for row in rows])
+            wide = len(form.tokens) + 1 if form else 0
+            if form and wide > 1 and len(found) == wide * len(rows):
+                found = found.reshape(-1, wide)
+                fixed = np.append(form.names, wide - 1)
+                if (found[:, fixed] == np.append(form.tokens, _END)[fixed]).all():
+                    yield rows, form.metrics, found[:, form.values]
+                    continue
+            for row in rows:
+                fields = _fields(texts[row])
+                yield [row], np.array(_codes([*fields]), np.uint8), np.array([[*fields.values()]], np.float64)
+
+
+def _outlines(texts: list[bytes]) -> dict[bytes, list[int]]:
+    """The places of the texts that are equal without their digits."""
+    if not texts:
+        return {}
+    first = texts[0].translate(None, _DIGITS)
+    if b"".join(texts).translate(None, _DIGITS) == first * len(texts):
+        return {first: [*range(len(texts))]}
+    places: dict[bytes, list[int]] = {}
+    for place, text in enumerate(texts):
+        places.setdefault(text.translate(None, _DIGITS), []).append(place)
+    return places
+
+
+def _tokens(texts: list[bytes]) -> NDArray[np.int64]:
+    """The digits between quotes of some texts as numbers, `_END` behind those of each."""
+    end = b'"%d"' % _END
+    only = (end.join(texts) + end).translate(_SPACED, _NO_TOKEN)
+    return np.fromstring(only.decode("ascii"), np.int64, sep=" ")
+
+
+def _fields(data: bytes) -> dict[str, int]:
     """The whole numbers of one event, by name; none of what is no JSON."""
     try:
         found = json.loads(data)

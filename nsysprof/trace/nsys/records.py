@@ -236,7 +236,7 @@ def _integers(
     most, least = int(kind.max()), int(kind.min())
     if most >= 7:
         _require((kind < 7) | (kind == 8) | (kind == 9), f"{name} holds more than integers")
-    if most == 0 or least > 7 and least == most:  # NULL, or the same constant in all rows: nothing is stored
+    if most == 0 or (least > 7 and least == most):  # NULL, or the same constant in all rows: nothing is stored
         values[name] = np.full(len(body), most == 9, np.int64)
         if most == 0:
             nulls[name] = np.ones(len(body), bool)
