@@ -1,7 +1,5 @@
 """The workloads: programs that are run by path, inside the package or in a folder beside it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

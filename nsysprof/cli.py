@@ -1,7 +1,5 @@
 """The command line: registers the subcommands and turns known failures into one line and a hint."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

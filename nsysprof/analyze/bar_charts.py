@@ -1,7 +1,5 @@
 """Bar charts, ``kernel_counts.png`` and ``kernel_breakdown.png``: GPU ops and time per range, by kernel family."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nsysprof.analyze.breakdown import Breakdown

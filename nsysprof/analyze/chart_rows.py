@@ -13,8 +13,6 @@ Calls. Where all the work of a row is in instances of its only child (`RUN::math
 its calls: counts are per instance, so that ranges that ran for a different number of times compare.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The charts of an analysis, among them ``timeline.png``: streams and ranges over time, and one instance op by op."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The files of an analysis for machines: CSV tables and one JSON document."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What the diagnosis of the steps says, for an analysis: where a step's time goes, and the top bottlenecks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nsysprof.analyze.breakdown import Breakdown

@@ -1,7 +1,5 @@
 """What host threads do over time, for reports without annotation of GPU work: CUDA calls and calls of the system."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GPU ops and their time: what each path owns by op name, and what lies inside each merged path by kernel family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What adds up to the whole report (ledger, totals), and what to know before believing the numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

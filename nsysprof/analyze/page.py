@@ -1,7 +1,5 @@
 """The page of an analysis: summary, timeline, charts, ledger, range tree, ops and environment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any

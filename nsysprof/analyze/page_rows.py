@@ -1,7 +1,5 @@
 """Rows of the timeline on the page of a report: per process what its threads did, the same on the GPU, its streams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

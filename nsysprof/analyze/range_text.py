@@ -1,7 +1,5 @@
 """The table of ranges as text: a tree by GPU work or, where no range has any, by CPU time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The source of every export: a breakdown, and the parts of the report that analysis does without."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The report that a chart is about: its subtitle, and its groups of GPU ops as colours and legend."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nsysprof.analyze.breakdown import Breakdown

@@ -3,8 +3,6 @@
 Names of columns are an interface: add to them, never rename them. A new column is a new entry here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

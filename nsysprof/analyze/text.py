@@ -1,7 +1,5 @@
 """An answer as text for a terminal, a log or a pull request: one screen of it, or all."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

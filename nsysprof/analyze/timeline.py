@@ -7,8 +7,6 @@ work, twice: as the host executed them, and projected on the GPU, from the start
 last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ stream, chosen in the same way. So the longest wait, the copies before the first
 are never what is shown.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 

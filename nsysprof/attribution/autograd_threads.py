@@ -2,8 +2,6 @@
 PyTorch's collectives and FSDP: they stand in the range whose thread called backward and waits for them.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

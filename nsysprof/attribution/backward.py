@@ -5,8 +5,6 @@ that counted: the one that made its node in the graph. It belongs to the innermo
 where operators are ranges.
 """
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The second reading of CUDA graphs: what a graph replays, as if it had been launched where it was captured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

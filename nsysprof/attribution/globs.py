@@ -1,7 +1,5 @@
 """Globs matched against range paths, and matches paired by what their stars stand for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Iterations without annotation: what a thread launches again and again. The rules stand in docs/iterations.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which ranges are the steps of a recording: one level of repeated ranges, annotated or found, and no warm-up."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ everywhere, and so on with the rest, so that an inner loop of any number of roun
 the loop around it. A fold spans what interrupts a loop for less than half a period: an extra kernel now and then.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

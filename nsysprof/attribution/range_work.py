@@ -1,7 +1,5 @@
 """What lies inside ranges: the launches in at least one instance of a path, and the GPU ops of chosen instances."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -2,8 +2,6 @@
 (`--ranges`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

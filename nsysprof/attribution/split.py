@@ -1,7 +1,5 @@
 """The slices of a report that get rows of their own: all of it, or each process, GPU, thread or stream."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

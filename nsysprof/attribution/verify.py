@@ -1,7 +1,5 @@
 """Compares the strict attribution of a report with nsys's own projection, range by range."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The charts of a benchmark, and of these the roofline and how samples are spread."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

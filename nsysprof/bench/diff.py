@@ -1,7 +1,5 @@
 """Two saved runs of a benchmark against each other: the changes and their significance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar

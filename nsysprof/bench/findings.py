@@ -1,7 +1,5 @@
 """The findings of a benchmark, sentence by sentence; the same for terminal and report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Which backend is faster: every pair of backends on every configuration, judged together as one family."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """``report.md``: the results of a benchmark as Markdown, with everything that is needed to judge and repeat them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd

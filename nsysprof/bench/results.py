@@ -1,7 +1,5 @@
 """The answer of a benchmark: what was measured, what it means, and what is wrong with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """How the results of a sweep grow: which configurations belong together, fitted exponents, and who overtakes whom."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The program gets the plan as JSON; it is started again where it was killed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

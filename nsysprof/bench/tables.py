@@ -6,8 +6,6 @@ to head_dim, and seq in the names of others) and flags (causal) are declared as 
 its own in their place: `columns_of`.
 """
 
-from __future__ import annotations
-
 import re
 
 from nsysprof.core.units import format_ratio, format_share

@@ -1,7 +1,5 @@
 """Targets of a benchmark: how much faster one backend has to be than another, and how clearly."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

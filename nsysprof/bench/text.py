@@ -1,7 +1,5 @@
 """What `nsysprof bench` prints: its plan, its results, and the difference of two runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The titles of a benchmark's charts: each states the finding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The words for results of a benchmark: the cells and clauses that its tables, sentences and charts share."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A request for a capture, and the command line of ``nsys profile`` for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

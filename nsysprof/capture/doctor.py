@@ -1,7 +1,5 @@
 """The findings of the doctor: try everything a capture needs on this machine, and give the fix for each failure."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The failures of a capture: why a program, or its nsys, did not do its part."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The end of a capture: reads, judges and scrubs its export, completes its record, and gives all files their names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nsysprof import __version__

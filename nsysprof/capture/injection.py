@@ -4,8 +4,6 @@ The program's Pythons run `nsysprof.capture.inject` as they start: it makes rang
 with torch's own profiler. A file per process says how that went.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The files of one capture: their names, the folder in which they are made, and what is kept after a failure."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The program that is profiled: whether it can be run, the input and options it gets, its results, its failure."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """One capture: runs the program without nsys for its time, then under nsys, and makes a report of what nsys left."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Draws rows of stacked bars with columns of numbers, and waterfalls: bars from one total to another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

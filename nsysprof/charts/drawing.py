@@ -1,7 +1,5 @@
 """Charts from plan to figure to PNG: all that matplotlib does for them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """Draws time axes with lanes: streams as pictures of busy columns, ranges, GPU ops and calls as boxes with names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 A plan is made where the answer is and can be drawn in another process, so it must pickle and stay small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

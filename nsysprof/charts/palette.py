@@ -1,7 +1,5 @@
 """The colours of the charts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 INK, FAINT, RULE = "#1a1a1a", "#595959", "#d0d0d0"

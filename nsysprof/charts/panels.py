@@ -1,7 +1,5 @@
 """Draws panels: lines over logarithmic axes, violins of samples, and times of steps with their distribution."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Places for names beside marks: as near as possible, and free."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Draws rooflines: bubbles or paths below slopes and ceilings, with a name beside each as far as there is room."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The look of charts: fonts, texts that fit, and the frame that all of them share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

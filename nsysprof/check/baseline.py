@@ -1,7 +1,5 @@
 """Baselines: the calls of an earlier report, or of an analysis of one, and whether ranges have become slower since."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Drafts of budgets, from a report that is good."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

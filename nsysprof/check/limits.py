@@ -1,7 +1,5 @@
 """Limits of a budget on the ranges of a report: what was found for each, and whether it holds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Answers of `check`: as text, as Markdown, and as a document for JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``nsysprof check``: whether a report keeps to a budget."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Any

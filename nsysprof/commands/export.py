@@ -1,7 +1,5 @@
 """``nsysprof export``: one report in the formats of other tools."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal

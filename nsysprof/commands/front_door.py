@@ -1,7 +1,5 @@
 """What everybody meets first: a help of one screen, `nsysprof REPORT`, and which command takes several reports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 from glob import glob

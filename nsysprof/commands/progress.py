@@ -1,7 +1,5 @@
 """Messages on stderr while a command works, and a progress bar after a second."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """``nsysprof ranges``: the names of the ranges of a report, to choose some by."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

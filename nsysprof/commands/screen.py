@@ -1,7 +1,5 @@
 """What goes to stdout: text, in colours where that is a terminal, or one JSON document."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The options of commands that run a workload, or any program: declared once, and passed on as they were given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum

@@ -4,8 +4,6 @@ Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused att
 matrix again and again: the model knows how often each of its kernels does. It does not know what caches hold.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``compare.png``: the median call of either side on one time axis, kernel by kernel, and the shorter one close up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The charts of a comparison, and its waterfall ``gap.png``: how the time of one side becomes that of the other."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

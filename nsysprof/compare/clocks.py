@@ -3,8 +3,6 @@
 And the host calls and copies of whole traces, added up for either report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

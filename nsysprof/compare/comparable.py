@@ -1,7 +1,5 @@
 """What two reports are compared by if no ranges are named: the steps that both have, or else whole recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ kernels of one name and grid, in order, if both runs have equally many. Several 
 their median.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

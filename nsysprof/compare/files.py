@@ -1,7 +1,5 @@
 """The files of a comparison for machines: the gap ledger as CSV, with its columns, and everything as one document."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

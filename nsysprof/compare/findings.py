@@ -1,7 +1,5 @@
 """The findings of a pair, in sentences: the headline, the main causes, memory traffic, and where clocks disagree."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ reason, so the rows of a side add up to its time; divided by its calls they beco
 to its time per call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

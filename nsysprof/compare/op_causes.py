@@ -6,8 +6,6 @@ and behind them belong to the same attention: a fill before Q·Kᵀ builds the m
 Everywhere else (convolutions, backward passes, optimizers) the rule's own cause stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The page of a comparison: the charts, and the pairs with their ledgers, timelines and the facts of both sides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

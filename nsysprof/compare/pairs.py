@@ -1,7 +1,5 @@
 """Pairs of selected ranges, of one report or of two: what is compared with what, and what makes that unfair."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

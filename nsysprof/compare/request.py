@@ -1,7 +1,5 @@
 """What a comparison is asked for: which ranges of which reports, and which of their calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ multiplies (Williams, Waterman and Patterson 2009). Bytes and FLOPs are those th
 is that of the report; ceilings follow from the report's description of the GPU, at its highest clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

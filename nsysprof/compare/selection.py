@@ -1,7 +1,5 @@
 """Selects a merged range of a report with its calls, and accounts for the GPU ops in it and for its span."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What more recordings say of a pair: how much runs of one program differ, and whether the change is more than that."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A comparison as text for a terminal or a pull request, plain or as Markdown: same numbers, same order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

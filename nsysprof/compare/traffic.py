@@ -4,8 +4,6 @@ The counters are of another run, under Nsight Compute, which makes kernels slowe
 and the time from the report. A rate above the GPU's limit is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

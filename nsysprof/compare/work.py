@@ -1,7 +1,5 @@
 """The ledger of work beside that of time: what either side launches, in how many threads, and what it moves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ when they are used. So the same computation runs on either kind and gives the sa
 nothing is left of them when the program ends, however it ends.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import re

@@ -1,7 +1,5 @@
 """JSON and TOML documents, validated against msgspec structs; errors name the place of what does not fit."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import json

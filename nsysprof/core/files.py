@@ -4,8 +4,6 @@ A name may be a pipe without a writer, an endless device, or some other file. On
 links to them, of a plausible size are read here.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

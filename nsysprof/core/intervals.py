@@ -4,8 +4,6 @@ Everything here is numpy on whole arrays and near-linear in the number of interv
 Intervals are half-open ``[start, end)`` for lengths; containment is inclusive at both ends.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass

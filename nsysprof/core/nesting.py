@@ -3,8 +3,6 @@
 Like `intervals` this is numpy on whole arrays. Parents are given by row, -1 for none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any

@@ -1,7 +1,5 @@
 """Work shared by several threads: numpy releases the interpreter while it computes."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable

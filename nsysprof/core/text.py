@@ -1,7 +1,5 @@
 """Names and sentences for readers: safe characters, shortening, quoting, plurals and lists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Display only: files keep plain integers.
 """
 
-from __future__ import annotations
-
 import math
 
 _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"), (60 * 10**9, "min"))

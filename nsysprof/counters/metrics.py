@@ -6,8 +6,6 @@ read from DRAM what the one before it has just left in L2. What several passes a
 not depend on caches and is counted in a run of its own, the *work*.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ ncu doubles the quotes that it writes itself, but not those in names, and names 
 taken apart from both ends, which are plain, and a doubled quote is one of ncu's own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

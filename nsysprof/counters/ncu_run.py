@@ -1,7 +1,5 @@
 """One run of ``ncu``: what to count, the command line for it, and why it, or the program below it, failed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A count as text: per range and kernel family the bytes, the FLOPs and how near the limits it came."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from shlex import quote

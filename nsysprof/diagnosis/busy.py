@@ -1,7 +1,5 @@
 """The kernels of steps, to ask what would be gained if some of them took less: a bound, replayed where that works."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The GPU waits while the host is in a call: allocation, pinning, a lock, input, and what a program does once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

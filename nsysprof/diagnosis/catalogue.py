@@ -1,7 +1,5 @@
 """All kinds of findings: what pieces of waits can be of, and what else steps can show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from nsysprof.diagnosis.busy import Busy

@@ -1,7 +1,5 @@
 """A recording of one pass that is mostly set-up: what it says of the program, and what not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The GPU waits for copies: of pageable memory, behind blocking calls, of few bytes each, or in line with kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

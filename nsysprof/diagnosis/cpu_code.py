@@ -1,7 +1,5 @@
 """The GPU waits while the launching thread runs code of its own for long: no call, and no mere launching."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

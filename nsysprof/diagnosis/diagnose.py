@@ -1,7 +1,5 @@
 """Finds what costs the steps of a program time, and tries in a replay what would help: one answer for all commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

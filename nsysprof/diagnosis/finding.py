@@ -1,7 +1,5 @@
 """What a diagnosis says: findings, each with its symptom, its cause, and a remedy that was tried in a replay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from shlex import quote

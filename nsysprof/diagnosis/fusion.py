@@ -1,7 +1,5 @@
 """Kernels that read and write memory for what one kernel could do on the way: attention, pointwise chains, layouts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A kernel whose launch leaves most of the GPU empty: few blocks or threads, an empty last wave, low occupancy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

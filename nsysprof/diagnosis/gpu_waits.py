@@ -1,7 +1,5 @@
 """The GPU waits for other GPU work, for its own queue, or for what the recording does not say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

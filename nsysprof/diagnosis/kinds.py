@@ -1,7 +1,5 @@
 """A kind of finding: which pieces of waits it explains, how its cause is called, and which remedies are worth a try."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The CPU is busy launching, and the GPU waits for launch after launch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

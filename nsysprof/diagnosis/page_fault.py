@@ -1,7 +1,5 @@
 """Kernels wait for pages of unified memory, or the GPU idles while the host fetches what it touches."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Some steps take longer than the others, and what these wait for more than typical ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The host waits for the GPU, and the GPU is then idle until the host has launched again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products that tensor cores would run faster: in FP32 on CUDA cores, or of sizes that do not fit loads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A diagnosis in sentences: which steps, what costs them time, what to do and what that gains, and the next command."""
 
-from __future__ import annotations
-
 from shlex import quote
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the GPU waits for in the steps of a program, by cause, each with the remedy that gained most in a replay."""
 
-from __future__ import annotations
-
 import shlex
 import traceback
 import warnings

@@ -4,8 +4,6 @@ The trace is a stream of packets of one sequence: tracks first, then the slices 
 texts of which are sent once and referred to by number. Times are those of the report in ns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

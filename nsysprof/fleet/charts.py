@@ -1,7 +1,5 @@
 """The charts over all ranks: ranks against ranges, and ranks over time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The work of a worker on one report: it opens it where it lies, attributes it, and answers in a few kilobytes."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

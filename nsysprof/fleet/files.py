@@ -1,7 +1,5 @@
 """The files of a fleet: CSV tables and one JSON document, and the folder they are written to."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The findings over all ranks: sentences with their numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

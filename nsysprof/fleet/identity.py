@@ -1,7 +1,5 @@
 """The rank of each process, from the best source that names it for all of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The reports that a user names: files, folders, globs, URLs and lists of names, each report once."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """The page of a fleet: findings, tables of ranks, ranges and iterations, charts, and who the ranks are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """The iterations of every range path of one process: which one each range is in, and the sums over each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

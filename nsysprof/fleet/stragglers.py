@@ -4,8 +4,6 @@ Whatever a rank takes beyond the shortest in a collective is waiting, see `waits
 of the ranks to agree; the ends even show how far the clocks are apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

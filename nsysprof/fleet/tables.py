@@ -3,8 +3,6 @@
 Their columns are an interface, to be added to and never renamed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

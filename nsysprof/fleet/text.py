@@ -1,7 +1,5 @@
 """The answer over all ranks as text for a terminal or a log."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path

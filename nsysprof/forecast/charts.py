@@ -1,7 +1,5 @@
 """The chart of a forecast, ``forecast.png``: the critical path of a step, now and then, and all steps one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

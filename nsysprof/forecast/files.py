@@ -1,7 +1,5 @@
 """Writes a forecast as a JSON document, so that it can be compared with what comes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of `nsysprof forecast`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nsysprof.core.text import visible

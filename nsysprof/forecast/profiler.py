@@ -1,7 +1,5 @@
 """The program without its profiler: takes what recording a call costs out of a replay until its steps are as short."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache

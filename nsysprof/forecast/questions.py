@@ -1,7 +1,5 @@
 """How far off forecasts of each kind of question were: the published record."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 # Forecasts of a kind that were compared with outcomes: the median and the worst error, the error that nine of ten stay

@@ -1,7 +1,5 @@
 """A forecast as text: one sentence, what it rests on, and the steps as a table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote

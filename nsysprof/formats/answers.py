@@ -1,7 +1,5 @@
 """JSON documents of answers: their schemas, and the reader of `analysis.json`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """``points.jsonl``, the file of a sweep that is not finished: a line per point and event, written by both processes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

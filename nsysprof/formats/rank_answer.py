@@ -1,7 +1,5 @@
 """The answer of a worker to one report of a fleet: small enough to travel, and kept on the disk until all are there."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A record of a capture holds the results of the workload that ran, which are a document of their own too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

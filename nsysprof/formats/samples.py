@@ -3,8 +3,6 @@
 Every complaint names the file, the point and the field. NaN, infinite and non-positive latencies are refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The description that a workload prints with `--describe`: its axes, its backends, and the cost of each shape."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping, Sequence

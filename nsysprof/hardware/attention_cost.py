@@ -5,8 +5,6 @@ are left out, as in the FlashAttention papers. Masked scores are not counted: ca
 element, not as half of the square.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}

@@ -4,8 +4,6 @@ Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 shared memory are handed out: CUDA's occupancy calculator (`cuda_occupancy.h`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ A multiply-add counts two. Each input is read once and each result written once,
 than products, convolutions and attention count one FLOP per element, softmax and norms five.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ SMs × clock × FLOPs per clock and SM. The last is a property of the architectu
 sparsity), a multiply-add counts two, float16 and bfloat16 accumulated in float32, as attention kernels do it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The chart of a history, ``history.png``: step times over runs with their levels, and every change named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The files of a history: tables as CSV, all of it as one document, and the folder they are written to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of `nsysprof history`: what changed, the picture, and a table of each series."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nsysprof.core.text import visible

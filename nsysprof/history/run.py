@@ -1,7 +1,5 @@
 """One report as a run of a history: the times of its steps with their ledgers, its work and machine, small to keep."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone

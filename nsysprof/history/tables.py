@@ -1,7 +1,5 @@
 """The tables of `nsysprof history`: their columns are an interface, to be added to and never renamed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """A history as text: what changed, since which run, by what part of a step; then the newest runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The chart of hot spots, ``hotspots.png``: a roofline where operators have shapes, else the time of each kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writes hot spots as files: the kernels as CSV, and all of it as one JSON document."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

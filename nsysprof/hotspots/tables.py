@@ -1,7 +1,5 @@
 """The table of `nsysprof hotspots`: its columns are an interface, to be added to and never renamed."""
 
-from __future__ import annotations
-
 from math import isnan
 
 from nsysprof.core.units import format_share

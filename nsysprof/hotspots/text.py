@@ -1,7 +1,5 @@
 """Hot spots as text: what to optimize first, what is known to help, and the kernels with most time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isnan
 from shlex import quote

@@ -4,8 +4,6 @@ The rules of `kernels.toml` say which fused backend a kernel belongs to. Math at
 is matrix products together with a softmax. Matrix products alone are projections.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ needs some word of letters, and the words that occur in names are few and repeat
 compared with the rules' words once and an expression is searched only in names that hold its word.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Kernel names: the function's own name, its words, and a short form for display."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What kernels compute and move at least, from the shapes of the operators that launched them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

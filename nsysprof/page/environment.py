@@ -1,7 +1,5 @@
 """Facts about where the numbers of a page come from: the report, and the record of the run where there is one."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path

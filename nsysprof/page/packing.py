@@ -5,8 +5,6 @@ columns, each with how busy it was and the family that ran longest, so that the 
 pixels for. ``parts/timeline_data.js`` reads this back.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

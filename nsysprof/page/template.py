@@ -1,7 +1,5 @@
 """Templates of a page and how they are filled: text of a report is escaped, all else comes from this folder."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Results of a command: who owns their folder, and how files get their names together or not at all."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Answers as text: what fits one screen, which begins with the verdict; or with ``--full`` everything."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Everything else goes, whoever wrote it: a later nsys, another tool, a user. Names are those of nsys 2019 to 2026.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

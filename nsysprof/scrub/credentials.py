@@ -3,8 +3,6 @@
 Names of ranges and kernels and JSON hold them, too: no match ends inside of an escape, so that JSON stays JSON.
 """
 
-from __future__ import annotations
-
 import re
 
 _KEY = (

@@ -3,8 +3,6 @@
 All text is bytes: reports hold environment variables that are not UTF-8.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

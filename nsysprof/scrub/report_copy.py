@@ -3,8 +3,6 @@
 Text passes through here as bytes in UTF-8, whatever the encoding of the file and whether or not it is valid.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -15,8 +15,6 @@ What stands where, as seen in exports of nsys 2022 to 2025:
 What stays is on a list (`nsysprof.scrub.allow_list`); tables, columns and properties that are not on it go.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -6,8 +6,6 @@ as the user ``root`` or the host ``gpu``, could be any word: they are cut where 
 never out of names of kernels and ranges.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """A copy of a report while it is scrubbed: what is known to be secret, what was removed, and how text is cleaned."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

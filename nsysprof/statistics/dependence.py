@@ -3,8 +3,6 @@
 Everything works on ranks, so that a few very slow samples hide no pattern, and nothing depends on the unit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

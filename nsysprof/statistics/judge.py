@@ -3,8 +3,6 @@
 Everything is about logarithms of times, so that nothing depends on their unit, and a slow step is one by its ratio.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ disturbed run: it must stand out far more, and one that the next runs take back 
 runs as well as steps do is a drift. The thresholds are by simulation (analysis/history).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Summaries of samples of times: order statistics, the interval of the median, and warnings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The chart of steps, ``steps.png``: the times of steps in their order and as a distribution, slow ones named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

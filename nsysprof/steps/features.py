@@ -1,7 +1,5 @@
 """Numbers in the names of steps, such as tokens and batch sizes, and what each of them costs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

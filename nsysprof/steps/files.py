@@ -1,7 +1,5 @@
 """Writes which steps were slow as files: steps and ledgers as CSV, and all of it as one JSON document."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sentences about the steps of a path: which are slow and why, where warm-up ends, what changes, what numbers cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The page of `nsysprof steps`: findings, the picture, the largest class minus typical, slow steps, and paths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nsysprof.core.text import visible

@@ -1,7 +1,5 @@
 """The tables of `nsysprof steps`: their columns are an interface, to be added to and never renamed."""
 
-from __future__ import annotations
-
 from nsysprof.results.table import Column, table
 
 _PLACE = {

@@ -1,7 +1,5 @@
 """Slow steps as text: findings first, then the paths, the largest class minus typical steps, and the slowest steps."""
 
-from __future__ import annotations
-
 from shlex import quote
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Backward: what each range of forward costs again when autograd goes back through it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Host calls, of CUDA, MPI and the operating system: how often, how long, where, and which of them wait for the GPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Collectives: how many bytes went through each communicator, and how fast."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

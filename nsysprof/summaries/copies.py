@@ -1,7 +1,5 @@
 """Copies and memsets: how many bytes went where and how fast, whether the host waited, and what ran beside them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All summaries: a new one is a file beside this one and an entry here."""
 
-from __future__ import annotations
-
 from nsysprof.summaries import backward, calls, collectives, copies, gaps, gpu_metrics, memory, streams, unified
 from nsysprof.summaries.summary import Summary
 

@@ -1,7 +1,5 @@
 """Gaps and utilisation: when each GPU ran nothing for long, and in which parts of its time it ran little."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution

@@ -3,8 +3,6 @@
 Over the recording, inside ranges, and while kernels run: those that fill samples directly, shorter ones by families.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """GPU memory: what each range allocates and gives back, who owns the peak, and what grows from step to step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Streams: what each of them runs, for how much of the time, and how much of that beside other streams."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """What a summary is: tables that are declared once, the function that makes them, and what readers see of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

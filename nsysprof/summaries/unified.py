@@ -5,8 +5,6 @@ without a launch; they have no owner, and beside a kernel they show what it wait
 with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias

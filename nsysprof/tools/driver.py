@@ -2,8 +2,6 @@
 the fingerprint of machine and software, and a hash by which two captures are comparable or not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

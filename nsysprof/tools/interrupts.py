@@ -1,7 +1,5 @@
 """Interrupts while a capture runs: Ctrl-C, SIGTERM of a batch system, SIGHUP of a closed terminal."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """NVIDIA's command-line tools ``nsys`` and ``ncu``: how both are found, asked for their version, and run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """NVIDIA's ``nsys`` and its importer: finds them, asks for versions, imports streams and exports reports."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

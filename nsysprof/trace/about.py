@@ -1,7 +1,5 @@
 """What a report says of itself: versions, GPUs, the command, and what its recorder complained of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Operators that autograd numbers: those of forward, and those of backward that answer them."""
 
-from __future__ import annotations
-
 import json
 import re
 

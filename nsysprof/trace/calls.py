@@ -1,7 +1,5 @@
 """What host calls do, by their names: which launch GPU work, which wait for the GPU, and which lie inside others."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

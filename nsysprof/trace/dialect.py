@@ -1,7 +1,5 @@
 """Which language a program speaks, as far as advice must know: by its kernels, ranges, and names of processes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Checks a trace before it is believed: what cannot have been so on a GPU, a sentence each, as its warnings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

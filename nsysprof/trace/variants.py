@@ -1,7 +1,5 @@
 """Traces with more ranges or threads than recorded, or with fewer ranges or GPU ops."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

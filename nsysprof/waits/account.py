@@ -1,7 +1,5 @@
 """What the GPU windows of ranges add up to: compute by kernel, and every wait by cause and culprit. Needs no pandas."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

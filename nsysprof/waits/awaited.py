@@ -1,7 +1,5 @@
 """Which GPU ops host calls made, and which they waited for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The gaps between GPU ops, of a range or of a process on a GPU, in pieces by what the walk says the GPU waited for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

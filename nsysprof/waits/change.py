@@ -1,7 +1,5 @@
 """Carries changes out on the network of a trace: finds what each speaks of, and edits that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """The changes of a program that can be replayed: the one list of them, how each is written, and how it is read."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

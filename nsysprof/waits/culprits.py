@@ -1,7 +1,5 @@
 """Finds the responsible code for each piece of a wait: calls and code of the host, copies, collectives, in words."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Changes a `Network` as a change of the program would: each function edits a copy that `Network.copy` made."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

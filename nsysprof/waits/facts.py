@@ -1,7 +1,5 @@
 """What is known of a trace before its waits are accounted for: who waits for whom, and what things are called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What the host did while the GPU waited for a launch, piece by piece, and which call had drained the GPU queue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether the edges of the walk explain when GPU ops start: windows replayed from them and constants."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What streams are given, in order: GPU ops, records of events and waits for them; and the edges between them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where the host waits for something else than its own thread: the GPU, room in a queue, or another thread."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 

@@ -1,7 +1,5 @@
 """The moments of the host that a replay knows: its calls, what is asked for, and behind which each GPU op can start."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

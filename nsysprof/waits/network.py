@@ -1,7 +1,5 @@
 """Builds the `Network` of a trace: which moments of the host, and which GPU ops, wait for which."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

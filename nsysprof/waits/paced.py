@@ -1,7 +1,5 @@
 """Whether something paces the steps of a program: a wait that gets shorter by what the work of a step gets longer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

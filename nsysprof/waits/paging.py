@@ -1,7 +1,5 @@
 """What pages of unified memory cost: kernels that wait for them, and a host that does while the GPU is idle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

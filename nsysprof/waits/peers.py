@@ -4,8 +4,6 @@ A collective ends on all ranks together, so the rank that comes last is in it fo
 another rank takes beyond that is waiting for it.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A recorded program in which changes can be tried: its network and steps, made once, and replays of changed copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What a host call is for, by its name, and where one call of many is another thing: set-up that happens once."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

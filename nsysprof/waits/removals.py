@@ -1,7 +1,5 @@
 """Changes that take something out of a program: causes, host calls, code, page faults, and copies that block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial

@@ -1,7 +1,5 @@
 """Windows in a replay: how long each is, and whether the trace says enough for that to be believed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 And what usually passes before they start.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

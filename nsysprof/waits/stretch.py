@@ -1,7 +1,5 @@
 """A stretch of a long trace: what happened around some of its steps, as a trace of its own that is soon replayed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 

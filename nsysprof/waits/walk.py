@@ -6,8 +6,6 @@ in which it ran is its, and the walk goes on from its start; where it is the hos
 rest of the gap is the host's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

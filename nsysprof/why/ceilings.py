@@ -1,7 +1,5 @@
 """What windows get shorter by without a culprit, by replays in which it takes no time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The chart of a wait, ``why.png``: where the time of one window goes, sorted by cause, and as it came."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The files of `nsysprof why`: all rows as CSV, whose columns are an interface; and windows and findings as JSON."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The critical path of windows piece by piece, and the one window that pictures show: the median one of its path."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The page of `nsysprof why`: findings, the critical path of the median window over its timeline, trees and waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

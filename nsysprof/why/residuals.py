@@ -1,7 +1,5 @@
 """How far off windows end where they are replayed from dependencies and constants: far off, they have no ceilings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

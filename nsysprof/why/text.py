@@ -1,7 +1,5 @@
 """Why the GPU waits as text: the largest bottlenecks, and trees whose children add up at every level."""
 
-from __future__ import annotations
-
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share

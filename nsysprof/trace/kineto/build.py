@@ -1,7 +1,5 @@
 """Puts a trace together from its events: threads, ranges, launches, and the GPU ops that they caused."""
 
-from __future__ import annotations
-
 import bisect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a trace of the PyTorch profiler holds beyond ranges, launches and GPU ops."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """What a trace of the PyTorch profiler holds, event by event as narrow columns: host events, GPU work, and the rest."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

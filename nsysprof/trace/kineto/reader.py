@@ -1,7 +1,5 @@
 """The reader of traces of the PyTorch profiler: opens one, and returns what its events hold."""
 
-from __future__ import annotations
-
 import codecs
 import re
 import zlib

@@ -5,8 +5,6 @@ and the next begins is decoded at once; where that fails, less and less of it, a
 token, so that whatever is wrong with an event costs no other.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 import zlib

@@ -1,7 +1,5 @@
 """What a report says of itself: versions, hardware, the command, the job, and the problems that nsys recorded."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

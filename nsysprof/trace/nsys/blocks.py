@@ -1,7 +1,5 @@
 """A report's tables, whatever file holds them: large ones block by block as columns, small ones row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 

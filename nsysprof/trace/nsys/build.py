@@ -1,7 +1,5 @@
 """Puts a trace together from the tables of a report: joins GPU work to its launches, gives small codes to threads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any

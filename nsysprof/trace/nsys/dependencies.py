@@ -1,7 +1,5 @@
 """Reads what makes streams wait for one another: events that were recorded and waited for, and kinds of streams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

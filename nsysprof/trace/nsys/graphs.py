@@ -1,7 +1,5 @@
 """Reads where the nodes of CUDA graphs were made: when, and on which thread."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

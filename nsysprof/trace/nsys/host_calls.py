@@ -2,8 +2,6 @@
 those that wait for the GPU, found by name, and all of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The tables and columns are those of the SQLite schema in the user guides of nsys
 MPI calls are ranges of NVTX.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 

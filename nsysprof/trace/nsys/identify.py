@@ -1,7 +1,5 @@
 """Identifies a file by its content, and names whatever is not a report that can be read."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import sqlite3

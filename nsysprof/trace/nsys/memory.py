@@ -2,8 +2,6 @@
 ``--cuda-memory-usage=true``), and page faults of unified memory (``--cuda-um-cpu-page-faults``, ``…-gpu-…``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

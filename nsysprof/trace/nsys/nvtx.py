@@ -1,7 +1,5 @@
 """Reads NVTX ranges: the range rows of NVTX_EVENTS, with their names and domains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ b-tree of pages), `records` decodes them. Whatever is not plain raises `RefusedE
 through sqlite3. Every page number, count and pointer is checked before it is used.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -5,8 +5,6 @@ SQLite: int64, where a uint64 beyond 2^63 wraps as it does there, and codes of t
 a table is opened, and pandas never: it costs more time than most tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

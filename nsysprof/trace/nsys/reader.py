@@ -1,7 +1,5 @@
 """The reader of reports of Nsight Systems: opens or exports one, and returns what its tables hold."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

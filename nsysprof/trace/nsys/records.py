@@ -6,8 +6,6 @@ pages, has fewer fields, holds a real number among integers) are fetched through
 Positions are checked before values that hang on them leave this file, so damage is refused, never misread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

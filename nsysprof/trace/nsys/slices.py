@@ -4,8 +4,6 @@ One query makes one text of 200,000 rows of each INTEGER column (`group_concat`)
 more than twice as fast as fetching rows, in constant memory. TEXT comes as bytes, row by row.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ something in it lies there, SQLite would have to write to make sense of both: co
 are read then.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
