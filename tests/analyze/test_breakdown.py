@@ -1,7 +1,5 @@
 """Where the time went: the frames against plain sums over the reference's ranges and ops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The charts: what their artists show, in numbers and in words; never pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

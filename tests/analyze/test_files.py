@@ -1,7 +1,5 @@
 """The files for machines: CSV and JSON hold what the frames hold, under the names that are an interface."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

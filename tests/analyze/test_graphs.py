@@ -1,7 +1,5 @@
 """CUDA graphs in an analysis: columns, tables and sentences of both readings."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

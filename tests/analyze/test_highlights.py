@@ -1,7 +1,5 @@
 """Which ranges and kernels are shown first, as a reader would pick them, and how idle GPUs are in them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

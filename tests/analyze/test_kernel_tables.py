@@ -1,7 +1,5 @@
 """What lies inside each merged path, by kernel family."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

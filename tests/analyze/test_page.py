@@ -1,7 +1,5 @@
 """The HTML page: its numbers are those of the JSON document, and nothing that a report says becomes markup."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The summary for people: its numbers are those of the frames, and nothing in a report can spoil the terminal."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The timeline answer: lanes of streams and ranges, and the stretch that is shown op by op."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

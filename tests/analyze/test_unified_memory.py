@@ -1,7 +1,5 @@
 """Migrations of unified memory: a family of their own, beside all work, and how much of the kernels they cover."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The attribution rules: one example each, and all of them against the slow reference on reports by chance."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ranges of backward on autograd's threads stand in the range whose thread called backward."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

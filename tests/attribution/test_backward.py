@@ -1,7 +1,5 @@
 """Backward: each operator of autograd's backward names the range of forward that it belongs to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CUDA graphs by where they were captured: each rule in a report of a few lines, and against the eager program."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

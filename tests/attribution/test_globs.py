@@ -1,7 +1,5 @@
 """Globs to pairs of ranges: what a glob matches, and what is paired with what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

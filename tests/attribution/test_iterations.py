@@ -1,7 +1,5 @@
 """Iterations without annotation, found in the launches."""
 
-from __future__ import annotations
-
 import json
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which ranges are taken for the steps: one level that covers half of the GPU's busy time, without warm-up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Loops in sequences of symbols."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

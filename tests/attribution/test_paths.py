@@ -1,7 +1,5 @@
 """Range paths and merged paths: by example, and against plain tuples of names; which instances `--skip` leaves out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

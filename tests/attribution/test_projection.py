@@ -1,7 +1,5 @@
 """What lies inside ranges, against a loop over launches and ops."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

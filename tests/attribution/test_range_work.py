@@ -1,7 +1,5 @@
 """The ops of chosen ranges, cut into calls."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

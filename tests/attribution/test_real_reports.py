@@ -1,7 +1,5 @@
 """The shipped reports: what nsys itself says of them, and every instance against the slow reference."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which ranges count: `--ranges`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The parts of a report: processes, GPUs, threads, streams."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

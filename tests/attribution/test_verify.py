@@ -1,7 +1,5 @@
 """`--verify`: the comparison with nsys's own projection, on faked rows and, where nsys is installed, on real ones."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Made-up sweeps that several tests of a benchmark look at."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsysprof.bench.results import BenchResults

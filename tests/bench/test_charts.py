@@ -1,7 +1,5 @@
 """The charts of a benchmark: what their artists show, in numbers and in words; never pixels."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 from pathlib import Path

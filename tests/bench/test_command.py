@@ -1,7 +1,5 @@
 """`nsysprof bench` on a CPU: a sweep from the command to its files, and everything that can stop it half-way."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

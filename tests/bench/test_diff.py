@@ -1,7 +1,5 @@
 """Two runs of a benchmark against each other: what changed, what is refused, and what counts as a regression."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The files of a benchmark for machines: CSV tables, and the database that runs are added to."""
 
-from __future__ import annotations
-
 import csv
 import sqlite3
 from contextlib import closing

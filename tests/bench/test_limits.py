@@ -1,7 +1,5 @@
 """What limits shapes, how calls are spread, and targets: from samples whose peaks and latencies are known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The answers of a benchmark: figures, comparisons, decisions, growth, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The plan of a sweep: presets as they are published, options, what is refused, and how much memory it may take."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a benchmark prints and reports: the tables, the sentences, and how they treat what is missing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A `nsysprof capture` whose nsys only plays its part."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

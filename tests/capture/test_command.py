@@ -1,7 +1,5 @@
 """`nsysprof capture` with an nsys that only plays its part: every way to fail, and what is left on the disk."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

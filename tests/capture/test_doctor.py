@@ -1,7 +1,5 @@
 """The findings of the doctor, each made to come true."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Interrupts at every stage of a `nsysprof capture`: nothing half-written, nothing lost, nobody left running."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

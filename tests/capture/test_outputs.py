@@ -1,7 +1,5 @@
 """The files of a capture: their names, how they get them, and what is kept of a capture that failed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

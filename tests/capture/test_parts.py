@@ -1,7 +1,5 @@
 """The parts of a capture one by one: its command, its failures, and what it costs."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nsysprof capture` and `doctor` with the real nsys, on programs that need no GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

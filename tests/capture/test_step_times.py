@@ -1,7 +1,5 @@
 """How long the optimizer steps of any PyTorch program take without a profiler."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

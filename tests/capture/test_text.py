@@ -1,7 +1,5 @@
 """What is printed of a capture."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nsysprof.capture.text import captured_summary

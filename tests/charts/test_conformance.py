@@ -1,7 +1,5 @@
 """What holds for every chart of every room: its place and caption, its texts, its title, its size, and its plan."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import pkgutil

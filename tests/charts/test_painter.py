@@ -1,7 +1,5 @@
 """The process that draws the charts: it draws what would be drawn here, and nobody notices when it cannot."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

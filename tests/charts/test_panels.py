@@ -1,7 +1,5 @@
 """Panels along an axis: densities of samples, labels beside lines, and ticks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

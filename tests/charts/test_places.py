@@ -1,7 +1,5 @@
 """Free places for names on a chart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The kit that all charts are drawn with: texts and their widths, colours for every reader, and files."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Budgets as files: what they can say is understood, and what they cannot mean is refused with its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

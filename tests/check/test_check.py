@@ -1,7 +1,5 @@
 """Reports compared with budgets: every kind of limit at its edge, and what a report may lack."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

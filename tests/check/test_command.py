@@ -1,7 +1,5 @@
 """`nsysprof check` as a user meets it, on the shipped report: whole outputs, exit codes, drafts, baselines, pytest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

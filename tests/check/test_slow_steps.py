@@ -1,7 +1,5 @@
 """`max_slow_step_share`: how many of the calls of a range are slow steps, and a draft that the report keeps to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Completion in a shell: commands, options, and the names of the ranges of the report on the command line."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`--json`: stdout is one document, its keys are those that the manual lists, and nothing is left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

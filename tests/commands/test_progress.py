@@ -1,7 +1,5 @@
 """The progress bar: only on a terminal, only after a second, and its total is what the work reports."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

@@ -1,7 +1,5 @@
 """Text on a terminal: its colours, and tables that are as wide as it is."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

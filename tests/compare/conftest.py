@@ -1,7 +1,5 @@
 """Comparisons of reports: of shipped ones, made once for all tests, and of tiny ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

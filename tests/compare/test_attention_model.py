@@ -1,7 +1,5 @@
 """What a call should move by its shape, against counts by hand."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """``compare.png``: which call is shown, and what its artists show; never pixels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

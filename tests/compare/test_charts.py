@@ -1,7 +1,5 @@
 """``gap.png``: what its artists show, in numbers and in words; never pixels."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The clocks of a pair, with a verdict for each where there are samples enough."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Comparisons on tiny reports: pairs, calls, clocks, warnings, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

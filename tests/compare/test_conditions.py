@@ -1,7 +1,5 @@
 """What two reports were recorded under: GPUs, versions, profiler options."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Counters matched with reports: which launch is which, which have no figures, and the sentences about both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sentences about a pair: what they say, and when they are silent."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

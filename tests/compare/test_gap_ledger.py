@@ -1,7 +1,5 @@
 """Rows that add up: what a side takes by cause, per call in whole nanoseconds, and the difference of two sides."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Instances of one range compared with each other: the slowest, or one that is named, with a typical one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What each kernel of a call is there for: names first, then the order within the call."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 

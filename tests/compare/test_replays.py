@@ -1,7 +1,5 @@
 """Layers of CUDA graphs against those of the eager run: each replay is a call."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

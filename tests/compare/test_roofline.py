@@ -1,7 +1,5 @@
 """The roofline of a comparison: where kernels stand, what is refused, and what ``roofline.png`` shows; never pixels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

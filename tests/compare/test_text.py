@@ -1,7 +1,5 @@
 """A comparison as text: it adds up to the last digit, fits its width, and is the same in Markdown."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

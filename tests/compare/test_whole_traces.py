@@ -1,7 +1,5 @@
 """Whole traces compared: reports without ranges of NVTX, or with them in one report only."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ledger of work: what either side launches and moves, what is flagged, and what more recordings say."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Columns: codes lead back to the ids and texts they stand for, and named columns do what frames of pandas do."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Files: whole or not there, small ones read with care, and CSV that a spreadsheet may open."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

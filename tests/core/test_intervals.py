@@ -1,7 +1,5 @@
 """The interval functions against brute force on small coordinates, where ties and nests are common."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 

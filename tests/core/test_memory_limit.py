@@ -1,7 +1,5 @@
 """Columns in scratch files: the same answers, `==`, as in memory, and nothing left behind."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import mmap

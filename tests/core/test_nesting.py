@@ -1,7 +1,5 @@
 """Lanes of intervals: what is drawn inside another is inside it, nothing crosses, and walking keeps the order."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

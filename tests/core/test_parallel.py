@@ -1,7 +1,5 @@
 """Results of several threads: in order, few ahead of the reader, and errors where they belong."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

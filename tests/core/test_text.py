@@ -1,7 +1,5 @@
 """Texts as people read them: visible, short and never the same, in one number with their counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`nsysprof counters` with an ncu that only plays its part: what it leaves, and every way to fail."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

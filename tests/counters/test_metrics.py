@@ -1,7 +1,5 @@
 """Which metrics of a chip make which column."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsysprof.counters.metrics import TRAFFIC, WORK, plan_runs

@@ -1,7 +1,5 @@
 """Reading what ncu prints; `ncu_ranges.csv` is real: kernels in ranges of every kind and name, numbered by grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands that ncu is given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The table of two runs, and its file."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

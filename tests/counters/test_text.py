@@ -1,7 +1,5 @@
 """What is printed of a count."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

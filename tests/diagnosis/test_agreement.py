@@ -1,7 +1,5 @@
 """One diagnosis for all commands: the same findings and gains, in a stable order, each in the guide."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each kind of finding on a program that has it, and on one that looks alike and has not."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The study of the advice: it counts as right what a judge would, and its README has the figures of its tables."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import sys

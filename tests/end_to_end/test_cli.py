@@ -1,7 +1,5 @@
 """The command line as a user meets it: whole output, exit codes, hostile input, and what is left on the disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The track record of forecasts: its programs run without a GPU, its tables follow, and the package publishes them."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

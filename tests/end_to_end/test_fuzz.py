@@ -1,7 +1,5 @@
 """A few spoiled reports of the fuzzer; `python -m tests.kit.fuzz --count 10000` reads many."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsysprof.trace.nsys import gpu_work

@@ -1,7 +1,5 @@
 """No command takes more than near-linear time, whatever a recording has much of."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

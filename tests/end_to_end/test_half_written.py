@@ -1,7 +1,5 @@
 """A full disk, a signal at any time, a place that takes no files, two runs at once: results are whole, or not there."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 What a user may do to a file with sqlite3 must not change the answer; what makes no sense must not end in a traceback.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

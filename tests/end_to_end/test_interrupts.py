@@ -1,7 +1,5 @@
 """Ctrl-C at moments that no clock would meet: while Python imports, where nothing can be raised, and at the end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

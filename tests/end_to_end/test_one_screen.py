@@ -1,7 +1,5 @@
 """What commands print by default: one screen that begins with the answer, and commands that run as they are printed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of a report in any order: the same bytes in all outputs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A workload of one's own, one file that is not shaped like attention: benched, captured, and told what is wrong."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

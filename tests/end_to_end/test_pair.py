@@ -1,7 +1,5 @@
 """One program under nsys and under PyTorch's profiler on one GPU: the same kernels in the same ranges."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The study of planted faults: its table and its findings are those of its CSV."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

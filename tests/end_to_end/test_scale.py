@@ -3,8 +3,6 @@
 Times are those of the processor in `attribute` alone, the best of three; limits are ten times what a slow one needs.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The studies keep their word: tables and reports follow from the samples, the READMEs quote what is in them."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

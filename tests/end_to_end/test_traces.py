@@ -1,7 +1,5 @@
 """The folder `traces`: its reports are what its README and their records say, hold nothing private, and analyze."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

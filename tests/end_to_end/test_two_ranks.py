@@ -1,7 +1,5 @@
 """The study of two ranks keeps its word: its tables follow from the reports, and its README quotes what is in them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """`nsysprof export`: names, what is never overwritten, what an accident leaves, and what trace_processor reads."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import os

@@ -1,7 +1,5 @@
 """The critical path in a Perfetto trace: its pieces, and the arrows from culprits and to what waited."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

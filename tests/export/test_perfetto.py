@@ -1,7 +1,5 @@
 """The Perfetto trace, read back with the protobuf library: nothing is lost, nothing crosses, arrows pair."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Pieces of packets lined up with numpy are what the protobuf library writes and reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

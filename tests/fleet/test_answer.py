@@ -1,7 +1,5 @@
 """The answer over all ranks: who is slow, who waits for whom, in frames, words and pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`nsysprof fleet` on real Dask: local processes, a scheduler with workers of which one dies, interrupts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The page of a fleet: its numbers are those of the answer, and nothing that reports say becomes markup."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

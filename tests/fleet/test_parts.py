@@ -1,7 +1,5 @@
 """What a worker says of a report: times per iteration that add up, collectives, identity, and what it keeps on disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import pickle

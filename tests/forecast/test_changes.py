@@ -1,7 +1,5 @@
 """What can be taken out of a program, or done otherwise: each change against a program that never did it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forecasts from real and tiny reports: what they say, what they rest on, and when there is none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

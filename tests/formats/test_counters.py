@@ -1,7 +1,5 @@
 """Files of hardware counters: what is read of them, and that nothing wrong goes on from there."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run records: what a capture and a workload leave, what is none, and records without the arguments of programs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from shlex import join

@@ -1,7 +1,5 @@
 """Reading samples.json: what is damaged, foreign or impossible is refused by name; the rest arrives as it is."""
 
-from __future__ import annotations
-
 import lzma
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The cost of attention: every formula against a count of elements."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

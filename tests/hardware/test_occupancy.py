@@ -1,7 +1,5 @@
 """Theoretical occupancy, against CUDA's calculator and what ncu showed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

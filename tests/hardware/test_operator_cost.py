@@ -1,7 +1,5 @@
 """FLOPs and bytes of operators, from the shapes that PyTorch's profiler records."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

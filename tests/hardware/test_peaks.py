@@ -1,7 +1,5 @@
 """Peaks: the table of architectures against datasheets, and shares that cannot be."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

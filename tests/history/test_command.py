@@ -1,7 +1,5 @@
 """`nsysprof history` on the command line: its screen, files, exit codes and options."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

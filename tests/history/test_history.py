@@ -1,7 +1,5 @@
 """Histories of synthetic runs: series, changes with their ledgers, what is attributed to the machine, and bad input."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cache of a history: what is kept, what renews it, two writers, and files that are no cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Hot spots: what limits a kernel by the shapes of its operator and by its launch, and what the step gains."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

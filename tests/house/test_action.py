@@ -1,7 +1,5 @@
 """The GitHub Action keeps its word: its steps run here as a runner would run them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The workloads: where they are found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """CONTRIBUTING keeps its word: the picture is the contract, and the worked question answers what it says."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """README and manual keep their word: their code runs, their output is what is printed, their tables are complete."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

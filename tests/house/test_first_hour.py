@@ -1,7 +1,5 @@
 """The first hour of a new user: the README's blocks run in a fresh copy, and its recipes name what exists."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """What is loaded when: the library's front door and `--help` must be instant."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

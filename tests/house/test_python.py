@@ -1,7 +1,5 @@
 """The package from Python: files in, answers out that show themselves in a notebook, and the notebook of the manual."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

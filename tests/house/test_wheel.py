@@ -1,7 +1,5 @@
 """The wheel holds `nsysprof` and nothing else, also when it is built from the source archive."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

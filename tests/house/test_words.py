@@ -1,7 +1,5 @@
 """What people read is in the words of the field: pages, help, columns, messages and docstrings, each sentence once."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

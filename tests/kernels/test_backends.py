@@ -1,7 +1,5 @@
 """Which attention backend ran in each `RUN::` range, by names of kernels as profilers recorded them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

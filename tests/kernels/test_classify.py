@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 (names are data, and long)
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Launches: what is known of blocks, waves and occupancy, and why nothing is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

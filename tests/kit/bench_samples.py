@@ -1,7 +1,5 @@
 """Made-up ``samples.json`` files of `nsysprof bench`: latencies and memory as an H200 has them, with seeded noise."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Ranges with calls of always the same kernels, for tests of comparisons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

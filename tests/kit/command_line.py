@@ -1,7 +1,5 @@
 """The command line in this process, for tests that compare what it prints."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """Makes files of hardware counters for tests: a few numbers per kernel become the table and its record."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

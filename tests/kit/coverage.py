@@ -11,8 +11,6 @@ of the machine hit both. Three runs: a sweep of 12 points, n samples of each in 
 by 1 % from run to run; the truth is the mean of the logarithm of the median over all runs that there could be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows a made-up report consists of: ranges, launches, ops, devices, each said in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """An ncu that only plays its part: runs the program it is given and counts what a test asks for."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """An nsys that only plays its part: runs the program it is given and leaves what a test asks for."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is in a figure: its texts and where they are; and colours as different readers see them."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

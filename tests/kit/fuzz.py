@@ -10,8 +10,6 @@ name, the ops without a launch and the ranges are those of the file, but for row
 takes more than some seconds or 1 GB, and what is printed as JSON is JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

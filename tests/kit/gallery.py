@@ -3,8 +3,6 @@
 `python -m tests.kit.gallery` writes docs/gallery/ again; the page says how they are read.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Samples of GPU metrics as rows for the trace builder: names, ids and tables as nsys 2025 writes them, or 2022."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Programs of any size in one respect: more kernels, names, ranges, threads and so on, and nothing else that grows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.kit.trace import EventRecord, Items, Launch, Range, StreamWait, launch_kernel, launch_memcpy

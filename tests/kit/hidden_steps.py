@@ -4,8 +4,6 @@
 compares where they begin with where the annotated steps do, in launches of the thread of the steps.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@
 Times are ns, written as µs with three decimals; the process is 100, its main thread 100, the GPU 0, the stream 7.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

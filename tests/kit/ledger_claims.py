@@ -1,7 +1,5 @@
 """What the README of `why-math-is-slow` says, as ledgers, counters, the run record and the benchmark have it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 It takes the place of `torch.cuda` where something is measured, so that a test can say what a launch and a kernel take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace

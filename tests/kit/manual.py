@@ -3,8 +3,6 @@
 `python -m tests.kit.manual` writes docs/reference/ again; a test compares it with what is committed.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

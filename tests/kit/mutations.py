@@ -2,8 +2,6 @@
 event, token and byte. One seed is always the same file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Writes the tables of an SQLite report as `nsys export --type parquetdir` does: a file each in one folder."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

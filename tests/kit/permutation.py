@@ -1,7 +1,5 @@
 """Reports whose rows stand in another order: nsys promises none."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

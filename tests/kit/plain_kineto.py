@@ -1,7 +1,5 @@
 """A plain, slow reading of traces of the PyTorch profiler, which knows nothing of the package: json, lists, loops."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from bisect import bisect_right

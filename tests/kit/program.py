@@ -1,7 +1,5 @@
 """A program on one GPU in the making: what its thread does one thing after the other, as the items of a report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

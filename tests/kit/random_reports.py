@@ -1,7 +1,5 @@
 """Small reports by chance, with much that real ones seldom have; one seed is always the same report."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

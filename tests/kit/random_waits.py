@@ -1,7 +1,5 @@
 """Reports by chance of programs whose streams wait for one another; one seed is always the same report."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Reports attributed and broken down: the shipped ones once in a run of the tests, made-up ones as asked."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3

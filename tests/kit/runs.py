@@ -1,7 +1,5 @@
 """Runs of one program over time: tiny reports whose steps take as long as a test says, and the same as data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

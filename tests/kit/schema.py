@@ -3,8 +3,6 @@
 `TABLES` are the columns and types of an export by 2025.3; `STYLES` says what older exports have instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

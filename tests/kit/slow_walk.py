@@ -4,8 +4,6 @@ Written from the rules (design.md, docs/why.md), with lists and dictionaries of 
 what comes from `tests.kit.reference`. Where several things happen in the same ns, `Walk.order` decides.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """Every string that people read: pages, help, descriptions of columns, messages, docstrings; each with its place."""
 
-from __future__ import annotations
-
 import ast
 import random
 import re

@@ -1,7 +1,5 @@
 """Figures of the studies as their READMEs quote them: read from the CSVs, in the words of the tables."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from dataclasses import dataclass

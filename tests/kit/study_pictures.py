@@ -5,8 +5,6 @@ show the pictures that are there. They are kept with a palette of 256 colours, a
 of a recording that is not kept (training), a script that takes minutes (slow-steps), and screens (pictures/p*.png).
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

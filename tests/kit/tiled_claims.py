@@ -1,7 +1,5 @@
 """What the README of `tiled-attention` says, as benchmarks, ledgers, counters and checks have it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Each prints what it computed, so that a recording that changes a bit of it shows
 """
 
 # mypy: disable-error-code="misc, untyped-decorator, no-untyped-call, unused-ignore"
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -9,8 +9,6 @@ Times are ns; `process` is the pid and `thread` the tid that the file will show.
 has rows, as in a real export. What a test wants to be odd is said in `trace()`'s keywords, see `write`.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

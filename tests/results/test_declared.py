@@ -1,7 +1,5 @@
 """Tables are declared once: what is declared is the header of the files that commands write on shipped reports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

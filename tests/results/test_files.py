@@ -1,7 +1,5 @@
 """Writers of tables and documents: what a cell becomes, and files that are whole or not there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Results: each file whole, all of a run together, and through no name that anybody could foresee."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator

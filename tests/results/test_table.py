@@ -1,7 +1,5 @@
 """Tables of text: aligned, within their width, and the same cells in Markdown."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

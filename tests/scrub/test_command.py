@@ -1,7 +1,5 @@
 """Scrubbed copies: no byte of what was planted is left anywhere, the answers stay, and the report is only read."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Credentials planted wherever texts of a program come to stand: none is left in any byte of what may be passed on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What counts as a secret, and how text loses it: without files."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

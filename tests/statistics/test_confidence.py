@@ -1,7 +1,5 @@
 """Confidence intervals: exact distributions, scipy, all pairs, odd samples, and how often they hold the truth."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Two samples against each other: the rules of the verdict one by one, families, A/A, and errors that users see."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import numpy as np

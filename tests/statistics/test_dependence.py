@@ -1,7 +1,5 @@
 """Dependence between samples: against formulas worked out by hand, brute force, and series made to depend."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np

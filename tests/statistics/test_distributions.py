@@ -1,7 +1,5 @@
 """Grouped quartiles against numpy's own, exact on int64; shares, quantiles and the rank test against scipy's."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Times of steps alone: which are slow, and what else they show."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

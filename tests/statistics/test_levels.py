@@ -1,7 +1,5 @@
 """Levels over runs: planted changes are found at their place, and noise of any kind makes none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Between runs: what the table of docs/statistics.md counts, in a few cells, and the parts of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special

@@ -1,7 +1,5 @@
 """The summary of one sample, number by number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers in the names of steps: which have a price, and which only count."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Steps of reports: where they begin and end, what slow ones spend more on, and that all of it adds up."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Host calls: counted as nsys counts them, where they stand, and what they wait for."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import statistics

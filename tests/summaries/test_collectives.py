@@ -1,7 +1,5 @@
 """Collectives that the trace names, added up by communicator."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

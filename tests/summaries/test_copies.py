@@ -1,7 +1,5 @@
 """Copies and memsets, added up."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Long gaps of GPUs, and how busy they are in each part of their time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

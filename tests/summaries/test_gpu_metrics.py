@@ -1,7 +1,5 @@
 """What GPU metrics say of the recording, of ranges and of kernels, and where they say nothing."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

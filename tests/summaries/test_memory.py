@@ -1,7 +1,5 @@
 """GPU memory, added up by range: what is live at most, who allocated that, and what grows."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

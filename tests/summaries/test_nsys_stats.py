@@ -3,8 +3,6 @@
 Those of host calls are compared in `test_calls.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

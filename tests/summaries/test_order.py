@@ -1,7 +1,5 @@
 """Summaries of copies, memory and unified memory do not depend on the order of rows in a report."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Streams, added up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

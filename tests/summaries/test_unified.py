@@ -1,7 +1,5 @@
 """Migrations and page faults of unified memory, with the kernels during which they happen."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

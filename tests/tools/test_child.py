@@ -1,7 +1,5 @@
 """Programs that are run: their output on its way, how they end, and interrupts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What nvidia-smi says, and whether an nsys knows the CUDA of the driver."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

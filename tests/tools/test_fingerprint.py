@@ -1,7 +1,5 @@
 """The fingerprint of a machine, and the place of a process in its job."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

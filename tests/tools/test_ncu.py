@@ -1,7 +1,5 @@
 """Finding an ncu, as an nsys is found, and what it can do."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

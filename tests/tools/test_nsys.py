@@ -1,7 +1,5 @@
 """Finding nsys, and what its export and stats make of success and failure, with made-up nsys programs."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

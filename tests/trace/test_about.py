@@ -1,7 +1,5 @@
 """What a report says of itself, over all generations of metadata, and which GPU a device is."""
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 import subprocess

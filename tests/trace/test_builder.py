@@ -1,7 +1,5 @@
 """The builder itself: what a test writes as a literal must be in the file as nsys would have it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which language a program speaks, by the names that its kernels, ranges and processes have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples of GPU metrics: found by name, on a clock of their own, and unknown where they cannot be."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

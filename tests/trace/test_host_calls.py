@@ -1,7 +1,5 @@
 """Keys of GPU work: process and correlation id."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nsysprof.trace.nsys.host_calls import launch_keys

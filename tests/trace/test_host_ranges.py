@@ -1,7 +1,5 @@
 """MPI calls and OpenACC constructs as ranges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

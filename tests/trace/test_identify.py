@@ -1,7 +1,5 @@
 """What a file is by its content, and the one-line error of everything that is no readable report."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import sqlite3

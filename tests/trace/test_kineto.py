@@ -1,7 +1,5 @@
 """Traces of the PyTorch profiler: what their events become, compared with a plain reading of the same file."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Damaged and hostile traces of PyTorch take time by their length, and memory by what is kept of them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The real nsys: what it profiles, exports and refuses, and what it leaves behind when it fails."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The page decoder reads what sqlite3 reads, says no to what is not plain, and survives damage."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """A Parquet export reads like the SQLite export of the same report."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What makes a trace doubtful is said in one sentence each; what real reports hold is not doubted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The numbers are those of the list of quirks in the notes on the report format; t
 as such (1, 2, 5, 20, 22) are tested where those are read.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a report holds beyond ranges, launches and GPU ops: details, host calls, names of threads, memory."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

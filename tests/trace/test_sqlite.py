@@ -1,7 +1,5 @@
 """A report in an SQLite file is opened without a trace, and what is wrong with it is said in a line."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import threading

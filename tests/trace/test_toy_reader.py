@@ -1,7 +1,5 @@
 """A reader for another profiler is one class and one entry in `READERS`; CONTRIBUTING.md shows this one."""
 
-from __future__ import annotations
-
 import csv
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Why nothing of a range runs between two of its ops: what each gap waited for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

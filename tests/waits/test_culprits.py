@@ -1,7 +1,5 @@
 """What a piece of a wait is about, as rows of calls and GPU ops that need no reading of texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

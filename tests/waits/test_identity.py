@@ -1,7 +1,5 @@
 """Windows replayed from dependencies and constants end where they do, if these are all there is to know."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

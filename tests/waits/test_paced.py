@@ -1,7 +1,5 @@
 """What paces steps, and what only delays them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

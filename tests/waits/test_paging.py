@@ -1,7 +1,5 @@
 """What pages of unified memory cost steps, in kernels and on the host."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nsysprof.attribution.attribute import attribute

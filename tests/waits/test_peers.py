@@ -1,7 +1,5 @@
 """Collectives of several ranks in one report: who came last, and until when the others waited."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

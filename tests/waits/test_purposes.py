@@ -1,7 +1,5 @@
 """What host calls are for: by their names, and those that set something up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A replay without a change is the recording, and with one what a simulation of the changed program gives."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A stretch of a trace is replayed as the whole is: unchanged as recorded, and changed by as much."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

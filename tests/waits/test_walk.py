@@ -1,7 +1,5 @@
 """The walk from the op that ends a gap to the gap's start, and the call that let the GPU run dry, piece by piece."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

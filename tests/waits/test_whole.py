@@ -1,7 +1,5 @@
 """A cause is removed as a whole, and what a replay knows makes that count: copies, allocations, streams, threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The clock of steps: pauses between them, what outlasts them, lines of threads and processes, and warm-up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

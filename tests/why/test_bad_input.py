@@ -1,7 +1,5 @@
 """Reports that no program leaves, or hardly any: an answer that adds up, and no more work than they are long."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

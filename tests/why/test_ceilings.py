@@ -1,7 +1,5 @@
 """Ceilings are forecasts: what windows get shorter by without the culprit; and bounds where nobody knows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Causes of waits in combination: reports of a few lines whose answer can be worked out by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The median window of a path and its critical path: pieces tile the window, parts add up, and the picture is of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

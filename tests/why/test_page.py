@@ -1,7 +1,5 @@
 """The page of `nsysprof why`: the numbers of the rows, and the critical path over the timeline of the median window."""
 
-from __future__ import annotations
-
 from nsysprof.why.instance import median_instance
 from nsysprof.why.page import why_page
 from tests.conftest import MakeTrace

@@ -1,7 +1,5 @@
 """Some windows of a path: by number, the slowest, and without the first ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

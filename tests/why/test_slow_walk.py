@@ -1,7 +1,5 @@
 """The account of waits equals a slow one in plain Python, piece by piece."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

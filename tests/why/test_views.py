@@ -1,7 +1,5 @@
 """Times per call of inner ranges, and Markdown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Why the GPU waits: each cause of the table of waits in a report of a few lines, and that all adds up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

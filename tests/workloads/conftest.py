@@ -1,7 +1,5 @@
 """What all tests of workloads need."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The attention backends of the workloads: what is switched on for them, how they are called, why they refuse."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What is measured on a GPU, on one that is made up: what the two latencies hold, graphs, memory, and broken CUDA."""
 
-from __future__ import annotations
-
 import json
 import sys
 import weakref

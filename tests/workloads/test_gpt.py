@@ -1,7 +1,5 @@
 """The GPT workload on a CPU: prefill, decode and training agree with the whole model in float64, costs are counted."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

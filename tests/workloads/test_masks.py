@@ -1,7 +1,5 @@
 """Masks, shared heads, cross lengths and dropout of the attention workload: what is seen, computed and counted."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import product

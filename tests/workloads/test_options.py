@@ -1,7 +1,5 @@
 """The workloads' command line: shapes, range names, defaults, mistakes; nothing of it needs torch."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The workloads on a CPU with tiny shapes: exit codes, table, results, NVTX ranges; by their path, what goes wrong."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

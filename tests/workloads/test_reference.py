@@ -1,7 +1,5 @@
 """The float64 reference of the workloads, against torch's own float64 attention and autograd."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The workloads' results: the table, and a file that is whole or not there."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

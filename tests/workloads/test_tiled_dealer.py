@@ -1,7 +1,5 @@
 """How `tiled_o6` deals tiles to blocks: its own code, compiled for the CPU."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
