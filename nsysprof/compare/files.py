@@ -9,7 +9,7 @@ from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.traffic import COLUMNS, BothMeasured
 from nsysprof.formats.answers import GAP_SCHEMA
-from nsysprof.results.files import plain, records, write_csv, write_document
+from nsysprof.results.files import plain, records, write_answer
 from nsysprof.results.table import table
 from nsysprof.trace.report import describe_report
 
@@ -57,11 +57,8 @@ assert MEASURED.names == [f"{side}_{name}" for side in SIDES for name in COLUMNS
 
 def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     """Write ``gap.csv`` and ``gap.json`` into an existing folder and return their paths."""
-    written = [folder / name for name in GAP_FILES]
-    write_document(gap_document(comparison), written[1])
     names = GAPS.names + (MEASURED.names if comparison.measured else [])
-    write_csv(comparison.gaps[names], written[0])
-    return written
+    return write_answer(folder, {GAPS.file: comparison.gaps[names]}, GAP_FILES[-1], gap_document(comparison))
 
 
 def gap_document(comparison: Comparison) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from nsysprof.fleet.charts import FLEET_CHARTS
 from nsysprof.fleet.inputs import without_ending
 from nsysprof.fleet.tables import ITERATIONS, PATHS, RANKS, USUAL
 from nsysprof.formats.answers import FLEET_SCHEMA
-from nsysprof.results.files import records, write_csv, write_document
+from nsysprof.results.files import records, write_answer
 from nsysprof.results.folder import PAGE, ResultFolder
 
 _DOCUMENT = "fleet.json"
@@ -28,13 +28,11 @@ def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path
 
     Each is there whole or not at all. ``reports`` are the names of all reports that were asked for. Returns the paths.
     """
-    written = [folder / name for name in FLEET_FILES]
+    frames = {PATHS: fleet.paths, ITERATIONS: fleet.iterations, RANKS: fleet.ranks}
+    tables = {table.file: table.of(frame) for table, frame in frames.items()}
     # names of files may be no UTF-8: they are written then as JSON escapes them
-    write_document(_document(fleet, reports), written[3], errors="backslashreplace")
-    tables = ((PATHS, fleet.paths), (ITERATIONS, fleet.iterations), (RANKS, fleet.ranks))
-    for (table, frame), path in zip(tables, written[:3], strict=True):
-        write_csv(table.of(frame), path, digits=_DIGITS)
-    return written
+    how: dict[str, Any] = {"digits": _DIGITS, "errors": "backslashreplace"}
+    return write_answer(folder, tables, _DOCUMENT, _document(fleet, reports), **how)
 
 
 def _document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:

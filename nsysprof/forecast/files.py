@@ -11,7 +11,7 @@ from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
 from nsysprof.forecast.text import forecast_sentence
-from nsysprof.results.files import write_document
+from nsysprof.results.files import write_answer
 from nsysprof.trace.report import describe_report
 
 SCHEMA = "nsysprof-forecast/1"
@@ -20,10 +20,8 @@ FILES = ("forecast.json",)
 
 def write_forecast(answer: Forecast, folder: Path) -> list[Path]:
     """Write ``forecast.json`` into an existing folder and return its path."""
-    written = folder / FILES[0]
     steps = ColumnTable({"start_ns": answer.starts, "base_ns": answer.base, "forecast_ns": answer.forecast})
-    write_document(forecast_document(answer), written, {"steps": steps})
-    return [written]
+    return write_answer(folder, {}, FILES[0], forecast_document(answer), {"steps": steps})
 
 
 def forecast_document(answer: Forecast) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.hotspots.hotspots import Hotspots
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.hotspots.text import command, spot_sentence
-from nsysprof.results.files import write_csv, write_document
+from nsysprof.results.files import write_answer
 from nsysprof.trace.report import describe_report
 
 SCHEMA = "nsysprof-hotspots/1"
@@ -17,10 +17,8 @@ FILES = ("hotspots.csv", "hotspots.json")
 
 def write_hotspots(answer: Hotspots, folder: Path) -> list[Path]:
     """Write the `FILES` into an existing folder and return their paths."""
-    written = [folder / name for name in FILES]
-    write_csv(HOTSPOTS.of(answer.table), written[0])
-    write_document(hotspots_document(answer), written[1], {"kernels": HOTSPOTS.of(answer.table)})
-    return written
+    table = HOTSPOTS.of(answer.table)
+    return write_answer(folder, {HOTSPOTS.file: table}, FILES[-1], hotspots_document(answer), {"kernels": table})
 
 
 def hotspots_document(answer: Hotspots) -> dict[str, Any]:

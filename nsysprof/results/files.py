@@ -67,6 +67,26 @@ def write_document(
         file.write("\n}\n")
 
 
+def write_answer(
+    folder: Path,
+    tables: Mapping[str, Tables],
+    name: str,
+    document: Mapping[str, Any],
+    inside: Mapping[str, ColumnTable | pd.DataFrame] | None = None,
+    *,
+    digits: int | None = None,
+    errors: str = "replace",
+) -> list[Path]:
+    """Write the files of an answer into an existing folder and return their paths: ``tables`` as CSV, by name, first.
+
+    The document is called ``name``, and has the rows of the tables ``inside``; the rest as in the functions above.
+    """
+    for file, table in tables.items():
+        write_csv(table, folder / file, digits=digits)
+    write_document(document, folder / name, inside, errors)
+    return [folder / file for file in (*tables, name)]
+
+
 def _with_nulls(part: Any) -> Any:
     if isinstance(part, Mapping):
         return {name: _with_nulls(value) for name, value in part.items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.diagnosis.text import records as diagnosis_records
-from nsysprof.results.files import plain, records, write_csv, write_document
+from nsysprof.results.files import plain, records, write_answer
 from nsysprof.statistics.judge import CLASSES, TYPICAL
 from nsysprof.steps.findings import findings
 from nsysprof.steps.steps import Chain, Steps
@@ -21,11 +21,8 @@ FILES = ("steps.csv", "steps_ledger.csv", "steps.json")
 
 def write_steps(answer: Steps, folder: Path) -> list[Path]:
     """Write the `FILES` into an existing folder and return their paths."""
-    written = [folder / name for name in FILES]
-    write_csv(STEPS.of(answer.steps), written[0])
-    write_csv(LEDGER.of(answer.ledger), written[1])
-    write_document(steps_document(answer), written[2])
-    return written
+    tables = {STEPS.file: STEPS.of(answer.steps), LEDGER.file: LEDGER.of(answer.ledger)}
+    return write_answer(folder, tables, FILES[-1], steps_document(answer))
 
 
 def steps_document(answer: Steps) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from nsysprof import __version__
 from nsysprof.diagnosis.text import records as diagnosis_records
-from nsysprof.results.files import records, write_csv, write_document
+from nsysprof.results.files import records, write_answer
 from nsysprof.results.table import Column, table
 from nsysprof.trace.report import describe_report
 from nsysprof.why.why import Why
@@ -46,10 +46,7 @@ FILES = ("why.csv", "why.json")
 
 def write_why(answer: Why, folder: Path) -> list[Path]:
     """Write ``why.csv`` and ``why.json`` into an existing folder and return their paths."""
-    written = [folder / name for name in FILES]
-    write_csv(WHY.of(answer.rows), written[0])
-    write_document(why_document(answer), written[1])
-    return written
+    return write_answer(folder, {WHY.file: WHY.of(answer.rows)}, FILES[-1], why_document(answer))
 
 
 def why_document(answer: Why) -> dict[str, Any]:
