@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.bench.tables import COMPARISONS, DECISIONS, columns_of
+from nsysprof.bench.tables import COMPARISONS, DECISIONS, frame_of
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, Contrast, Rules, contrasts_over_runs, noise_of
 from nsysprof.statistics.runs import scope_of
@@ -58,7 +58,7 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
             }
             for (base, new), one, its_rules in zip(pairs, contrasts, widened, strict=True)
         ]
-    return pd.DataFrame(rows, columns=columns_of(COMPARISONS, samples.described))
+    return frame_of(COMPARISONS, rows, samples.described)
 
 
 def _pairs(samples: BenchSamples) -> Iterator[tuple[BenchPoint, BenchPoint]]:
@@ -137,7 +137,7 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speed
         for _, group in able.groupby("configuration", sort=False):
             first = group.sort_values(column)
             rows.append({**first[shape].iloc[0], "kind": kind, **_decision(kind, first, speedups)})
-    return pd.DataFrame(rows, columns=columns_of(DECISIONS, about))
+    return frame_of(DECISIONS, rows, about)
 
 
 def _decision(kind: str, ordered: pd.DataFrame, speedups: Speedups) -> dict[str, Any]:

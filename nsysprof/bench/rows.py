@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.tables import RESULTS, columns_of
+from nsysprof.bench.tables import RESULTS, frame_of
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples, Kind
@@ -23,6 +23,7 @@ _NAN = float("nan")
 NO_INTERVAL = "none"
 _LEFT_OUT = "left out"  # the status of a point of which every sample was
 # Columns of whole numbers that may be unknown.
+_OF_LIMITS = ("bound", "bound_by", "least_ns")
 _WHOLE = {"n", "left_out", "outliers", "calls_per_sample", "graph_n", "flops"}
 # A call shorter than this is near what events resolve (half a microsecond).
 _SHORT_NS = 5_000
@@ -40,7 +41,9 @@ def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, lis
         | (_measured(point, samples, over, again.get(point.place), warnings) if len(point.latency_ns) else {})
         for point in samples.points
     ]
-    frame = _with_limits(pd.DataFrame(rows, columns=columns_of(RESULTS, samples.described)))
+    # what nothing was measured for has no values
+    later = _OF_LIMITS if samples.measured else RESULTS.names
+    frame = _with_limits(frame_of(RESULTS, rows, samples.described, also=later))
     warnings = [line for line in warnings if not line.endswith(ALLOWED_FOR)] + _allowed_for(frame, warnings)
     for name in frame.columns:
         if name in _WHOLE or name.endswith("_bytes"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysprof.bench.tables import CROSSOVERS, EXPONENTS, columns_of
+from nsysprof.bench.tables import CROSSOVERS, EXPONENTS, frame_of
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.distributions import Floats, t_quantile
@@ -140,9 +140,14 @@ def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: D
                     continue
                 x, y = (known[name].to_numpy(np.float64, na_value=np.nan) for name in (size, column))
                 law = fit_exponent(x, y, about.short)
-                figures = (law.points, law.exponent, law.low, law.high, law.last, law.r_squared, law.growth)
-                rows.append((sweep.fixed, backend, dtype, metric, *figures))
-    return pd.DataFrame(rows, columns=columns_of(EXPONENTS, about))
+                rows.append(
+                    {
+                        **{"sweep": sweep.fixed, "backend": backend, "dtype": dtype, "metric": metric},
+                        **{"points": law.points, "exponent": law.exponent, "low": law.low, "high": law.high},
+                        **{"last_exponent": law.last, "r_squared": law.r_squared, "growth": law.growth},
+                    }
+                )
+    return frame_of(EXPONENTS, rows, about)
 
 
 def crossover_frame(
@@ -161,7 +166,7 @@ def crossover_frame(
         for (kind, dtype, base, new), group in inside.groupby(["kind", "base_dtype", "base", "new"], sort=False):
             row = _crossover(str(base), str(new), group.sort_values(size), size)
             rows.append({"sweep": sweep.fixed, "kind": kind, "dtype": dtype, **row})
-    return pd.DataFrame(rows, columns=columns_of(CROSSOVERS, about))
+    return frame_of(CROSSOVERS, rows, about)
 
 
 def _crossover(base: str, new: str, group: pd.DataFrame, size: str) -> dict[str, object]:

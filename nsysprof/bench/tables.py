@@ -7,6 +7,10 @@ its own in their place: `columns_of`.
 """
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
 
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.formats.workload import Described
@@ -72,6 +76,7 @@ RESULTS = table(
         "scope": "scope of the intervals: within this run, or over several runs",
         "run_cv": "variation between runs: standard deviation of their medians ÷ median",
     },
+    made_in="bench/rows.py",
 )
 COMPARISONS = table(
     "comparisons.csv",
@@ -97,6 +102,7 @@ COMPARISONS = table(
         "scope": "scope of interval and verdict: within this run, or over several runs",
         "detectable": "smallest detectable difference, at 80 % power",
     },
+    made_in="bench/pairs.py",
 )
 DECISIONS = table(
     "decisions.csv",
@@ -112,6 +118,7 @@ DECISIONS = table(
         "margin margin_low margin_high": "its distance as a ratio, with the 95 % confidence interval",
         "least_memory": "the backend with the smallest peak memory",
     },
+    made_in="bench/pairs.py",
 )
 EXPONENTS = table(
     "exponents.csv",
@@ -125,6 +132,7 @@ EXPONENTS = table(
         "r_squared": Column("", "coefficient of determination of the fit", cell="{:.3f}".format),
         "growth": "growth in words",
     },
+    made_in="bench/scaling.py",
 )
 CROSSOVERS = table(
     "crossovers.csv",
@@ -138,8 +146,16 @@ CROSSOVERS = table(
         "crossing_seq": "S at which both are equally fast, interpolated",
         "first_seq last_seq first_speedup last_speedup": "first and last S of the sweep, with the speed-up at each",
     },
+    made_in="bench/scaling.py",
 )
 TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)
+
+
+def frame_of(
+    declared: Table, rows: Sequence[Mapping[str, Any]], about: Described, also: Iterable[str] = ()
+) -> pd.DataFrame:
+    """The rows as a frame with the columns of a table for a workload; ``also`` those that get their values later."""
+    return pd.DataFrame(rows, columns=declared.header(rows, columns_of(declared, about), also))
 
 
 def columns_of(declared: Table, about: Described) -> list[str]:

@@ -1,5 +1,6 @@
 """The files of a comparison for machines: the gap ledger as CSV, with its columns, and everything as one document."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ GAPS = table(
             " that; goes with the next version"
         ),
     },
+    made_in="compare/gap_ledger.py",
 )
 _MEASURED = {
     "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
@@ -57,8 +59,8 @@ assert MEASURED.names == [f"{side}_{name}" for side in SIDES for name in COLUMNS
 
 def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
     """Write ``gap.csv`` and ``gap.json`` into an existing folder and return their paths."""
-    names = GAPS.names + (MEASURED.names if comparison.measured else [])
-    return write_answer(folder, {GAPS.file: comparison.gaps[names]}, GAP_FILES[-1], gap_document(comparison))
+    declared = replace(GAPS, columns=GAPS.columns + MEASURED.columns * bool(comparison.measured))
+    return write_answer(folder, {GAPS.file: declared.of(comparison.gaps)}, GAP_FILES[-1], gap_document(comparison))
 
 
 def gap_document(comparison: Comparison) -> dict[str, Any]:

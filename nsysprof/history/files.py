@@ -48,7 +48,7 @@ def write_history(answer: History, folder: Path) -> list[Path]:
     """Write the `FILES` into an existing folder and return their paths."""
     runs = [row for number, series in enumerate(answer.series, 1) for row in run_rows(answer, series, number)]
     made = {RUNS: runs, CHANGES: [*change_rows(answer)], LEDGER: [*ledger_rows(answer)]}
-    frames = {table: pd.DataFrame(rows, columns=table.names) for table, rows in made.items()}
+    frames = {table: pd.DataFrame(rows, columns=table.header(rows)) for table, rows in made.items()}
     for table, frame in frames.items():
         write_csv(frame, folder / table.file)
     write_document(history_document(answer, *frames.values()), folder / FILES[0])

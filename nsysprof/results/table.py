@@ -78,14 +78,29 @@ class Table:
 
     def of(self, rows: Any) -> Any:
         """The declared columns of a frame or a `ColumnTable`, in their order; `KeyError` says which have no values."""
-        if lacking := [name for name in self.names if name not in rows.columns]:
-            raise KeyError(
-                f"{self.file} declares {', '.join(map(repr, lacking))} without values: in nsysprof/{self.made_in} add"
-                f" {lacking[0]!r} beside {', '.join(map(repr, list(rows.columns)[:3]))}, where its rows are made"
-            )
+        self._refuse_lacking(self.names, list(rows.columns))
         if isinstance(rows, ColumnTable):
             return ColumnTable({name: rows.columns[name] for name in self.names})
         return rows[self.names]
+
+    def header(
+        self, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, also: Iterable[str] = ()
+    ) -> list[str]:
+        """The columns for a frame of dictionaries, ``names`` if they differ; `KeyError` says which no row has.
+
+        Columns that get their values later are ``also`` there.
+        """
+        header = list(names or self.names)
+        if rows:
+            self._refuse_lacking(header, [*dict.fromkeys(name for row in rows for name in row), *also])
+        return header
+
+    def _refuse_lacking(self, names: Sequence[str], known: Sequence[str]) -> None:
+        if lacking := [name for name in names if name not in known]:
+            raise KeyError(
+                f"{self.file} declares {', '.join(map(repr, lacking))} without values: in nsysprof/{self.made_in} add"
+                f" {lacking[0]!r} beside {', '.join(map(repr, known[:3]))}, where its rows are made"
+            )
 
     def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
         """Some columns of rows of the table, all where ``names`` is None; ``more`` as `show_columns` takes it."""

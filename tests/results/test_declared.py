@@ -101,6 +101,11 @@ def test_a_column_without_values_says_where_to_add_them(rows: ColumnTable | pd.D
     message = "t.csv declares 'more' without values: in nsysprof/tiny/tiny.py add 'more' beside 'a', 'b', where"
     with pytest.raises(KeyError, match=message):
         declared.of(rows)
+    made = [{"a": 0}, {"b": 1}]
+    with pytest.raises(KeyError, match=message):
+        declared.header(made)
+    assert declared.header(made, also=["more"]) == declared.header([]) == ["a", "more"]
+    assert declared.header(made, ["b"]) == ["b"]
 
 
 def test_the_files_that_make_rows_make_them() -> None:
