@@ -49,7 +49,7 @@ def compare(
     every: Annotated[
         bool, typer.Option("--all", help="The same as --full: also evidence, traffic and warnings of every pair.")
     ] = False,
-    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    markdown: options.MarkdownOption = False,
     record: Annotated[
         list[Path] | None,
         typer.Option(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands.question import Question, give_answer
 from nsysprof.commands.report_options import MergeOption, ReadingOptions, ResultOptions, folder_option, options_unfolded
 
 if TYPE_CHECKING:
@@ -67,22 +67,18 @@ def fleet(
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.charts.chart import plans_of, start_painter
+    from nsysprof.charts.chart import start_painter
     from nsysprof.commands.progress import print_message, progress_bar
     from nsysprof.fleet.answer import fleet_answer
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.cluster import ClusterChoice, check_dask
     from nsysprof.fleet.examine import check_unfinished, kept_in, remove_kept
-    from nsysprof.fleet.files import default_folder, fleet_folder, write_fleet
+    from nsysprof.fleet.files import FLEET_FILES, default_folder, fleet_folder, write_fleet
     from nsysprof.fleet.identity import rank_pattern
     from nsysprof.fleet.inputs import find_reports, names_in
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
-
-    def page(pictures: Sequence[bytes]) -> str:
-        from nsysprof.fleet.page import fleet_page
-
-        return fleet_page(answer, pictures)
+    from nsysprof.formats.answers import FLEET_SCHEMA
 
     check_dask(local=scheduler is None)
     pattern = rank_pattern(rank_from) if rank_from is not None else None
@@ -115,12 +111,14 @@ def fleet(
         with progress_bar() as progress:
             progress("comparing ranks", 0)
             answer = fleet_answer(answers, rank_from=pattern, options=options)
-    writing.show(lambda: fleet_text(answer, top, full=writing.full))
+    question = Question(
+        "fleet", "comparing ranks", "run", FLEET_SCHEMA, FLEET_FILES, FLEET_CHARTS,
+        lambda given, made: write_fleet(given, asked, made), "fleet_page",
+        ask=lambda _: answer,
+        text=lambda given: fleet_text(given, top, full=writing.full),
+    )  # fmt: skip
     with start_painter(apart=False) as painter:
-        painter.paint(plans_of(FLEET_CHARTS, answer) if writing.charts else [])
-        writing.write(
-            results, partial(write_fleet, answer, asked), FLEET_CHARTS, painter, page, asked=output is not None
-        )
+        give_answer(question, answer, results, writing, painter, None, asked=output is not None)
     if where:
         print_message(_cost(answer, where))
     if answer.failures:

@@ -33,9 +33,7 @@ ChangeOptions = make_dataclass("ChangeOptions", [_option(each) for each in field
 @options.options_unfolded
 def forecast(
     report: options.ReportArgument,
-    select: Annotated[
-        str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
-    ] = None,
+    select: options.StepsOption = None,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Run record with the unprofiled steps [default: beside REPORT].")
     ] = None,
@@ -43,7 +41,7 @@ def forecast(
         bool, typer.Option("--as-profiled", help="Keep profiling overhead in the forecast.")
     ] = False,
     output: Annotated[Path | None, options.folder_option("REPORT.forecast in the current folder")] = None,
-    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,
     change: ChangeOptions,  # type: ignore[valid-type]

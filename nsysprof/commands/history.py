@@ -31,9 +31,7 @@ def history(
     reports: Annotated[
         list[str], typer.Argument(metavar="REPORT…", help="Reports, folders of them, or globs: each report is a run.")
     ],
-    select: Annotated[
-        str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
-    ] = None,
+    select: options.StepsOption = None,
     order: Annotated[
         Order,
         typer.Option(
@@ -58,7 +56,7 @@ def history(
     ] = None,
     output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Runs to print.")] = 12,
-    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    markdown: options.MarkdownOption = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,

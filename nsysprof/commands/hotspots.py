@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 @options.options_unfolded
 def hotspots(
     report: options.ReportArgument,
-    select: Annotated[
-        str | None, options.glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
-    ] = None,
+    select: options.StepsOption = None,
     by: Annotated[Literal["kernel", "family"], typer.Option(help="A row per kernel, or per kernel family.")] = "kernel",
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 10,
-    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,
     reading: options.ReadingOptions,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nsysprof.trace.trace import Progress, Report
 
 
-_Globs = list[str] | None
 _COMPLETED_BYTES = 1 << 26  # a report whose names are read while somebody types
 
 
@@ -46,6 +45,11 @@ def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
     return found
 
 
+def glob_option(name: str, about: str) -> Any:
+    """Declare an option that takes a glob of ranges, which a shell completes from the report."""
+    return typer.Option(name, metavar="GLOB", help=about, autocompletion=near_ranges)
+
+
 ReportArgument = Annotated[
     Path,
     typer.Argument(
@@ -61,7 +65,7 @@ PerOption = Annotated[
     typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: steps, as iter7, batch 3]."),
 ]
 MergeOption = Annotated[
-    _Globs,
+    list[str] | None,
     typer.Option(metavar="GLOB", help="Names that make one row; repeatable [default: steps, as iter7, batch 3]."),
 ]
 SkipOption = Annotated[
@@ -69,6 +73,9 @@ SkipOption = Annotated[
 ]
 SlowestOption = Annotated[bool, typer.Option("--slowest", help="Only the slowest instance of each range.")]
 NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
+StepsOption = Annotated[
+    str | None, glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
+]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
     typer.Option(
@@ -109,6 +116,7 @@ SpreadsheetOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
 FullOption = Annotated[bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")]
+MarkdownOption = Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")]
 ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files in the output folder.")]
 
 
@@ -222,11 +230,6 @@ class ResultOptions:
 def folder_option(default: str) -> Any:
     """Declare the option ``-o``: the folder of the results; ``default`` describes where they go without it."""
     return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
-
-
-def glob_option(name: str, about: str) -> Any:
-    """Declare an option that takes a glob of ranges, which a shell completes from the report."""
-    return typer.Option(name, metavar="GLOB", help=about, autocompletion=near_ranges)
 
 
 def bytes_of(memory_limit: str | None) -> int:

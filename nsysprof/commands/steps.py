@@ -22,7 +22,7 @@ def steps(
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 8,
-    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,
     reading: options.ReadingOptions,

@@ -30,7 +30,7 @@ def why(
     skip: options.SkipOption = None,
     output: Annotated[Path | None, options.folder_option("REPORT.why in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of a kind to print.")] = 8,
-    markdown: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     verify: Annotated[bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")] = False,
     *,

@@ -26,7 +26,7 @@ from nsysprof.compare.attention_model import (
 )
 from nsysprof.compare.clocks import BUSY, clock_rows, compare_totals
 from nsysprof.compare.comparable import Agreement, conditions
-from nsysprof.compare.findings import Difference, row_dicts
+from nsysprof.compare.findings import Difference
 from nsysprof.compare.gap_ledger import evidence_texts, gap_rows
 from nsysprof.compare.loaded import LoadedReport, load_report
 from nsysprof.compare.pairs import MIN_COVERED, SIDES, Pair, Paired, find_pairs, pair_warnings
@@ -40,6 +40,7 @@ from nsysprof.core.text import printable, shorten
 from nsysprof.formats.counters import library_versions
 from nsysprof.formats.run_record import RecordedRun, read_environment, read_runs, record_beside, record_name
 from nsysprof.kernels.classify import Rules, load_rules
+from nsysprof.results.table import row_dicts
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
 from nsysprof.waits.causes import CAUSE_BEFORE
 

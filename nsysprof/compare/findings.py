@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from nsysprof.compare.traffic import BothMeasured, Measured, tensor_share
 from nsysprof.compare.work import Doubt, element_type, find_doubts
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
+from nsysprof.results.table import row_dicts
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES, noise_of, word_by_verdict
 from nsysprof.statistics.runs import USUAL_NOISE
 from nsysprof.summaries.gpu_metrics import clock_change
@@ -142,11 +143,6 @@ class Difference:
             *_events(self.row, clocks[EVENTS]),
             *_skewed(self.row, clocks[self.clock]),
         )
-
-
-def row_dicts(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame, each by the names of its columns."""
-    return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
 def speed(base_ns: float, new_ns: float) -> str:

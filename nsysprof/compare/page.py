@@ -12,7 +12,7 @@ from nsysprof.charts.palette import COLOURS
 from nsysprof.compare.call_chart import MedianCall, median_call
 from nsysprof.compare.charts import comparison_charts
 from nsysprof.compare.comparison import Comparison, compared_reports
-from nsysprof.compare.findings import Difference, row_dicts
+from nsysprof.compare.findings import Difference
 from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import Selection
@@ -127,7 +127,7 @@ def _kernels(difference: Difference) -> Iterator[dict[str, Any]]:
                     "time": format_ns(row["sum_ns"] / calls),
                     "unit": "" if row["math_unit"] == "unknown" else row["math_unit"],
                 }
-                for row in row_dicts(rows.head(MAX_KERNELS))
+                for row in rows.head(MAX_KERNELS).to_dict("records")
             ]
             cells.append({"kernels": kernels, "more": max(len(rows) - MAX_KERNELS, 0)})
         if any(cell["kernels"] for cell in cells):

@@ -15,7 +15,6 @@ import pandas as pd
 from nsysprof.charts.marks import Bubble, Ceiling, Heading, Message, Roofs
 from nsysprof.charts.palette import BASE, NEW
 from nsysprof.compare.comparison import Comparison, compared_reports
-from nsysprof.compare.findings import row_dicts
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import Selection
 from nsysprof.compare.traffic import SUSPECTS, Measured, flops_of, tensor_share
@@ -24,6 +23,7 @@ from nsysprof.core.units import format_bandwidth, format_bytes, format_count, fo
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import peak_flops, share_of_peak
 from nsysprof.kernels.classify import short_name
+from nsysprof.results.table import row_dicts
 from nsysprof.trace.about import Gpu
 
 MAX_BUBBLES = 500

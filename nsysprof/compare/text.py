@@ -7,7 +7,7 @@ from typing import Any
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.clocks import totals_table
 from nsysprof.compare.comparison import Comparison
-from nsysprof.compare.findings import Difference, calls_text, row_dicts
+from nsysprof.compare.findings import Difference, calls_text
 from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.selection import STEP
@@ -19,6 +19,7 @@ from nsysprof.results.table import (
     TextTable,
     code_block,
     escape_markdown,
+    row_dicts,
     screen_width,
     spread_text,
     without_empty,

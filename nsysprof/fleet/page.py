@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import pandas as pd
-
 from nsysprof.charts.palette import COLOURS
 from nsysprof.core.text import one_line, plural, visible
 from nsysprof.core.units import format_count, format_ns, format_ratio
@@ -16,7 +14,7 @@ from nsysprof.fleet.text import describe_failure, iteration_paths, rank_table, s
 from nsysprof.formats.rank_answer import WHOLE
 from nsysprof.page.environment import Facts
 from nsysprof.page.template import figures, fill
-from nsysprof.results.table import Column, show_columns
+from nsysprof.results.table import Column, row_dicts, show_columns
 
 MAX_RANGE_ROWS, MAX_RANK_COLUMNS, MAX_ITERATION_ROWS = 200, 12, 500
 _MAX_LISTED = 200  # warnings, and reports without an answer
@@ -155,7 +153,7 @@ def _ranks(fleet: Fleet) -> dict[str, Any]:
             "find": one_line(f"{texts[0]} {row['host']} {row['process']} {row['gpu_name']} {row['report']}", _PATH),
             "strong": row["straggler"],
         }
-        for row, texts, values in zip(_records(fleet.usual), table.rows, table.values or (), strict=True)
+        for row, texts, values in zip(row_dicts(fleet.usual), table.rows, table.values or (), strict=True)
     ]
     return {"head": [{"text": text, "right": True} for text in table.head], "rows": rows, "notes": [table.note]}
 
@@ -178,10 +176,10 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks: see fleet.csv for the others.")
     if len(shown) < len(spread):
         notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
-    rows = _records(shown)
+    rows = row_dicts(shown)
     grid = _grid(rows, _RANGE_COLUMNS, "path", *notes)
     grid["head"] += [{"text": f"rank {number}", "right": True} for number in numbers]
-    own = {(row["path"], row["rank"]): row for row in _records(fleet.paths[fleet.paths["rank"].isin(numbers)])}
+    own = {(row["path"], row["rank"]): row for row in row_dicts(fleet.paths[fleet.paths["rank"].isin(numbers)])}
     for row, each in zip(rows, grid["rows"], strict=True):
         each["cells"][-1]["text"] = f"{row['times_slowest']:,} of {row['compared']:,}"
         each["cells"] += [_against_median(own.get((row["path"], number))) for number in numbers]
@@ -218,7 +216,7 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
             f"The {len(shown):,} of {len(iterations):,} with the largest most − mean: see iterations.csv for the"
             " others."
         )
-    return _grid(_records(shown), _ITERATION_COLUMNS, "iteration", *notes)
+    return _grid(row_dicts(shown), _ITERATION_COLUMNS, "iteration", *notes)
 
 
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
@@ -233,7 +231,7 @@ def _identity(fleet: Fleet) -> dict[str, Any]:
     ranks = fleet.ranks
     ranks = ranks.assign(gpus=ranks["gpu"] + ": " + ranks["gpu_name"])
     known = [column for column in _IDENTITY_COLUMNS if ranks[column.name].replace("", None).notna().any()]
-    return _grid(_records(ranks), known, None)
+    return _grid(row_dicts(ranks), known, None)
 
 
 def _facts(fleet: Fleet) -> Facts:
@@ -256,7 +254,3 @@ def _options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
         if value is not None and value != "":
             yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _records(frame: pd.DataFrame) -> list[Row]:
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

@@ -142,7 +142,7 @@ def show_columns(
 
     ``missing`` stands where a row has no value. `TextTable.values` are the numbers, by which pages sort.
     """
-    values = [[record.get(column.name) for column in columns] for record in _records(rows)]
+    values = [[record.get(column.name) for column in columns] for record in row_dicts(rows)]
     align = ""
     for column, cells in zip(columns, zip(*values, strict=True) if values else ((),) * len(columns), strict=True):
         align += column.align or ("l" if any(isinstance(cell, str) for cell in cells) else "r")
@@ -159,7 +159,8 @@ def show_columns(
     )
 
 
-def _records(rows: Rows) -> list[Mapping[str, Any]]:
+def row_dicts(rows: Rows) -> list[dict[str, Any]]:
+    """The rows of a table, each by the names of its columns."""
     if isinstance(rows, ColumnTable):
         return list(rows.records())
     return list(rows.to_dict("records") if hasattr(rows, "to_dict") else rows)
