@@ -153,6 +153,8 @@ def _verdict(row: dict[Any, Any]) -> str:
         return OTHER
     ratio = row["ratio"]
     if row["base_family"] in _PERSISTENT and row["base_threads"] > 0:  # whose blocks may work until all is done
+        if not min(row["base_ns"], row["new_ns"]) > 0:
+            return UNKNOWN
         time = row["new_ns"] / row["base_ns"] * row["base_launches"] / row["new_launches"]
         if row["as_launched"] and abs(np.log(time)) < MIN_CHANGE:
             return SAME

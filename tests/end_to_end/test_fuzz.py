@@ -32,9 +32,9 @@ def test_every_command_answers_or_refuses(kineto: bool) -> None:
 
 
 def test_seeds_that_broke_the_reader_are_answered() -> None:
-    """Calls of a process without GPU work among ids far apart; a chart whose only row stands for the rest."""
+    """Calls of a process without GPU work among ids far apart; a chart whose only row stands for the rest; no time."""
     pytest.importorskip("pyarrow")
-    assert [end for _, end, _ in fuzz([20676, 21298])] == ["answered", "answered"]
+    assert {end for _, end, _ in fuzz([20676, 21298, 200147])} == {"answered"}
 
 
 def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
