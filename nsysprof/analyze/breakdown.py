@@ -28,7 +28,7 @@ from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts
 from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
-from nsysprof.core.columns import Column, ColumnTable, Texts, stack_tables
+from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, ranks, stack_tables
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
@@ -58,7 +58,8 @@ class Breakdown(Shown):
     of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
     inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
     the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
-    for ``path``, without the medians of launches; ``whole_kernels``: the same of no range at all, with them.
+    for ``path``, without the medians of launches; ``whole_kernels``: the same of no range at all, with them;
+    ``kernel_sums``: of these rows what adds up, the longest first, which takes no sort of all ops.
     ``ledger``: ``fate, ops, sum_ns, share``.
 
     With ``by`` all tables but the ledger begin with a column of that name: a pid, GPU, thread or stream. ``options``:
@@ -343,6 +344,14 @@ def _whole_kernels(answer: Breakdown) -> ColumnTable:
     return _labelled(answer, [_by_row(answer, table, table["path"]) for table in tables])
 
 
+def _kernel_sums(answer: Breakdown) -> ColumnTable:
+    label = [answer.by] if answer.by else []
+    table = answer.columns("kernels").summed([*label, "kernel", "family", "math_unit", "cause"], ["count", "sum_ns"])
+    names = table.texts("kernel")
+    part = first_appearances(codes_of(table.columns[label[0]]))[0] if label else np.zeros(len(table), np.int64)
+    return table.take(np.lexsort((ranks(names.words)[names.codes], part, -table["sum_ns"])))
+
+
 def _merged_kernels(answer: Breakdown) -> ColumnTable:
     answer.columns("kernels")
     return answer.columns("merged_kernels")
@@ -367,5 +376,6 @@ _TABLES: dict[str, Callable[[Breakdown], ColumnTable]] = {
     "kernels": _kernels,
     "merged_kernels": _merged_kernels,
     "whole_kernels": _whole_kernels,
+    "kernel_sums": _kernel_sums,
     "ledger": lambda answer: ledger_columns(answer.attribution),
 }

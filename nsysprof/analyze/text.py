@@ -235,7 +235,7 @@ def _parts(breakdown: Breakdown, top: int) -> Rows | None:
 
 def _kernel_rows(breakdown: Breakdown, top: int, full: bool) -> Rows | None:
     """GPU ops of the ranges of the answer by name, the ``top`` with most time; with statistics where ``full``."""
-    table = breakdown.columns("whole_kernels")
+    table = breakdown.columns("whole_kernels" if full else "kernel_sums")
     table = table.take(~table.texts("family").equal("migration"))
     if not len(table):
         return None
@@ -253,7 +253,7 @@ def _kernel_rows(breakdown: Breakdown, top: int, full: bool) -> Rows | None:
 
 def _family_rows(breakdown: Breakdown, top: int) -> Rows | None:
     """What families and causes of GPU ops add up to, where they are known and fewer than the names."""
-    table = breakdown.columns("whole_kernels")
+    table = breakdown.columns("kernel_sums")
     kinds = table.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
     kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))
     known = [family not in (*NO_KERNELS, OTHER) for family in kinds.texts("family").tolist()]

@@ -339,7 +339,7 @@ class ColumnTable:
         """Merge rows of equal keys, in order of first appearance: the key columns, and the sums of others."""
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
-            codes = _codes(self.columns[name])
+            codes = codes_of(self.columns[name])
             group, example = first_appearances(group * (codes.max(initial=0) + 1) + codes)
         columns: dict[str, Column] = {name: self.columns[name][example] for name in keys}
         for name in sums:
@@ -361,7 +361,7 @@ class ColumnTable:
         )
 
 
-def _codes(column: Column) -> NDArray[np.int64]:
+def codes_of(column: Column) -> NDArray[np.int64]:
     """Return non-negative numbers that are equal where the column is."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
