@@ -153,8 +153,11 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`."""
-        return diagnose(self.case)
+        """The `Diagnosis` of the `case`, of which a large recording keeps nothing else: a hundred bytes per GPU op."""
+        found = diagnose(self.case)
+        if len(self.attribution.trace.ops) > MAX_OPS:
+            del vars(self)["case"]
+        return found
 
     @cached_property
     def hottest(self) -> Spot | None:

@@ -189,7 +189,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         doubt = next((part.doubt for part in parts if part.doubt), "")
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
-    begin, end = np.append(trace.ops.start, calls.start), np.append(trace.ops.end, calls.end)
+    all_of_it = [(int(each.start.min()), int(each.end.max())) for each in (trace.ops, calls) if len(each.start)]
     outside_share, outside = _outside(case)
     once, idle = tuple(set_up(case)), 1 - compute / total if total else 0.0
     found = worth_telling(ranked(cold_start(case, once, _one_gpu(found))))
@@ -206,7 +206,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
-        recorded_ns=int(end.max()) - int(begin.min()) if len(end) else 0,
+        recorded_ns=max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0,
         migrated_ns=_migrated(case),
         outside_share=outside_share,
         outside=outside,

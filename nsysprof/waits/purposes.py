@@ -148,7 +148,7 @@ def _creating(trace: Trace, activity: HostActivity, purpose: NDArray[np.uint8]) 
 
 def _usual(length: Ints) -> float:
     """The median of durations without the longest; 0 of a single one."""
-    return float(np.median(np.sort(length)[:-1])) if len(length) > 1 else 0.0
+    return float(np.median(np.delete(length, np.argmax(length)))) if len(length) > 1 else 0.0
 
 
 def _first_launches(trace: Trace) -> NDArray[np.intp]:
