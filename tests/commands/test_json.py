@@ -114,8 +114,11 @@ def test_every_command_has_it() -> None:
     """Each command and subcommand takes `--json`, and the manual has a row for it."""
     group = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     each = {**group, **{f"bench {name}": inner for name, inner in group["bench"].commands.items()}}
-    assert [name for name, command in each.items() if not any("--json" in one.opts for one in command.params)] == []
-    assert set(each) <= {word.strip("`") for row in ROWS for word in row[0].split(", ")}
+    for name, command in each.items():
+        if not any("--json" in one.opts for one in command.params):
+            pytest.fail(f"nsysprof/commands/{name.split()[0]}.py: add `as_json: JsonOption = False` to {name}")
+    for name in sorted(set(each) - {word.strip("`") for row in ROWS for word in row[0].split(", ")}):
+        pytest.fail(f"docs/json.md: add a row of `{name}` to the table of documents")
 
 
 def test_all_commands_answer_for_the_same_steps(

@@ -1,5 +1,6 @@
 """CONTRIBUTING keeps its word: the picture is the contract, and the worked question answers what it says."""
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -31,6 +32,9 @@ def test_the_picture_is_the_contract() -> None:
     drawn = [re.split(" {2,}", line)[0] for line in picture.splitlines() if not line.startswith(" ")]
     configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = configured["tool"]["importlinter"]["contracts"]
+    for line in contract["layers"]:
+        if line not in drawn:
+            pytest.fail(f"CONTRIBUTING.md: the picture of the house lacks `{line}`, a line of the contract")
     assert drawn == contract["layers"]
     there = {
         path.stem for path in (ROOT / "nsysprof").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
@@ -71,6 +75,8 @@ def test_the_worked_question_prints_what_it_says(
     [shown] = [text for language, text in BLOCKS if language == "text" and "sum of tiny" in text]
     assert done.stdout == shown
     assert table.read_text(encoding="utf-8").startswith("merged_path,kernels,tiny,tiny_share,tiny_ns\n")
+    rows = json.loads(CliRunner().invoke(app, [str(report), "--json"]).stdout)["ranges"]
+    assert [row["tiny"] for row in rows[:3]] == [478, 399, 320]
 
 
 def test_the_test_of_the_worked_question_passes(worked: Callable[[str], Any], trace: MakeTrace) -> None:
