@@ -235,7 +235,7 @@ def _busiest(case: Case) -> str:
         at = np.searchsorted(start, trace.ops.start[rows], side="right") - 1
         rows = rows[(at >= 0) & (trace.ops.start[rows] < end[at])]
         np.add.at(total, trace.ops.name[rows], trace.ops.end[rows] - trace.ops.start[rows])
-    most = [code for code in np.argsort(-total, kind="stable")[:2].tolist() if total[code]]
+    most = [code for code in np.lexsort((trace.op_name_rank, -total))[:2].tolist() if total[code]]
     shares = (format_share(total[code] / total.sum()) for code in most)
     names = (one_line(short_name(trace.op_names[code]), NAME) for code in most)
     return join_words([f"{name} ({share})" for name, share in zip(names, shares, strict=True)])

@@ -172,7 +172,7 @@ def _groups(busy: Busy, by: str) -> tuple[Ints, list[str]]:
     """The group of each kernel, and the full name, or the family, of each group."""
     trace, kinds = busy.case.facts.attribution.trace, busy.case.facts.kinds
     texts = [kinds.family[code] if by == "family" else trace.op_names[code] for code in range(len(trace.op_names))]
-    place = {text: at for at, text in enumerate(dict.fromkeys(texts[code] for code in np.unique(busy.name).tolist()))}
+    place = {text: at for at, text in enumerate(sorted({texts[code] for code in np.unique(busy.name).tolist()}))}
     of_name = np.array([place.get(text, 0) for text in texts], np.int64)
     return of_name[busy.name], list(place)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -98,8 +98,10 @@ def excess_of(
     example, cell = distinct(whose, key[at])
     ns = rows["ns"][at]
     slow, total = (sums(cell, np.where(some, ns, 0), len(example)) for some in (own, ~own))
-    typical_ns = _shared_out(whose[example], total, near.shape[1])
     keys = {name: rows[name][first][key[at[example]]] for name in _KEYS}
+    texts = [np.array(facts.words[name], object)[keys[name]] for name in reversed(_KEYS)]
+    order_of_texts = [np.unique(each, return_inverse=True)[1].reshape(-1) for each in texts]
+    typical_ns = _shared_out(whose[example], total, near.shape[1], order_of_texts)
     out = Excess(odd[whose[example]], **keys, slow_ns=slow, typical_ns=typical_ns)
     span = (windows.end - windows.start)[odd]
     assert (sums(whose[example], slow, len(odd)) == span).all(), "a ledger must add up to its step"
@@ -124,13 +126,13 @@ def _nearest(odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | N
     return np.array(picked)
 
 
-def _shared_out(step: NDArray[np.intp], total: Ints, count: int) -> Ints:
+def _shared_out(step: NDArray[np.intp], total: Ints, count: int, ties: Sequence[NDArray[np.intp]] = ()) -> Ints:
     """Totals of steps divided by ``count``, in whole numbers that add up to the quotient of the totals of each step.
 
-    The rows with the largest remainders get one more.
+    The rows with the largest remainders get one more, of equal ones those that come first by ``ties``, the last first.
     """
     out, rest = np.divmod(total, count)
-    order = np.lexsort((-rest, step))
+    order = np.lexsort((*ties, -rest, step))
     begin = np.searchsorted(step[order], step[order])
     more = np.arange(len(order)) - begin < (sums(step, rest, int(step.max(initial=0)) + 1) // count)[step[order]]
     out[order] += more

@@ -1,4 +1,4 @@
-"""Rows of a report in any order: the same bytes in all outputs."""
+"""Rows of a report in any order, under any ids: the same bytes in all outputs."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,19 +15,21 @@ from tests.kit.reports import BLOCK, RUN, TRACES
 from tests.kit.trace import Item
 
 SHIPPED = sorted([*TRACES.glob("*.sqlite"), *(TRACES.parent / "analysis").glob("*/*.sqlite")])
+_COMMANDS = ("why", "analyze", "steps", "forecast", "hotspots")
 _FILE_SIZE = re.compile(rb'"size_bytes": \d+,')  # rows in another order fill the pages of a file otherwise
 
 
 def outputs(
     path: Path, folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]
 ) -> dict[str, object]:
-    """What `why` and `analyze` print and write about a report with its rows in some order."""
+    """What `_COMMANDS` print and write about a report with its rows in some order."""
     folder.mkdir()
     report = permute(path, folder / "report.sqlite", seed)
     monkeypatch.chdir(folder)
     out: dict[str, object] = {}
-    for command in (("why",), ("analyze", "--no-charts")):
-        out[command[0]] = quietly(*command, report.name, "-o", command[0], *options)
+    for name in _COMMANDS:
+        more = ("--no-charts",) * ("--no-charts" not in options and name != "why")
+        out[name] = quietly(name, report.name, "-o", name, *more, *options)
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file != report:
             out[str(file.relative_to(folder))] = _FILE_SIZE.sub(b"", file.read_bytes())
