@@ -192,7 +192,7 @@ def _by_direction(rows: ColumnTable) -> ColumnTable:
             "most": Texts(mostly(group, path.codes, rows["sum_ns"]), path.words),
         }
     )
-    return shown.take(np.argsort(-sum_ns, kind="stable"))
+    return shown.take(np.lexsort((ranks(shown.texts("what").words), -sum_ns)))
 
 
 def _part(part: NDArray[Any], whole: Ints) -> NDArray[np.float64]:
