@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-_TEXTS = {"nameId", "textId", "demangledName", "shortName", "mangledName", "jsonTextId", "filenameId"}
+_TEXTS = {"CpuInstruction", "nameId", "textId", "demangledName", "shortName", "mangledName", "jsonTextId", "filenameId"}
 
 
 def _renumbered(rng: random.Random, connection: sqlite3.Connection, names: list[str]) -> dict[str, dict[object, int]]:
