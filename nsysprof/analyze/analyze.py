@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,9 @@ from nsysprof.attribution.split import BY, Part, parts
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.kernels.classify import Rules, kinds_of, load_rules
 from nsysprof.trace.details import CALL_KINDS
-from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Report, Trace, op_slices
+from nsysprof.trace.trace import Report, Trace
 
 
 def analyze(
@@ -118,7 +117,7 @@ def break_down(
         options=options,
         by=by,
         merged_paths=merged,
-        kinds=_with_memory_ops(classify(rules or load_rules(), trace.op_names), trace),
+        kinds=kinds_of(trace, rules),
         kept=keep,
         graphs=graphs,
         parts=tuple(_with_rows(parts(attribution, keep, by, graphs), merged_of, len(merged))),
@@ -182,16 +181,3 @@ def _within(trace: Trace, since: str | None, until: str | None) -> tuple[int, in
             f"there are no ranges between --from {since} and --to {until}", "give --from the earlier time"
         )
     return low, high
-
-
-def _with_memory_ops(kinds: Kinds, trace: Trace) -> Kinds:
-    """Make GPU ops that are no kernels families of their own, whatever the rules make of their names."""
-    family, cause = list(kinds.family), list(kinds.cause)
-    kind_of_name = np.zeros(len(family), np.uint8)
-    for part in op_slices(trace):
-        kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
-    names = {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}
-    for kind, name in names.items():
-        for code in np.flatnonzero(kind_of_name == kind).tolist():
-            family[code] = cause[code] = name
-    return replace(kinds, family=family, cause=cause)

@@ -29,7 +29,7 @@ from nsysprof.forecast.path import PathParts, path_parts
 from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
 from nsysprof.forecast.questions import published_error
 from nsysprof.formats.run_record import file_facts
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.kernels.classify import Kinds, Rules, kinds_of
 from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
@@ -167,7 +167,7 @@ def forecast(
     wanted = Changes(**changes)
     question = {"range": select, **wanted.asked}
     attribution = attribute(attribution).launched
-    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    kinds = kinds_of(attribution.trace, rules)
     picked = choose_windows(attribution, kinds.communication, select, merge_names)
     attribution, windows, paths, chosen = (picked.attribution, picked.windows, picked.texts, picked.level)
     if not len(windows):
@@ -189,7 +189,7 @@ def changes_that_help(
     attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
 ) -> Diagnosis:
     """The diagnosis of the steps that a glob matches: which changes were tried in a replay, and what they gain."""
-    return diagnose(case_of(attribution.launched, select, classify(rules, attribution.trace.op_names), merge_names))
+    return diagnose(case_of(attribution.launched, select, kinds_of(attribution.trace, rules), merge_names))
 
 
 def _steps(case: Case, wanted: Changes) -> list[Step]:

@@ -23,7 +23,7 @@ from nsysprof.diagnosis.finding import BOUND, REPLAYED
 from nsysprof.diagnosis.geometry import ENOUGH_WARPS, LOW, MIN_EMPTY, PIPELINED
 from nsysprof.diagnosis.kinds import MIN_SHARE
 from nsysprof.hardware.peaks import GpuLimits, limits_of
-from nsysprof.kernels.classify import Rules, classify, load_rules, short_name
+from nsysprof.kernels.classify import Rules, kinds_of, short_name
 from nsysprof.kernels.launches import Launches, launch_columns, main_launch, no_launches
 from nsysprof.kernels.shapes import OpWork, op_work
 from nsysprof.trace.about import Gpu
@@ -125,7 +125,7 @@ def hotspots(
     ``family``. Of several paths and GPUs it is about the one with most time. Near-linear in GPU ops.
     """
     attribution = attribute(attribution).launched
-    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    kinds = kinds_of(attribution.trace, rules)
     return hottest(case_of(attribution, select, kinds, merge_names), by)
 
 

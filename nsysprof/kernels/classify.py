@@ -7,7 +7,7 @@ compared with the rules' words once and an expression is searched only in names 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import msgspec
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
-from nsysprof.trace.trace import Trace
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
 
 __all__ = [
     "FAMILIES", "LAST", "MATH_UNITS", "NO_KERNELS", "OTHER", "UNMATCHED", "Family", "Kinds", "OpGroups", "Rules",
-    "classify", "function_name", "load_rules", "op_groups", "short_name",
+    "classify", "function_name", "kinds_of", "load_rules", "op_groups", "short_name",
 ]  # fmt: skip
 
 UNMATCHED = "unmatched"
@@ -35,8 +35,6 @@ LAST = (OTHER, *NO_KERNELS)  # what stands behind the names of kernels
 MAX_NAMES = 8
 _NAMED = 0.95  # of the kernels' time: what names beyond it share is one group
 _LABEL = 40
-# Causes of softmax kernels that belong to a loss or a router, not to attention.
-OTHER_SOFTMAX = ("log-softmax", "expert routing")
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 
 
@@ -89,6 +87,22 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
         causes,
         [rule.name if rule else UNMATCHED for rule in rules_],
     )
+
+
+def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:
+    """The kinds of the op names of a trace, the same in every command.
+
+    GPU ops that are no kernels are families of their own, whatever the rules make of their names.
+    """
+    kinds = classify(rules or load_rules(), trace.op_names)
+    family, cause = list(kinds.family), list(kinds.cause)
+    kind_of_name = np.zeros(len(family), np.uint8)
+    for part in op_slices(trace):
+        kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
+    for kind, name in {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}.items():
+        for code in np.flatnonzero(kind_of_name == kind).tolist():
+            family[code] = cause[code] = name
+    return replace(kinds, family=family, cause=cause)
 
 
 _WORDS = re.compile(r"[a-z]{2,}").findall

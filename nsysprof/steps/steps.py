@@ -20,7 +20,7 @@ from nsysprof.core.intervals import Ints, covered, union
 from nsysprof.core.text import quote_path
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.errors import NsysprofError
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.kernels.classify import Kinds, Rules, kinds_of
 from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
@@ -125,7 +125,7 @@ def steps(
     host. Raises `NsysprofError` where no range matches, or none repeats. Near-linear in GPU ops and calls.
     """
     attribution = attribute(attribution)
-    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    kinds = kinds_of(attribution.trace, rules)
     level = choose_level(attribution, per, merge_names)
     if not len(level.rows):
         file = quote_path(attribution.trace.report.path)

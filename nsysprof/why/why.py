@@ -19,7 +19,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
-from nsysprof.kernels.classify import Kinds, Rules, classify, load_rules
+from nsysprof.kernels.classify import Kinds, Rules, kinds_of
 from nsysprof.waits.account import PLACE, account_of, wait_pieces
 from nsysprof.waits.culprits import PIECE
 from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts
@@ -158,7 +158,7 @@ def why(
     and calls.
     """
     attribution = attribute(attribution)
-    kinds = classify(rules or load_rules(None), attribution.trace.op_names)
+    kinds = kinds_of(attribution.trace, rules)
     chosen = choose_windows(attribution, kinds.communication, select, merge_names)
     windows = chosen.windows
     if chosen.attribution is not attribution.launched:  # iterations were found beside annotated ranges

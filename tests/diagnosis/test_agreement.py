@@ -13,8 +13,24 @@ from nsysprof.diagnosis import diagnose, tried
 from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.finding import UNTRIED, ranked
 from tests.conftest import MakeTrace
-from tests.diagnosis.test_kinds import Act, call, code, copy, diagnosis_of, kernel, launching, os, read_back, steps
+from tests.diagnosis.test_kinds import (
+    ADD,
+    GELU,
+    SCALE,
+    Act,
+    call,
+    code,
+    copy,
+    diagnosis_of,
+    in_a_row,
+    kernel,
+    launching,
+    os,
+    read_back,
+    steps,
+)
 from tests.house.test_docs import anchors
+from tests.kit.program import MS, Program
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
 EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start"}
@@ -42,6 +58,22 @@ def test_commands_agree_on_what_a_cause_costs(trace: MakeTrace, act: Act) -> Non
         assert 0 < first.gain_ns < removed
     else:
         assert first.gain_ns == removed
+
+
+def test_commands_agree_on_what_is_no_kernel(trace: MakeTrace) -> None:
+    """A memset between pointwise kernels is none of them, in any command."""
+
+    def act(program: Program) -> None:
+        in_a_row(SCALE, ADD, GELU)(program)
+        program.memset(1 << 20, MS // 2)
+        in_a_row(SCALE, ADD, GELU)(program)
+
+    with nsysprof.open_report(trace(*steps(act).items)) as report:
+        attribution = nsysprof.attribute(report)
+        answer = nsysprof.why(attribution)
+        assert answer.diagnosis is not None
+        assert break_down(attribution).findings == answer.diagnosis.findings
+    assert "6 pointwise kernels" in answer.diagnosis.findings[0].text
 
 
 def test_findings_are_sorted_and_have_stable_ids(trace: MakeTrace) -> None:
