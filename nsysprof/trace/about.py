@@ -1,4 +1,4 @@
-"""What a report says of itself: versions, GPUs, the command, and what its recorder complained of."""
+"""Report metadata: versions, GPUs, the command, and problems that the recorder noted."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,11 +9,10 @@ Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of the machine; None where the report does not say.
+    """One GPU of the machine; None if the report does not say.
 
-    ``clock_hz`` is the highest SM clock, ``bandwidth_bytes_per_s`` the memory's. ``is_cuda`` is False for
-    what CUDA cannot use, such as the integrated GPU or the "Microsoft Basic Render Driver" that Windows
-    lists.
+    ``clock_hz`` is the highest SM clock, ``bandwidth_bytes_per_s`` the memory's. ``is_cuda`` is False for a GPU that
+    CUDA cannot use, such as an integrated GPU or the "Microsoft Basic Render Driver" that Windows lists.
     """
 
     id: int
@@ -31,7 +30,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A warning or an error that nsys recorded ``count`` times, with the part of nsys that it is from."""
+    """A warning or error that nsys recorded ``count`` times, with the part of nsys that raised it."""
 
     severity: Severity
     source: str
@@ -41,11 +40,11 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class About:
-    """What a report says of itself; None or empty where it does not.
+    """The metadata of a report; None or empty if not recorded.
 
-    ``nsys_version`` is the version that recorded the report (``recorder_version``) where that is known, else the one
-    that exported it; ``processes`` maps globalPid to a name; ``options`` is how the
-    profiler recorded, as far as the report says; ``warnings`` are nsysprof's own about this metadata.
+    ``nsys_version`` is the version that recorded the report (``recorder_version``) if known, else the one that exported
+    it; ``processes`` maps globalPid to a name; ``options`` is how the profiler was configured, if the report says;
+    ``warnings`` are nsysprof's own warnings about this metadata.
     """
 
     nsys_version: str | None = None

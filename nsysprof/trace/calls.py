@@ -1,4 +1,4 @@
-"""What host calls do, by their names: which launch GPU work, which wait for the GPU, and which lie inside others."""
+"""Classify host calls by name: which launch GPU work, which wait for the GPU, which run inside other calls."""
 
 import re
 
@@ -18,26 +18,26 @@ _WAITS = re.compile(
 
 
 def launches_work(api: str) -> bool:
-    """Whether the host call of this name launches GPU work."""
+    """Whether a host call with this name launches GPU work."""
     return _LAUNCHES.fullmatch(api) is not None
 
 
 def waits_for_gpu(api: str) -> bool:
-    """Whether the host call of this name returns only when the GPU is done, `cudaStreamSynchronize_v3020` as any."""
+    """Whether a host call with this name, in any version (`…_v3020`), returns only when the GPU is done."""
     return _WAITS.fullmatch(api) is not None
 
 
 def activity_kind(api: str) -> int:
-    """What a thread does in the CUDA call of this name: `LAUNCHING`, `SYNCHRONIZING`, or else `CUDA`."""
+    """Classify the CUDA call with this name: `LAUNCHING`, `SYNCHRONIZING`, or `CUDA` for all others."""
     if waits_for_gpu(api):
         return SYNCHRONIZING
     return LAUNCHING if launches_work(api) else CUDA
 
 
 def outermost_calls(thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which rows are in no other one of their table on their thread, and as calls of the system in no CUDA call.
+    """Mask of the calls that are in no other call of their thread, operating-system calls also in no CUDA call.
 
-    Rows are sorted by thread, start, and from the longest to the shortest.
+    Rows must be sorted by thread, then start, then longest first.
     """
     kept = np.ones(len(end), bool)
     starts = np.flatnonzero(np.diff(thread)) + 1

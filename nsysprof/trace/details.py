@@ -1,4 +1,4 @@
-"""What a trace holds beyond ranges, launches and GPU ops: each is read when a question asks for it."""
+"""Data of a trace beyond ranges, launches and GPU ops, read on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsysprof.core.intervals import Ints
 
 @dataclass(frozen=True)
 class RangeName:
-    """What a range is called: the name as recorded, and the name of its NVTX domain."""
+    """A range's recorded name and the name of its NVTX domain."""
 
     text: str
     domain: str
@@ -22,12 +22,12 @@ class RangeName:
 
 @dataclass(frozen=True)
 class OpDetails:
-    """What each GPU op was launched with, in the order of `Trace.ops`.
+    """Launch parameters of each GPU op, in the order of `Trace.ops`.
 
-    ``correlation`` int64, 0 where the row has none; ``grid``, ``block`` int64, three numbers packed into one as
-    `grid_text` takes them, 0 where there is none; int64 with -1 where there is none: ``registers`` per thread,
-    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block, ``local_memory`` bytes per thread; ``sum``
-    of shared memory where only that is recorded.
+    ``correlation`` int64, 0 if not recorded; ``grid``, ``block`` int64, three numbers packed into one (see
+    `grid_text`), 0 if not recorded; the rest int64, -1 if not recorded: ``registers`` per thread, ``static_shared``,
+    ``dynamic_shared`` bytes of shared memory per block, ``local_memory`` bytes per thread; ``sum``, static plus
+    dynamic, if only the sum was recorded.
     """
 
     correlation: NDArray[np.int64]
@@ -41,24 +41,24 @@ class OpDetails:
 
     @property
     def shared(self) -> NDArray[np.int64]:
-        """Bytes of shared memory per block, static and dynamic, -1 where not recorded."""
+        """Bytes of shared memory per block, static plus dynamic; -1 if not recorded."""
         if self.sum is not None:
             return self.sum
         known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
         return np.where(known, self.static_shared + self.dynamic_shared, -1)
 
     def take(self, rows: NDArray[np.integer]) -> OpDetails:
-        """Those of some GPU ops."""
+        """The details of the ops in ``rows``."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: each[rows] for name, each in columns.items() if each is not None})
 
 
 @dataclass(frozen=True)
 class OtherRanges:
-    """Ranges that are not NVTX's, in any order.
+    """Ranges that do not come from NVTX, in any order.
 
     ``thread`` int64 globalTids; ``start``, ``end`` int64 ns; ``kind`` uint8, FOUND, MPI or OPENACC of
-    `nsysprof.trace.trace`; ``name`` int32 into ``names``; ``warnings`` are sentences about them, for whoever sees them.
+    `nsysprof.trace.trace`; ``name`` int32 into ``names``; ``warnings`` are sentences for the user.
     """
 
     thread: NDArray[np.int64]
@@ -72,11 +72,10 @@ class OtherRanges:
 
 @dataclass(frozen=True)
 class AutogradOps:
-    """Operators with a sequence number, in any order.
+    """PyTorch operators with an autograd sequence number, in any order.
 
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` the number, which counts per thread of forward;
-    ``backward`` bool; ``forward_thread`` the globalTid whose numbers an operator of backward has, 0 where that is not
-    recorded.
+    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` counts per forward thread; ``backward`` bool;
+    ``forward_thread`` is the globalTid of the thread that ran forward, 0 if not recorded.
     """
 
     thread: Ints
@@ -92,11 +91,11 @@ Shaped: TypeAlias = tuple[str, list[list[int]], list[str], list[str]]
 
 @dataclass(frozen=True)
 class OperatorCalls:
-    """Calls of PyTorch's operators, in any order, also those of which no shapes are recorded.
+    """Calls of PyTorch operators, with or without recorded shapes, in any order.
 
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``shape`` a place in ``shapes``, -1 for none. A shape is the
-    name of the operator, the sizes of its inputs, their types, and the values of those that are no tensors; the last
-    two are empty where they are not recorded.
+    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``shape`` indexes ``shapes``, -1 for none. A shape is the
+    operator's name with the sizes, types and non-tensor values of its inputs; types and values are empty if not
+    recorded.
     """
 
     thread: Ints
@@ -108,11 +107,11 @@ class OperatorCalls:
 
 @dataclass(frozen=True)
 class CallList:
-    """Host calls, sorted by thread, start, and from the longest to the shortest.
+    """Host calls, sorted by thread, then start, then longest first.
 
     ``thread`` int32 into ``threads``, the sorted globalTids; ``start``, ``end`` int64 ns; ``name`` int32 into
-    ``names``, without the versions that CUPTI appends; ``correlation`` int64, 0 where there is none; ``result`` int64,
-    what the call returned: 0 is success.
+    ``names``, without CUPTI's version suffixes; ``correlation`` int64, 0 for none; ``result`` int64, the return code: 0
+    is success.
     """
 
     thread: NDArray[np.int32]
@@ -135,7 +134,7 @@ class CallList:
         return slice(*np.searchsorted(self.thread, [code, code + 1]).tolist())
 
     def find(self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The row of the call of each globalTid, start and end; -1 where there is none."""
+        """The row of each call, given by globalTid, start and end; -1 if there is none."""
         out = np.full(len(start), -1, np.int32)
         for tid in self.threads.tolist():
             mine, rows = self.of_thread(tid), np.flatnonzero(thread == tid)
@@ -158,11 +157,11 @@ CUDA_CALL, MPI_CALL, OS_CALL = range(3)
 
 @dataclass(frozen=True)
 class CallNames:
-    """What host calls are named.
+    """The names of host calls.
 
-    ``texts``, sorted by kind, text and failure; for each ``kind`` uint8, an index into `CALL_KINDS`; ``waits`` bool:
-    such calls return only when the GPU is done; ``failed`` bool: these returned an error, which only calls of CUDA say
-    (that an event or a stream is not ready is none).
+    ``texts`` is sorted by kind, text and failure; per name, ``kind`` uint8 indexes `CALL_KINDS`; ``waits`` bool: the
+    call returns only when the GPU is done; ``failed`` bool: the call returned an error (CUDA calls only; "not ready"
+    from an event or stream query is no error).
     """
 
     texts: list[str]
@@ -173,11 +172,11 @@ class CallNames:
 
 @dataclass(frozen=True)
 class HostCalls:
-    """Host calls, in no order, a row as recorded.
+    """Host calls as recorded, unsorted.
 
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
-    last rows are calls around launches that another layer recorded (runtime and driver), of which ``around`` has the
-    rows in `Trace.launches`: both are one call, which takes as long as these.
+    last rows are calls that enclose a launch recorded by another layer (runtime and driver); ``around`` has the rows of
+    those launches in `Trace.launches`. Each pair is one call, which takes as long as the enclosing row.
     """
 
     thread: NDArray[np.integer]
@@ -192,7 +191,7 @@ class HostCalls:
         return len(self.start)
 
     def beside(self) -> HostCalls:
-        """Those that are not around launches."""
+        """The calls that do not enclose a launch."""
         rows = slice(len(self) - len(self.around))
         columns = {name: getattr(self, name)[rows] for name in ("thread", "start", "end", "name")}
         return replace(self, **columns, around=self.around[:0])
@@ -205,10 +204,10 @@ LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
 
 @dataclass(frozen=True)
 class HostActivity:
-    """What is recorded of host threads, besides their ranges.
+    """Recorded activity of host threads, apart from ranges.
 
-    ``calls``: CUDA calls and those of the operating system that are not made inside another, and the profiler's own
-    work, without correlations and results; ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER.
+    ``calls``: outermost CUDA and operating-system calls, and the profiler's own work, without correlations and results;
+    ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER.
     """
 
     calls: CallList
@@ -217,10 +216,10 @@ class HostActivity:
 
 @dataclass(frozen=True)
 class StreamEvents:
-    """Calls that record an event in a stream, or let a stream wait for one.
+    """Calls that record an event in a stream, or make a stream wait for one.
 
-    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns when the host called; ``event`` int32, the same for the
-    recording of an event and the waits for that.
+    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32, shared by the recording
+    of an event and the waits for it.
     """
 
     stream: NDArray[np.int32]
@@ -233,11 +232,11 @@ class StreamEvents:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What makes the streams of a trace wait for one another.
+    """Dependencies between the streams of a trace.
 
-    ``waits`` and ``records`` of events; for each of `Trace.streams` ``null`` (the legacy default stream),
-    ``blocking`` (waits for that one, and is waited for), ``context`` int32. ``recorded_by`` is what records the events;
-    ``unnamed`` counts waits of which the trace does not say for what.
+    ``waits`` and ``records`` of events; per stream ``null`` (it is the legacy default stream), ``blocking`` (it
+    synchronizes with that stream), ``context`` int32. ``recorded_by`` names the recorder of the events; ``unnamed``
+    counts waits with unknown target.
     """
 
     waits: StreamEvents
@@ -251,9 +250,9 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class Captures:
-    """Where the nodes of CUDA graphs were made: for each of `Trace.ops` the globalTid ``thread`` and ``time`` in ns.
+    """Where CUDA graph nodes were created: per GPU op the globalTid ``thread`` and the ``time`` in ns.
 
-    ``thread`` is 0 for ops that are no node of a graph, and for nodes of which that was not recorded.
+    ``thread`` is 0 for ops outside graphs and for nodes whose creation was not recorded.
     """
 
     thread: NDArray[np.int64]
@@ -262,11 +261,11 @@ class Captures:
 
 @dataclass(frozen=True)
 class Collectives:
-    """The collectives among the GPU ops of a trace, as their library named them.
+    """The collectives among the GPU ops of a trace.
 
     ``op`` rows of `Trace.ops`, ascending; ``kind`` int32 into ``kinds`` (``allreduce``); ``group`` int32 into
-    ``groups``, the communicators: ``ranks 0-7 (default_pg)``, and ``group_size`` of each, 0 where not recorded;
-    ``size_bytes`` int64, of what a rank gives and gets the larger, -1 where not recorded.
+    ``groups``, the communicators (``ranks 0-7 (default_pg)``); ``group_size`` of each group, 0 if not recorded;
+    ``size_bytes`` int64, the larger of the bytes that a rank sends and receives, -1 if not recorded.
     """
 
     op: NDArray[np.int64]
@@ -278,7 +277,7 @@ class Collectives:
     size_bytes: NDArray[np.int64]
 
     def of_ops(self, ops: int) -> NDArray[np.int32]:
-        """For each of that many GPU ops its row here, -1 for what is no collective."""
+        """The row in this table of each of ``ops`` GPU ops, -1 if it is no collective."""
         out = np.full(ops, -1, np.int32)
         out[self.op] = np.arange(len(self.op))
         return out
@@ -290,12 +289,11 @@ KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
 
 @dataclass(frozen=True)
 class MemoryEvents:
-    """Changes of the memory that processes have allocated, in the order of time; at one time releases come first.
+    """Allocations and releases of memory, sorted by time, releases first.
 
-    ``uses``: ``(globalPid, CUDA id of the device, kind)``, the kind as CUDA calls it, or `POOL`. Of each change:
-    ``use`` int32 into those; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns, for an allocation when it
-    is given back, or `KEPT`, for all else, also of pools, ``time``; ``thread``, ``start``, ``end`` int64, the globalTid
-    and the times of the host call, 0 where it is not known.
+    ``uses``: ``(globalPid, CUDA id of the device, kind)``, the kind as CUDA calls it, or `POOL`. Per change: ``use``
+    int32 into ``uses``; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns, when an allocation is released,
+    or `KEPT`; ``time`` for releases and pools; ``thread``, ``start``, ``end`` int64 of the host call, 0 if unknown.
     """
 
     uses: tuple[tuple[int, int, str], ...]
@@ -308,23 +306,23 @@ class MemoryEvents:
     end: NDArray[np.int64]
 
     def over_time(self, rows: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """When some changes make another number of bytes of all that they change, and how many from then on."""
+        """The times at which the allocated bytes change, and the bytes from each time on."""
         time, size = self.time[rows], np.cumsum(self.change[rows])
         last = np.append(time[1:] != time[:-1], True)[: len(time)]
         return time[last], size[last]
 
     def by_use(self) -> dict[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """What `over_time` says of each of the uses, in the order of process, device and kind."""
+        """`over_time` of each use, ordered by process, device and kind."""
         return {use: self.over_time(self.use == self.uses.index(use)) for use in sorted(self.uses)}
 
 
 @dataclass(frozen=True)
 class PageFaults:
-    """Page faults of unified memory, sorted by time: groups of a GPU, and each one of a CPU.
+    """Page faults of unified memory, sorted by time: one row per group of GPU faults and per CPU fault.
 
-    ``start``, ``end`` int64 ns, the same where no end is recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a
-    CPU; ``count`` int64 faults; ``cause`` int32 into ``causes``: how a GPU accessed the page, or which instruction of a
-    CPU did. ``recorded``: whether those of (CPUs, GPUs) were.
+    ``start``, ``end`` int64 ns, equal if no end was recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a CPU;
+    ``count`` int64 faults; ``cause`` int32 into ``causes``: the kind of GPU access, or the CPU instruction.
+    ``recorded``: whether (CPU, GPU) faults were recorded.
     """
 
     start: NDArray[np.int64]
@@ -346,10 +344,10 @@ GPU_METRICS = (
 
 @dataclass(frozen=True)
 class GpuSamples:
-    """Samples of a GPU's metrics, sorted by time: each is the mean from its ``start`` to its ``end`` (int64 ns).
+    """Samples of GPU metrics, sorted by time; each is the mean from ``start`` to ``end`` (int64 ns).
 
-    ``values`` float32 by the names of `GPU_METRICS` that were sampled: the clock in Hz, all else in percent; NaN where
-    a value is not known, which ``notes`` explain.
+    ``values`` float32 per sampled name of `GPU_METRICS`: the clock in Hz, all others in percent; NaN if unknown, which
+    ``notes`` explain.
     """
 
     start: NDArray[np.int64]
@@ -359,15 +357,15 @@ class GpuSamples:
 
     @property
     def step_ns(self) -> int:
-        """The usual time between samples."""
+        """The usual time between two samples."""
         return int(np.median(self.end - self.start)) if len(self.start) else 0
 
 
 @dataclass(frozen=True)
 class Job:
-    """Which part of a job the recorded program was; None where the trace does not say, or was scrubbed.
+    """The rank of the recorded program in its job; None if not recorded, or scrubbed.
 
-    ``start_utc_ns`` is when the clock of the trace read 0.
+    ``start_utc_ns`` is the UTC time at which the trace clock reads 0.
     """
 
     rank: int | None = None
@@ -376,7 +374,7 @@ class Job:
 
 
 def no_op_details(count: int) -> OpDetails:
-    """The details of that many GPU ops of which nothing is known."""
+    """Empty details for ``count`` GPU ops."""
     known = {name: np.zeros(count, np.int64) for name in ("correlation", "grid", "block")}
     unknown = ("registers", "static_shared", "dynamic_shared", "local_memory")
     return OpDetails(**known, **{name: np.full(count, -1) for name in unknown})
@@ -399,12 +397,12 @@ NO_ACTIVITY = HostActivity(NO_CALLS, _NO_KINDS)
 
 
 def no_captures(ops: int) -> Captures:
-    """The captures of that many ops of which nothing is known."""
+    """Empty captures for ``count`` ops."""
     return Captures(np.zeros(ops, np.int64), np.zeros(ops, np.int64))
 
 
 def no_dependencies(streams: int) -> Dependencies:
-    """The dependencies of that many streams of which nothing is known."""
+    """Empty dependencies for ``streams`` streams."""
     unknown = np.zeros(streams, bool)
     return Dependencies(_NO_EVENTS, _NO_EVENTS, unknown, unknown, np.zeros(streams, np.int32))
 
@@ -413,15 +411,15 @@ Number = TypeVar("Number", int, NDArray[np.int64])
 
 
 def packed(x: Number, y: Number, z: Number) -> Number:
-    """A grid or block as one number: CUDA allows 2^31 blocks in x and 2^16 in y and z, which fits into 63 bits."""
+    """Pack a grid or block into one number: 2^31 blocks in x and 2^16 in y and z, as CUDA allows, fit into 63 bits."""
     return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
 
 
 def unpacked(grid: Number) -> tuple[Number, Number, Number]:
-    """The three numbers of a packed grid or block, or of each of an array."""
+    """The three numbers of a packed grid or block, or of an array of them."""
     return grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF
 
 
 def grid_text(grid: int) -> str:
-    """`32x32x8`; without the trailing ones of a flat grid: `4096`. Empty where it is not recorded."""
+    """`32x32x8`; trailing ones are left out: `4096`. Empty if not recorded."""
     return re.sub(r"(x1){1,2}$", "", "x".join(map(str, unpacked(grid)))) if grid else ""

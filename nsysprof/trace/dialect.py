@@ -1,4 +1,4 @@
-"""Which language a program speaks, as far as advice must know: by its kernels, ranges, and names of processes."""
+"""Detect the programming language or framework of a program, for advice: from kernels, ranges and process names."""
 
 import re
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ _ENOUGH = 3  # kernels that are named like XLA's: a program may call one of its 
 
 
 def dialect(trace: Trace) -> str:
-    """Which of `DIALECTS` the program of a trace speaks; UNKNOWN where nothing tells, or it is none of these."""
+    """The program's entry of `DIALECTS`; UNKNOWN if it cannot be detected."""
     kernels = _kernels(trace)
     ranges = [name.text for name in trace.range_names]
     if trace.report.reader.recorder != "nsys" or _any(_OF_PYTORCH, [*kernels, *ranges]):

@@ -1,4 +1,4 @@
-"""Checks a trace before it is believed: what cannot have been so on a GPU, a sentence each, as its warnings."""
+"""Check a trace for data that is impossible on a GPU; the results are warnings."""
 
 import re
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ _CHUNK = 1 << 18  # ops at a time where temporaries would be large
 
 
 def doubts(trace: Trace) -> tuple[str, ...]:
-    """A sentence for each thing that makes a trace doubtful, with how many and what share; none where all fits."""
+    """A sentence per implausible finding, with its count and share; empty if there are none."""
     return (*_of_streams(trace), *_of_launches(trace), *_of_recording(trace))
 
 
 def tells_of_dropped_events(diagnostic: Diagnostic) -> bool:
-    """Whether nsys says there that it has lost some of what it was to record."""
+    """Whether a diagnostic of nsys reports lost events."""
     return _DROPPED.search(diagnostic.text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Opens trace files of any format, and gives what was recorded."""
+"""Open trace files of any format."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def open_report(
 ) -> Report:
     """Open an SQLite report or parquet export read-only, or a ``.nsys-rep``/``.qdrep`` by exporting it.
 
-    The export goes into a temporary folder, removed when the report is closed or Python ends, or to
-    ``export_to``, which is never overwritten. ``nsys`` names the nsys to export with. Raises `NsysprofError`
-    for whatever is no readable report; opening reads a few small tables only.
+    The export goes into a temporary folder, which is removed when the report is closed or Python ends, or to
+    ``export_to``, which is never overwritten. ``nsys`` is the nsys to export with. Raises `NsysprofError` if the file
+    is no readable report; opening reads only a few small tables.
     """
     named = Path(path)
     options = {"export_to": Path(export_to) if export_to else None, "nsys": Path(nsys) if nsys else None}
@@ -35,7 +35,7 @@ def open_report(
 
 
 def report_endings() -> dict[str, str]:
-    """What the names of reports of any format end with, see `Reader`, each with its recorder, the best one last."""
+    """The file name endings of all formats (see `Reader`), with their recorders, the preferred one last."""
     return {ending: reader.recorder for reader in _readers() for ending in reader.endings}
 
 
@@ -44,17 +44,17 @@ def _readers() -> list[type[Reader]]:
 
 
 def read_tables(report: Report, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY) -> Trace:
-    """The `Trace` of a report. Rows that are absent are absent; what that means for the answer is in ``warnings``.
+    """The `Trace` of a report. Missing rows are not invented; ``warnings`` say how this affects the answer.
 
-    ``arena`` is where their columns live, and those that are computed from them; see `allocator`.
-    Raises `NsysprofError` where the file turns out to be damaged. ``progress`` is given each table and the rows read.
+    ``arena`` allocates their columns and computed ones, see `allocator`. Raises `NsysprofError` if the file is damaged.
+    ``progress`` receives each table and the rows read.
     """
     trace = report.reader.trace(report, progress, arena)
     return replace(trace, warnings=(*trace.warnings, *doubts(trace)))
 
 
 def allocator(report: Report, limit: int | None) -> ColumnArena:
-    """Where the columns of a report should live if its analysis may take so many bytes of memory (None: any number)."""
+    """Choose where columns are allocated if an analysis may take ``limit`` bytes of memory (None: no limit)."""
     if limit is None or report.reader.bytes_needed(limit) <= limit:
         return IN_MEMORY
     return ColumnArena(limit)
@@ -69,7 +69,7 @@ _ABOUT_GPU = (*("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s
 
 
 def describe_report(report: Report) -> dict[str, Any]:
-    """What a report says of itself, as the JSON documents of results hold it."""
+    """The metadata of a report, for JSON documents."""
     about = report.about
     return {
         "file": str(report.path),

@@ -1,4 +1,4 @@
-"""A trace: what was recorded, as narrow numpy columns with ids resolved to codes; its report, and what reads it."""
+"""The trace model: what was recorded, as narrow numpy columns with ids resolved to codes; its report and reader."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEFAULT_DOMAIN = "default"
 
 @dataclass(frozen=True)
 class Unread:
-    """A table whose rows are missing from the answer, and the columns without which they cannot be read."""
+    """A table whose rows are missing from the answer, and the missing columns."""
 
     table: str
     rows: int
@@ -50,7 +50,7 @@ class Unread:
 
 @dataclass(frozen=True)
 class Device:
-    """A CUDA device as one process sees it. ``gpu`` is an index into ``report.about.gpus``, None where unknown."""
+    """A CUDA device as seen by one process. ``gpu`` is an index into ``report.about.gpus``, None if unknown."""
 
     process: int
     cuda_id: int
@@ -59,9 +59,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of a device; ``device`` is an index into `Trace.devices`, ``id`` None where none is recorded.
+    """A stream of a device; ``device`` is an index into `Trace.devices`; ``id`` is None if not recorded.
 
-    ``migrates``: it stands for what the driver moves to and from the device; nothing was ever launched on it.
+    ``migrates``: it holds migrations by the driver to and from the device, without launches.
     """
 
     device: int
@@ -74,8 +74,8 @@ class Ranges:
     """Ranges, a row per instance, sorted by (process, thread, START_END or not, start, longest first).
 
     ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, an index into `RANGE_KINDS`;
-    ``name`` int32 into `Trace.range_names`; ``unclosed`` bool: never closed by the program, ends with the session;
-    ``moved`` bool: a start/end range of which the report says on which thread it ended.
+    ``name`` int32 into `Trace.range_names`; ``unclosed`` bool: the program never closed it, so it ends with the
+    session; ``moved`` bool: a start/end range whose ending thread is recorded.
     """
 
     thread: NDArray[np.integer]
@@ -94,8 +94,8 @@ class Ranges:
 class Launches:
     """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
 
-    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``name`` a code of `Trace.call_names`, -1 where
-    that is not known.
+    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``name`` a code of `Trace.call_names`, -1 if
+    unknown.
     """
 
     thread: NDArray[np.integer]
@@ -109,12 +109,11 @@ class Launches:
 
 @dataclass(frozen=True)
 class Ops:
-    """GPU operations, in the order of the file.
+    """GPU ops, in file order.
 
-    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA-graph launch traced as a
-    whole) or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of
-    `Trace.streams`; ``launch`` int32, a row of `Launches`, -1 where there is none; ``from_graph`` bool: a node of a
-    CUDA graph.
+    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA graph launch traced as a whole)
+    or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of `Trace.streams`;
+    ``launch`` int32, a row of `Launches`, -1 if there is none; ``from_graph`` bool: a node of a CUDA graph.
     """
 
     start: NDArray[np.int64]
@@ -131,10 +130,10 @@ class Ops:
 
 @dataclass(frozen=True)
 class Copies:
-    """What GPU ops of the kinds `COPYING` moved or set, in their order.
+    """The bytes that GPU ops of the kinds `COPYING` moved or set, in their order.
 
-    ``size_bytes`` int64, -1 where not recorded; ``source``, ``destination`` uint8, indexes of `MEMORY_KINDS`; ``cause``
-    uint8, of a migration, nsys's number.
+    ``size_bytes`` int64, -1 if not recorded; ``source``, ``destination`` uint8, indexes into `MEMORY_KINDS`; ``cause``
+    uint8, nsys's number for the reason of a migration.
     """
 
     size_bytes: NDArray[np.int64]
@@ -144,12 +143,12 @@ class Copies:
 
 
 class Reader(ABC):
-    """Reads one trace in the format of one recorder. What a format does not record is empty, never invented.
+    """Reads a trace in the format of one recorder. Data that a format does not record is empty, never invented.
 
-    ``format`` is what `analysis.json` calls it, ``recorder`` the program that recorded it. ``endings`` are what the
-    names of such files and folders end with; of several with one name before that, the first is to be read;
-    ``annotations`` whose ranges those are that programs make; ``recording`` the command that records them and the GPU.
-    A subclass decides in `claims` which files are its own.
+    ``format`` is its name in `analysis.json`, ``recorder`` the recording program. ``endings`` are file name endings; of
+    several files that differ only in these, the first is read; ``annotations`` is the kind of ranges that programs
+    make; ``recording`` is the command that records them and the GPU. A subclass decides in `claims` which files it
+    reads.
     """
 
     format: str
@@ -161,71 +160,71 @@ class Reader(ABC):
     @classmethod
     @abstractmethod
     def claims(cls, path: Path) -> bool:
-        """Whether a file, or a folder, is in this format, by what it holds."""
+        """Whether a file or folder has this format, judged by its content."""
 
     @classmethod
     @abstractmethod
     def open(cls, path: Path, **options: Path | None) -> Report:
-        """Open a trace that it claims; ``options`` are those of `open_report`."""
+        """Open a trace that `claims` accepted; ``options`` as for `open_report`."""
 
     @abstractmethod
     def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
-        """The ranges, launches and GPU ops, their long columns in ``arena``."""
+        """The ranges, launches and GPU ops; long columns are allocated in ``arena``."""
 
     @abstractmethod
     def steps(self) -> int:
-        """About how many rows `trace`, and the attribution of them, count to a progress bar."""
+        """Estimate the number of rows that `trace` and attribution report to the progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
-        """About how much memory an analysis takes; not computed if it is certainly less than ``enough``."""
+        """Estimate the memory that an analysis takes, in bytes; skipped if that is certainly below ``enough``."""
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
-        """The ranges that are not NVTX's of these ``sources``, of ``mpi``, ``openacc``, ``ops`` and ``modules``."""
+        """The ranges of these ``sources`` other than NVTX: ``mpi``, ``openacc``, ``ops`` and ``modules``."""
         return details.NO_RANGES
 
     def op_details(self, trace: Trace) -> details.OpDetails:
-        """Grids, sizes and the like of each GPU op."""
+        """Launch parameters of each GPU op."""
         return details.no_op_details(len(trace.ops))
 
     def collectives(self, trace: Trace) -> details.Collectives:
-        """The collectives among the GPU ops, with communicators and sizes; none where only kernels have names."""
+        """The collectives among the GPU ops, with communicators and sizes; empty if only kernel names are recorded."""
         return details.NO_COLLECTIVES
 
     def grids(self) -> NDArray[np.int64]:
-        """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty where not recorded."""
+        """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not recorded."""
         return np.empty(0, np.int64)
 
     def blocks(self) -> NDArray[np.int64]:
-        """The block, in threads, of each kernel, likewise."""
+        """The block of each kernel, in threads, likewise."""
         return np.empty(0, np.int64)
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:
-        """All host CUDA calls, those that launched nothing too."""
+        """All host CUDA calls, including those that launched nothing."""
         return details.NO_CALLS
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-        """The host calls that are not CUDA's of these kinds, of ``mpi`` and ``os``."""
+        """The host calls of these kinds other than CUDA: ``mpi`` and ``os``."""
         return details.NO_HOST_CALLS
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
-        """What makes the streams of a trace wait for one another."""
+        """Dependencies between streams."""
         return details.no_dependencies(len(trace.streams))
 
     def captures(self, trace: Trace) -> details.Captures:
-        """Where the nodes of CUDA graphs were captured that the ops of a trace are."""
+        """Where the CUDA graph nodes among the ops were captured."""
         return details.no_captures(len(trace.ops))
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
-        """What the host's threads did: CUDA calls, calls of the operating system, the profiler's own work."""
+        """Activity of the host threads: CUDA calls, operating-system calls, the profiler's own work."""
         return details.NO_ACTIVITY
 
     def operator_calls(self, trace: Trace) -> details.OperatorCalls:
-        """Calls of PyTorch's operators with the shapes of their inputs."""
+        """Calls of PyTorch operators with input shapes."""
         return details.NO_OPERATORS
 
     def autograd(self, trace: Trace) -> details.AutogradOps:
-        """The operators that PyTorch's autograd numbers."""
+        """PyTorch operators with autograd sequence numbers."""
         return details.NO_AUTOGRAD
 
     def page_faults(self) -> details.PageFaults:
@@ -233,29 +232,29 @@ class Reader(ABC):
         return details.NO_FAULTS
 
     def memory(self) -> details.MemoryEvents:
-        """GPU memory that was allocated and given back."""
+        """Allocations and releases of GPU memory."""
         return details.NO_MEMORY
 
     def samples(self, about: About) -> dict[int, details.GpuSamples]:
-        """Samples of the metrics of GPUs, by the number of the GPU."""
+        """Samples of GPU metrics, by GPU number."""
         return {}
 
     def not_read(self) -> dict[str, int]:
-        """What is recorded and nothing reads: tables, or categories of events, with how many rows they have."""
+        """Recorded tables or event categories that nsysprof does not use, with their numbers of rows."""
         return {}
 
     def thread_names(self) -> dict[int, str]:
-        """The names of threads, by their ids in `Trace.threads`."""
+        """Thread names, by ids in `Trace.threads`."""
         return {}
 
     def job(self) -> details.Job:
-        """Which part of a job the program was."""
+        """The program's rank in a job."""
         return details.Job()
 
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """An open report: close it, or use it in a ``with`` statement, to remove what was exported for it.
+    """An open report: close it, or use a ``with`` statement, to remove its temporary export.
 
     ``path`` is what the user named, ``file`` what is read: the same, or the export of a ``.nsys-rep``.
     """
@@ -273,7 +272,7 @@ class Report:
 
     @property
     def format(self) -> str:
-        """What the file is: ``sqlite``, ``parquet``, or what another reader calls its own."""
+        """The file format: ``sqlite``, ``parquet``, or another reader's name for its format."""
         return self.reader.format
 
     def close(self) -> None:
@@ -290,16 +289,16 @@ class Report:
 
 @dataclass(frozen=True)
 class OpsByLaunch:
-    """The GPU ops that have a launch, in the order of their launches; and where those of each begin, and the end.
+    """The GPU ops with a launch, in launch order, and the bounds of each launch's ops.
 
-    ``begins`` is None where every launch caused one.
+    ``begins`` is None if every launch caused exactly one.
     """
 
     ops: NDArray[np.int32]
     begins: NDArray[np.int64] | None
 
     def of(self, launches: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """What launches caused, one launch after the other, and how much each did."""
+        """The ops of these launches, launch after launch, and the number of ops per launch."""
         if self.begins is None:
             return self.ops[launches], np.ones(len(launches), np.int64)
         size = self.begins[launches + 1] - self.begins[launches]
@@ -308,16 +307,15 @@ class OpsByLaunch:
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """Everything that attribution needs of what was recorded.
+    """All recorded data that attribution needs.
 
-    ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64), ``thread_process`` maps the one to
-    the other. ``session_end`` is where unclosed ranges end, in ns; ``unread`` are the tables whose rows are missing;
-    ``no_work`` says why there are no ops, empty where there are some; ``never_popped`` counts ranges that are not in
-    ``ranges``, as each is inside one of its name that, like itself, is never popped; ``call_names`` are those of CUDA
-    calls, without the versions that CUPTI appends, ``other_calls`` those that are not in ``launches``, None where they
-    are not known; ``arena`` holds the long columns; ``named_threads`` are the names that the program gave its threads
-    by NVTX, by globalTid; ``opened_on`` are the codes of the threads that opened ranges, where some of these count for
-    another one, None where none does.
+    ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64); ``thread_process`` maps threads to
+    processes. ``session_end`` is the end of unclosed ranges, in ns; ``unread`` are the tables whose rows are missing;
+    ``no_work`` says why there are no ops, empty if there are some; ``never_popped`` counts ranges left out of
+    ``ranges``, because each is inside another one of its name and neither is ever popped; ``call_names`` are names of
+    CUDA calls, without CUPTI's version suffixes; ``other_calls`` are calls outside ``launches``, None if unknown;
+    ``arena`` holds the long columns; ``named_threads`` maps globalTids to names that the program set through NVTX;
+    ``opened_on`` are codes of the threads that opened ranges, if some ranges count for another thread, else None.
     """
 
     report: Report
@@ -354,19 +352,19 @@ class Trace:
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
-        """The names of threads by globalTid: those given by NVTX, else the system's; the report must be open."""
+        """Thread names by globalTid: from NVTX, else from the system; the report must be open."""
         return {**self.report.reader.thread_names(), **self.named_threads}
 
     def thread_label(self, thread: int) -> str:
-        """What readers see of the thread of that code: its name, if it has one, and its number."""
+        """A thread's label for users: its name, if any, and its number."""
         tid = int(self.threads[thread])
         return f"{self.thread_names.get(tid) or 'thread'} {tid_of(tid)}"
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
-        """A number per device: that of its GPU in the report; a device of unknown GPU is one of its own, behind them.
+        """The GPU number of each device in the report; a device with unknown GPU gets a number of its own, after these.
 
-        GPUs whose numbers in the report are not small and distinct are counted instead.
+        If the report's GPU numbers are not small and distinct, GPUs are counted instead.
         """
         ids = {at: gpu.id for at, gpu in enumerate(self.report.about.gpus)}
         if len(set(ids.values())) < len(ids) or any(not 0 <= number < _MAX_GPUS for number in ids.values()):
@@ -390,19 +388,19 @@ class Trace:
 
     @cached_property
     def clock_step(self) -> int:
-        """The step of the GPUs' clock in ns, read off the first kernels; 0 where they show none."""
+        """The resolution of the GPU clock in ns, from the first kernels; 0 if it cannot be determined."""
         kernels = np.flatnonzero(self.ops.kind[:_CLOCK_SAMPLE] == KERNEL)
         return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
 
     @cached_property
     def op_name_rank(self) -> NDArray[np.int32]:
-        """The place of each name of GPU ops in their alphabetical order."""
+        """The alphabetical rank of each GPU op name."""
         return ranks(self.op_names)
 
     def settled(self, order: NDArray[np.intp], *values: NDArray[np.integer]) -> NDArray[np.intp]:
-        """Rows of GPU ops, in the order of ``values``, a row each, without the order of the file between equal ones.
+        """Sort rows of GPU ops by ``values``, independently of file order:
 
-        There stream, start, end, name and launch decide.
+        stream, start, end, name and launch break ties.
         """
         equal = np.ones(max(len(order) - 1, 0), bool)
         for value in values:
@@ -414,17 +412,17 @@ class Trace:
 
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:
-        """The GPU number of each GPU op; -1 for migrations, which keep no GPU busy."""
+        """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
-        """Which GPU ops ran on the GPU of that number; migrations ran on none."""
+        """Mask of the GPU ops on a GPU; migrations are on none."""
         chosen: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
         return chosen
 
     @cached_property
     def gpu_busy(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """When each GPU, by its number, runs at least one GPU op: the disjoint, sorted stretches ``(start, end)``."""
+        """Disjoint, sorted intervals ``(start, end)`` in which each GPU, by number, runs at least one op."""
         busy = {}
         for number in sorted(set(self.gpu_numbers)):
             ops = np.flatnonzero(self.op_gpu == number)
@@ -434,7 +432,7 @@ class Trace:
 
     @cached_property
     def stream_gpu(self) -> NDArray[np.int32]:
-        """The GPU number of each stream; -1 for those of migrations."""
+        """The GPU number of each stream; -1 for migrations."""
         migrates = np.array([stream.migrates for stream in self.streams], bool)
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
 
@@ -445,17 +443,17 @@ class Trace:
 
     @cached_property
     def memory(self) -> details.MemoryEvents:
-        """GPU memory that was allocated and given back; the report must be open."""
+        """Allocations and releases of GPU memory; the report must be open."""
         return self.report.reader.memory()
 
     @cached_property
     def samples(self) -> dict[int, details.GpuSamples]:
-        """Samples of the metrics of each GPU that was sampled, by its number; the report must be open."""
+        """Samples of GPU metrics, by number of the sampled GPU; the report must be open."""
         return self.report.reader.samples(self.report.about)
 
     @cached_property
     def ops_by_launch(self) -> OpsByLaunch:
-        """The GPU ops in the order of their launches."""
+        """The GPU ops in launch order."""
         launch, count = self.ops.launch, len(self.launches)
         if np.count_nonzero(launch >= 0) == count:
             rows = self.arena.full(count, -1, np.int32)
@@ -473,18 +471,18 @@ class Trace:
 
     @cached_property
     def copy_ops(self) -> NDArray[np.intp]:
-        """The GPU ops that `copies` has a row for: copies, memsets and migrations."""
+        """The GPU ops with a row in `copies`: copies, memsets and migrations."""
         return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
 
     def copy_sizes(self) -> NDArray[np.int64]:
-        """The bytes that each GPU op copied or set, -1 where it did not, or that is not recorded."""
+        """The bytes that each GPU op copied or set; -1 for other ops, or if not recorded."""
         sizes = self.arena.full(len(self.ops), -1, np.int64)
         sizes[self.copy_ops] = self.copies.size_bytes
         return sizes
 
     @property
     def op_process(self) -> NDArray[np.int32]:
-        """The process of each GPU op, as its row has it."""
+        """The process of each GPU op."""
         return self.stream_process.take(self.ops.stream)
 
     @cached_property
@@ -505,23 +503,23 @@ Id = TypeVar("Id", int, NDArray[np.int64])
 
 
 def pid_of(global_id: Id) -> Id:
-    """The process id in a globalTid or globalPid, or in each of an array."""
+    """The process id in a globalTid or globalPid, or in each element of an array."""
     return (global_id >> 24) & 0xFFFFFF
 
 
 def tid_of(global_id: Id) -> Id:
-    """The thread id in a globalTid, or in each of an array."""
+    """The thread id in a globalTid, or in each element of an array."""
     return global_id & 0xFFFFFF
 
 
 def op_slices(trace: Trace) -> Iterator[slice]:
-    """Go through all GPU ops, some at a time."""
+    """Yield slices that cover all GPU ops."""
     for first in range(0, len(trace.ops), _CHUNK):
         yield slice(first, first + _CHUNK)
 
 
 def recorded_as(trace: Trace, kind: NDArray[np.uint8]) -> str:
-    """What recorded ranges of these kinds, in words: ``NVTX``, or ``NVTX, MPI``; found iterations are ``found``."""
+    """Name the recorders of these kinds of ranges: ``NVTX``, or ``NVTX, MPI``; ``found`` for found iterations."""
     by = trace.report.reader.annotations
     words = {PUSH_POP: by, START_END: by, MPI: "MPI", OPENACC: "OpenACC", OPERATOR: "operator", MODULE: "module"}
     words[FOUND] = "found"

@@ -1,4 +1,4 @@
-"""Traces with more ranges or threads than recorded, or with fewer ranges or GPU ops."""
+"""Derive traces with additional ranges or threads, or with fewer ranges or GPU ops."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END, Copies, Launches,
 
 
 def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
-    """The trace with more ranges beside its own; threads, and processes, that only these have are among its own."""
+    """The trace with additional ranges, including threads and processes that only these have."""
     trace = replace(trace, warnings=(*trace.warnings, *more.warnings))
     if not len(more.start):
         return trace
@@ -51,7 +51,7 @@ def without_ranges(trace: Trace) -> Trace:
 
 
 def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
-    """The trace with these globalTids among its threads, and their processes among its processes."""
+    """The trace with these globalTids added to its threads, and their processes to its processes."""
     threads = np.union1d(trace.threads, used)
     if len(threads) == len(trace.threads):
         return trace
@@ -70,7 +70,7 @@ def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
 
 
 def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
-    """The same trace with only some of its GPU ops, and the launches that caused those."""
+    """The trace with only the ``chosen`` GPU ops, and their launches."""
     ops, launches, arena = trace.ops, trace.launches, trace.arena
     rows = np.flatnonzero(chosen)
     launch = arena.take(ops.launch, rows)

@@ -1,1 +1,1 @@
-"""Reads traces of the PyTorch profiler: the Chrome JSON that its library Kineto writes."""
+"""Read traces of the PyTorch profiler: Chrome JSON written by its library Kineto."""

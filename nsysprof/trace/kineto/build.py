@@ -1,4 +1,4 @@
-"""Puts a trace together from its events: threads, ranges, launches, and the GPU ops that they caused."""
+"""Build a trace from events: threads, ranges, launches and GPU ops."""
 
 import bisect
 import re
@@ -28,8 +28,8 @@ _WHOLE_US = 1000  # how much an event may stick out of the one around it where t
 
 @dataclass(frozen=True)
 class Threads:
-    """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: which thread that
-    was is not recorded; ``main``, the globalPid of the process that made most calls; ``names``, by globalTid.
+    """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: the thread is not
+    recorded; ``main``, the globalPid of the process with most calls; ``names``, by globalTid.
     """
 
     ids: Ints
@@ -39,7 +39,7 @@ class Threads:
 
 
 def threads_of(events: Events) -> Threads:
-    """The `Threads` of a trace. Ids that are too large, or no number, get numbers that are free."""
+    """The `Threads` of a trace. Ids that are too large or no numbers get free numbers."""
     keys: list[Any] = list(events.threads)
     kind, thread = events.host["kind"], events.host["thread"]
     weight = np.bincount(thread, 1 + 1000 * (kind == CALL), minlength=len(keys))
@@ -81,8 +81,8 @@ def _numbers(ids: list[int]) -> dict[int, int]:
 
 
 def within_whole_us(events: Events) -> None:
-    """Let host events end where the one around them does that seems to end up to a µs before: before 2024 starts and
-    durations were cut to whole µs, and nested events no longer do.
+    """Clip host events to the event that encloses them, if they end up to 1 µs later: before 2024, starts and durations
+    were truncated to whole µs, which breaks nesting.
     """
     host = events.host
     nested = np.flatnonzero(host["kind"] != OVERHEAD)
@@ -107,7 +107,7 @@ def within_whole_us(events: Events) -> None:
 
 
 def build_trace(report: trace.Report, events: Events, threads: Threads, arena: ColumnArena) -> trace.Trace:
-    """The `Trace` of a report, see `read_tables`; its clock reads 0 when the first event begins."""
+    """The `Trace` of a report, see `read_tables`; its clock reads 0 at the start of the first event."""
     host, gpu = events.host, events.gpu
     ids = threads.ids[host["thread"]]
     known = (host["kind"] != OVERHEAD) & ~((host["kind"] == MODULE) & threads.lost[host["thread"]])
@@ -199,7 +199,7 @@ def _streams(
 
 
 def coded(events: Events, codes: NDArray[np.integer]) -> tuple[list[str], NDArray[np.int32]]:
-    """The names that codes stand for, sorted, and their new codes."""
+    """The sorted names behind codes, and the new codes."""
     used, inverse = np.unique(codes, return_inverse=True)
     names: list[Any] = list(events.names)
     texts = [names[code] for code in used.tolist()]
@@ -207,7 +207,7 @@ def coded(events: Events, codes: NDArray[np.integer]) -> tuple[list[str], NDArra
 
 
 def launches_graph(texts: list[str]) -> NDArray[np.bool_]:
-    """Which calls launch a CUDA graph; one more for ops without a call."""
+    """Mask of the calls that launch a CUDA graph, with one more entry for ops without a call."""
     return np.array(["GraphLaunch" in text for text in texts] + [False], bool)
 
 

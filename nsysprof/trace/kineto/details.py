@@ -1,4 +1,4 @@
-"""What a trace of the PyTorch profiler holds beyond ranges, launches and GPU ops."""
+"""Data of PyTorch profiler traces beyond ranges, launches and GPU ops."""
 
 import re
 from collections import Counter
@@ -70,8 +70,8 @@ def _calls(events: Events, rows: Ints, of: Ints) -> details.CallList:
 
 
 def read_host_activity(events: Events, threads: Threads) -> details.HostActivity:
-    """Calls of CUDA or HIP, Python functions that wait (``with_stack=True``), and work of the profiler, where its
-    thread is not known on all that it may have halted.
+    """CUDA or HIP calls, Python functions that wait (``with_stack=True``), and the profiler's own work; if its thread
+    is unknown, on all threads that it may have halted.
     """
     host = events.host
     rows = np.flatnonzero(np.isin(host["kind"], (CALL, WAIT, OVERHEAD)))
@@ -128,10 +128,10 @@ _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)
 
 
 def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> details.OtherRanges:
-    """The ranges of ``sources``, of ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
+    """The ranges of ``sources``: ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
 
-    Modules whose thread is not recorded belong to the thread that has operators inside of them, all of which they
-    contain whole or not at all; others are left out, and counted in a warning.
+    A module call without a recorded thread is assigned to the thread whose operators it contains, if it cuts none of
+    them; others are left out and counted in a warning.
     """
     host = events.host
     parts, warnings = [], []
@@ -191,9 +191,9 @@ def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
 
 
 def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
-    """The `Dependencies` of the streams of a trace, of `cuda_sync` events: which stream waits for which record.
+    """Stream `Dependencies` from `cuda_sync` events: which stream waits for which recorded event.
 
-    PyTorch 2.11 writes -1 for the event that is waited for: such waits are counted, and claim nothing.
+    PyTorch 2.11 writes -1 as the event of a wait: such waits are only counted.
     """
     host = events.host
     calls = np.flatnonzero(host["kind"] == CALL)
@@ -236,7 +236,7 @@ def _at(link: Ints, called: Ints, correlation: int) -> int | None:
 
 
 def read_collectives(events: Events) -> details.Collectives:
-    """The GPU ops with the name of a collective, by their communicators."""
+    """The GPU ops with the name of a collective, with their communicators."""
     op = np.flatnonzero(events.gpu["collective"] >= 0)
     code = events.gpu["collective"][op]
     kinds, groups = Codes(), Codes()
@@ -265,7 +265,7 @@ def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
 
 
 def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
-    """What PyTorch's allocator gave out and took back on GPUs, and what it has reserved, as the memory of pools."""
+    """GPU memory that PyTorch's allocator allocated and released, and its reserved memory as pools."""
     row = events.memory
     if not len(row["time"]):
         return details.NO_MEMORY
@@ -315,7 +315,7 @@ def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
 
 
 def read_operator_calls(events: Events, threads: Threads) -> details.OperatorCalls:
-    """All operators, with the shapes of those that have some (``record_shapes=True``)."""
+    """All operator calls, with shapes if recorded (``record_shapes=True``)."""
     host = events.host
     rows = np.flatnonzero(host["kind"] == OPERATOR)
     shapes = [(name, _list_of(dims), _list_of(types), _list_of(values)) for name, dims, types, values in events.shapes]
@@ -336,9 +336,7 @@ def _list_of(text: bytes) -> list[Any]:
 
 
 def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:
-    """The operators with a sequence number; those of backward have a number of autograd's for the thread of forward,
-    and arrows from operators there tell which that is.
-    """
+    """The operators with a sequence number; the forward thread of backward operators comes from the trace's arrows."""
     host, links = events.host, events.links
     rows = np.flatnonzero((host["kind"] == OPERATOR) & (host["link"] >= 0))
     tid, start, forward = threads.ids[host["thread"][rows]], host["start"][rows], host["forward"][rows]

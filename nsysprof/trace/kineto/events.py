@@ -1,4 +1,4 @@
-"""What a trace of the PyTorch profiler holds, event by event as narrow columns: host events, GPU work, and the rest."""
+"""Read the events of a PyTorch profiler trace into narrow columns: host events, GPU work and the rest."""
 
 import re
 from collections import Counter
@@ -66,7 +66,7 @@ _FLUSH = 1 << 14  # rows that are kept as Python values
 
 
 class Columns:
-    """Columns of whole numbers that grow row by row: ``add`` takes one value for each."""
+    """Integer columns that grow row by row: ``add`` takes one value per column."""
 
     def __init__(self, **types: str) -> None:
         self._types = types
@@ -75,7 +75,7 @@ class Columns:
         self.add = self._rows.append
 
     def flush(self, least: int = 0) -> None:
-        """Make rows that are at least so many narrow."""
+        """Narrow the pending rows, if there are at least ``least``."""
         if len(self._rows) > least:
             self._parts.append(np.array(self._rows, np.int64).reshape(-1, len(self._types)))
             self._rows.clear()
@@ -90,7 +90,7 @@ class Columns:
 
 
 class Codes(dict[Any, int]):
-    """Codes of what was met, in order of first appearance: ``codes[value]``."""
+    """Codes of values, in order of first appearance: ``codes[value]``."""
 
     def __missing__(self, key: Any) -> int:
         self[key] = code = len(self)
@@ -99,22 +99,22 @@ class Codes(dict[Any, int]):
 
 @dataclass
 class Events:
-    """The events of a trace. Times are int64 ns since ``first``, when the first event began by the clock of the trace.
+    """The events of a trace. Times are int64 ns since ``first``, the start of the first event on the trace clock.
 
-    ``host``: columns ``kind`` (ANNOTATION …), ``name`` code of ``names``, ``thread`` code of ``threads``, the pairs of
-    pid and tid, ``start``, ``end``, ``link``: the correlation of a CALL, the sequence number of an OPERATOR, else -1,
-    ``forward``: the thread number of an operator's forward in autograd, 0 in forward itself, and ``shape`` a code of
-    ``shapes``, the name of an OPERATOR with its inputs as recorded, -1 where they are not.
+    ``host``: columns ``kind`` (ANNOTATION …), ``name`` code of ``names``, ``thread`` code of ``threads`` (pairs of pid
+    and tid), ``start``, ``end``, ``link`` (correlation of a CALL, sequence number of an OPERATOR, else -1), ``forward``
+    (autograd's thread number of an operator's forward, 0 in forward itself), ``shape`` code of ``shapes`` (an
+    OPERATOR's name and inputs, -1 if not recorded).
 
-    ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places``, the pairs of device and stream
-    (None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, ``shared``
-    memory, -1 where not recorded, grids 0; ``node`` whether it is a node of a CUDA graph; ``collective`` a code of
-    ``collectives``, its kind and its group (name, description, ranks and size as recorded), -1 for what is none, and
-    ``message`` its bytes, -1 where not recorded.
+    ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places`` (pairs of device and stream;
+    None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, ``shared``
+    memory (-1 if not recorded, grids 0); ``node``: whether it is a node of a CUDA graph; ``collective`` code of
+    ``collectives`` (kind and group: name, description, ranks and size), -1 for other ops, and ``message``, its bytes,
+    -1 if not recorded.
 
     ``memory``: ``thread``, ``time``, ``device``, ``address``, ``change``, ``reserved``. ``links``: ``begins``, ``id``,
-    ``thread``, ``time``. ``syncs`` are the arguments of `cuda_sync` events that let a stream wait, with their times.
-    ``labels`` are names of threads, by thread; ``seen`` counts categories, ``faults`` what was wrong with events.
+    ``thread``, ``time``. ``syncs`` are the arguments of `cuda_sync` events that make a stream wait, with their times.
+    ``labels`` are names of threads, by thread; ``seen`` counts categories, ``faults`` counts defects of events.
     """
 
     names: Codes = field(default_factory=Codes)
@@ -137,7 +137,7 @@ class Events:
 
 
 def read_events(text: TraceText) -> Events:
-    """Read all `Events` of a trace; ``text`` then gives the data beside them."""
+    """Read all `Events` of a trace; afterwards, ``text`` has the data outside the events."""
     out = Events()
     host = Columns(kind="u1", name="i4", thread="i4", start="i8", end="i8", link="i8", forward="i8", shape="i4")
     numbers = ("start", "end", "correlation", "size", "grid", "block", "registers", "shared")
@@ -184,19 +184,19 @@ def read_events(text: TraceText) -> Events:
 
 
 def is_pytorch(seen: Mapping[str, int]) -> bool:
-    """Whether categories of events are those that the PyTorch profiler writes."""
+    """Whether these event categories are written by the PyTorch profiler."""
     known = {*_HOST, *_GPU, _PYTHON, _SYNC, "cpu_instant_event"} - {"overhead", "operator", "runtime"}
     return not known.isdisjoint(seen) or any(category.startswith(("mtia_", "xpu_")) for category in seen)
 
 
 def not_read(seen: Mapping[str, int]) -> dict[str, int]:
-    """How many events there are of categories that nothing is made of."""
+    """The number of events per category that nsysprof does not use."""
     known = {*_HOST, *_GPU, _PYTHON, _SYNC, *_LINK, "cpu_instant_event", *_NOT_READ}
     return {category: count for category, count in seen.items() if category not in known}
 
 
 def whole(value: Any, missing: int = -1) -> int:
-    """The value as a number of 64 bits, whichever way it is written; ``missing`` for what is none."""
+    """The value as a 64-bit integer, from any notation; ``missing`` if it is none."""
     if not isinstance(value, int):
         try:
             value = int(value, 0) if isinstance(value, str) else int(value)

@@ -1,4 +1,4 @@
-"""The reader of traces of the PyTorch profiler: opens one, and returns what its events hold."""
+"""The reader for PyTorch profiler traces."""
 
 import codecs
 import re
@@ -43,7 +43,7 @@ _EPOCH_NS = 1_000_000_000 * 1_000_000_000  # times above it are since 1970: trac
 
 
 class KinetoReader(Reader):
-    """Reads Chrome JSON that ``torch.profiler`` wrote, plain or compressed by gzip."""
+    """Reads Chrome JSON written by ``torch.profiler``, plain or gzip-compressed."""
 
     format, recorder = "kineto", "PyTorch profiler"
     endings = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz", ".json.gz")
@@ -55,7 +55,7 @@ class KinetoReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Files that begin like JSON, also if compressed; nothing is read from a pipe, which may never end."""
+        """Files that start like JSON, also compressed; pipes are not read, since they may never end."""
         if not path.is_file():
             return False
         try:
@@ -72,7 +72,7 @@ class KinetoReader(Reader):
 
     @classmethod
     def open(cls, path: Path, **options: Path | None) -> Report:
-        """Read the whole trace into narrow columns; `About` is what it says beside its events."""
+        """Read the whole trace into narrow columns; metadata outside the events becomes `About`."""
         text = TraceText(path)
         with _reading(path):
             events = read_events(text)
@@ -85,7 +85,7 @@ class KinetoReader(Reader):
         return Report(path, path, reader, reader.about())
 
     def about(self) -> About:
-        """What the trace says of itself."""
+        """Metadata of the trace."""
         beside, events = self.text.beside, self.events
         cuda = whole(_json(beside, "cuda_driver_version"), 0)
         start = self._start_utc_ns()
@@ -130,15 +130,15 @@ class KinetoReader(Reader):
         return build_trace(report, self.events, self.threads, arena)
 
     def steps(self) -> int:
-        """The GPU ops, which attribution counts."""
+        """The number of GPU ops, which attribution counts."""
         return len(self.events.gpu["kind"])
 
     def bytes_needed(self, enough: int) -> int:
-        """About how much memory an analysis takes."""
+        """Estimate the memory that an analysis takes, in bytes."""
         return _ANY_TRACE + _BYTES_PER_ROW * (len(self.events.gpu["kind"]) + len(self.events.host["kind"]))
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
-        """Operators and calls of modules."""
+        """Operators and module calls."""
         return read_other_ranges(self.events, self.threads, sources)
 
     def op_details(self, trace: Trace) -> details.OpDetails:
@@ -146,15 +146,15 @@ class KinetoReader(Reader):
         return read_op_details(self.events)
 
     def collectives(self, trace: Trace) -> details.Collectives:
-        """What NCCL's kernels carry as arguments from PyTorch 2.2 on."""
+        """The arguments that NCCL kernels carry since PyTorch 2.2."""
         return read_collectives(self.events)
 
     def grids(self) -> NDArray[np.int64]:
-        """The grid of each kernel; empty where none is recorded."""
+        """The grid of each kernel; empty if not recorded."""
         return self._of_kernels("grid")
 
     def blocks(self) -> NDArray[np.int64]:
-        """The block of each kernel; empty where none is recorded."""
+        """The block of each kernel; empty if not recorded."""
         return self._of_kernels("block")
 
     def _of_kernels(self, name: str) -> NDArray[np.int64]:
@@ -175,7 +175,7 @@ class KinetoReader(Reader):
         return read_operator_calls(self.events, self.threads)
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
-        """What makes streams wait for one another, where that was recorded."""
+        """Dependencies between streams, if recorded."""
         return read_dependencies(self.events, trace)
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
@@ -183,15 +183,15 @@ class KinetoReader(Reader):
         return read_host_activity(self.events, self.threads)
 
     def memory(self) -> details.MemoryEvents:
-        """What PyTorch's allocator gave out and took back on GPUs (``profile_memory=True``)."""
+        """GPU memory that PyTorch's allocator allocated and released (``profile_memory=True``)."""
         return read_memory(self.events, self.threads)
 
     def not_read(self) -> dict[str, int]:
-        """The categories of events that nothing is made of."""
+        """The event categories that nsysprof does not use."""
         return not_read(self.events.seen)
 
     def thread_names(self) -> dict[int, str]:
-        """The names of threads in the system."""
+        """Thread names as set in the operating system."""
         return self.threads.names
 
     def job(self) -> details.Job:

@@ -1,8 +1,8 @@
-"""Splits the text of a trace into events, some thousand at a time, without ever holding all of it.
+"""Split the text of a trace into events, a few thousand at a time, in bounded memory.
 
-A trace is one JSON object whose list ``traceEvents`` may be gigabytes long. Text between two places where an event ends
-and the next begins is decoded at once; where that fails, less and less of it, and at last one event alone, token by
-token, so that whatever is wrong with an event costs no other.
+A trace is one JSON object with a list ``traceEvents`` that may have gigabytes. Chunks that end between two events are
+decoded at once. If that fails, smaller chunks are tried, at last single events, token by token, so a defect costs only
+its own event.
 """
 
 import codecs
@@ -44,7 +44,7 @@ _NOTHING = msgspec.Raw()
 
 
 class Arguments(msgspec.Struct, gc=False):
-    """What is read of the ``args`` of an event, as recorded; None where it is absent."""
+    """The ``args`` of an event, as recorded; None if absent."""
 
     correlation: Any = None
     device: Any = None
@@ -80,7 +80,7 @@ class Arguments(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """An event as recorded; times in µs, exactly as written."""
+    """An event as recorded; times are exact µs texts."""
 
     ph: str = ""
     cat: str = ""
@@ -101,11 +101,11 @@ _FAILS = (msgspec.DecodeError, ValueError, RecursionError)  # UnicodeDecodeError
 
 @dataclass
 class TraceText:
-    """The text of a trace: go through `events` once, then the rest is known.
+    """The text of a trace: iterate over `events` once, then the other fields are known.
 
-    ``beside`` holds the data beside the events, name and JSON; ``found`` whether there was a list of events at all,
-    ``broken`` counts events that could not be read, ``mended`` those of which some fields could not; ``cut`` says why
-    the text ended early, empty where it did not, and ``behind`` whether it goes on where the trace ends.
+    ``beside`` holds the data outside the events as name and JSON; ``found``: whether there is a list of events;
+    ``broken`` counts unreadable events, ``mended`` those with some unreadable fields; ``cut`` says why the text ended
+    early, empty if it did not; ``behind``: whether text follows the trace.
     """
 
     path: Path
@@ -124,7 +124,7 @@ class TraceText:
         self._blocks = self._read()
 
     def events(self) -> Iterator[list[Event]]:
-        """Yield all events, some thousand at a time, in the order of the file."""
+        """Yield all events in file order, a few thousand at a time."""
         try:
             if self._next() == b"[":
                 self.found = True
@@ -375,8 +375,8 @@ def _text_of(value: bytes) -> str:
 
 
 def mended(text: bytes) -> tuple[Event | None, bool]:
-    """The event of a text that is no JSON, or not of the expected types, as far as it can be read, None where nothing
-    can; and whether fields are left out that cannot.
+    """Decode what is readable of an event with broken JSON or wrong types, None if nothing is; also whether fields are
+    missing.
     """
     text = _FAULTS.sub(_mend, text.decode("utf-8", "replace").encode())
     try:

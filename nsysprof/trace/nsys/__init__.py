@@ -1,1 +1,3 @@
-"""Reads reports of NVIDIA Nsight Systems: SQLite exports, Parquet exports, and ``.nsys-rep`` by exporting it."""
+"""Read reports of NVIDIA Nsight Systems: SQLite exports, Parquet exports, and ``.nsys-rep`` files, which are exported
+first.
+"""

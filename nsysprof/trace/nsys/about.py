@@ -1,4 +1,4 @@
-"""What a report says of itself: versions, hardware, the command, the job, and the problems that nsys recorded."""
+"""Report metadata: versions, hardware, the command, the job, and problems that nsys recorded."""
 
 import json
 import re
@@ -28,9 +28,9 @@ SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"
 
 
 def read_about(source: Source, *, report_version: str | None = None) -> About:
-    """The `About` of a report; ``report_version`` is what the header of its ``.nsys-rep`` says.
+    """The `About` of a report; ``report_version`` comes from the header of its ``.nsys-rep``.
 
-    Of what nsys recorded of the program only the command is kept: no environment, user, host or folder names.
+    Only the command is kept of the program's data: no environment, user, host or folder names.
     """
     generation, meta = _metadata(source)
     capture = dict(named_values(source, "META_DATA_CAPTURE", CAPTURE.match))
@@ -179,7 +179,7 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """The name of each globalTid that has one: of several the last of the alphabet, for rows have no order."""
+    """The name of each named globalTid: of several names the alphabetically last, since rows are unordered."""
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
@@ -258,12 +258,12 @@ def _count(value: object) -> int | None:
 
 
 def gpus_of_devices(source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple[int, int]]) -> list[int | None]:
-    """Which of the GPUs each (process, CUDA device id) is, None where that is not known; a process may be a plain pid.
+    """The GPU of each (process, CUDA device id), None if unknown; a process may be a plain pid.
 
-    CUDA numbers devices per process, so one id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
-    (pid, cudaId → gpuId, since 2025) has it; a process that it does not list gets what the listed ones agree on. A
-    device that it does not list is the GPU of its id, else the n-th GPU that CUDA can use. ``cuDevice`` of
-    TARGET_INFO_GPU is unreliable.
+    CUDA numbers devices per process, so the same id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
+    (pid, cudaId → gpuId, since 2025) has the mapping; a process that it does not list gets the mapping on which all
+    listed ones agree. A device that it does not list is the GPU with the same id, else the n-th GPU that CUDA can use.
+    ``cuDevice`` of TARGET_INFO_GPU is unreliable.
     """
     index = {gpu.id: place for place, gpu in enumerate(gpus)}
     by_process: dict[tuple[int, int], int] = {}
@@ -292,7 +292,7 @@ _ASSIGNED = re.compile(r"(?:^|;)(\w+)=\"?(\d{1,9})(?=\"|;|$)")
 
 
 def read_job(source: Source) -> Job:
-    """Rank, host and start, from the environment and the system that nsys recorded."""
+    """Rank, host and start time, from the environment and system information in the report."""
     starts = named_rows(source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     hosts = named_values(source, "TARGET_INFO_SYSTEM_ENV", "Hostname".__eq__)
     return Job(

@@ -1,4 +1,4 @@
-"""A report's tables, whatever file holds them: large ones block by block as columns, small ones row by row."""
+"""Read a report's tables from any file format: large ones block by block as columns, small ones row by row."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -15,9 +15,8 @@ from nsysprof.trace.trace import Progress, Unread
 class Block(NamedTuple):
     """Consecutive rows of one table.
 
-    `values` maps an INTEGER column to int64 (0 where NULL) and a TEXT column to int32 codes into the
-    `Words` of the call (-1 where NULL). `nulls` maps an INTEGER column to a bool mask; a column without
-    a NULL in these rows is not in it.
+    `values` maps an INTEGER column to int64 (0 for NULL) and a TEXT column to int32 codes into the `Words` of the call
+    (-1 for NULL). `nulls` maps an INTEGER column to a bool mask; columns without NULLs in these rows are absent.
     """
 
     rows: int
@@ -26,7 +25,7 @@ class Block(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What to read of a table: INTEGER and TEXT columns as it spells them, the latter as codes into ``words``."""
+    """The columns to read of a table: INTEGER and TEXT columns in its spelling, TEXT as codes into ``words``."""
 
     table: str
     ints: tuple[str, ...]
@@ -35,40 +34,40 @@ class Wanted(NamedTuple):
 
 
 class Source(Protocol):
-    """What a report's tables are read from: SQLite pages, sqlite3, or Parquet files.
+    """Where tables are read from: SQLite pages, sqlite3, or Parquet files.
 
-    Names of tables and columns are found in any letter case, as SQL does; rows come under the names asked for. A file
-    that is changed or replaced after its first read is a `NsysprofError`, and so is a table that cannot be read.
+    Table and column names match in any letter case, as in SQL; results use the names asked for. Raises `NsysprofError`
+    if a table cannot be read, or if the file changes after its first read.
     """
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """The names of the table's columns, empty where the table is absent."""
+        """The names of the table's columns; empty if there is no such table."""
 
     def tables(self) -> tuple[str, ...]:
         """The names of all tables."""
 
     def rows(self, table: str) -> int:
-        """How many rows the table has; 0 where it is absent."""
+        """The number of rows; 0 if there is no such table."""
 
     def blocks(
         self, table: str, ints: Sequence[str], texts: Sequence[str] = (), words: Words | None = None
     ) -> Iterator[Block]:
-        """The named columns, some 10,000 rows at a time, in the order of the file."""
+        """The named columns in file order, about 10,000 rows at a time."""
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """The rows of a small table as Python values."""
 
     def strings(self, ids: Sequence[int]) -> dict[int, str]:
-        """The values of ``StringIds`` for the ids that it holds."""
+        """The values of ``StringIds`` for these ids."""
 
 
 # ---- large tables
 
 
 class Growing:
-    """Named columns that grow by appended arrays, in place where the system can move pages instead of copying.
+    """Named columns that grow by appending arrays, without copying if the system can move pages.
 
-    Where the arena has a limit they grow in scratch files, out of memory.
+    If the arena has a limit, they grow in scratch files.
     """
 
     def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
@@ -78,7 +77,7 @@ class Growing:
         self._rows = 0
 
     def add(self, rows: int, **values: NDArray[Any] | int) -> None:
-        """Append that many rows: for every column an array, cast to the column's type, or one value for all."""
+        """Append ``rows`` rows: per column an array, cast to the column's type, or one value for all."""
         stop = self._rows + rows
         for name, part in values.items():
             column = self._columns[name]
@@ -92,7 +91,7 @@ class Growing:
         self._rows = stop
 
     def take(self, name: str) -> NDArray[Any]:
-        """The whole column, which is given up here."""
+        """The whole column, which is removed here."""
         column = self._columns.pop(name)
         if name in self._files:
             with self._files.pop(name) as file, enough_space():
@@ -102,16 +101,17 @@ class Growing:
         return column
 
     def take_rest(self) -> dict[str, NDArray[Any]]:
-        """All columns that were not taken yet, by name."""
+        """All columns not taken yet, by name."""
         return {name: self.take(name) for name in list(self._columns)}
 
 
 def read_blocks(
     source: Source, table: str, needs: Sequence[str], others: Sequence[str] = (), progress: Progress | None = None
 ) -> Iterator[Block]:
-    """The integer columns ``needs`` of a table and those of the ``others`` that it has; no rows where a need is absent.
+    """The integer columns ``needs`` of a table, and those of ``others`` that exist; no rows if one of ``needs`` is
+    absent.
 
-    ``progress`` is given the rows of each block once it has been used.
+    ``progress`` receives the number of rows of each block after its use.
     """
     if has_all(source, table, needs):
         for block in source.blocks(table, [*needs, *present(source, table, others)]):
@@ -121,7 +121,7 @@ def read_blocks(
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
-    """Those of the columns that the table has, in whatever letter case."""
+    """The columns that the table has, in any letter case."""
     have = set(map(fold, source.columns(table)))
     return [name for name in names if fold(name) in have]
 
@@ -132,7 +132,7 @@ def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
 
 
 def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[Unread, ...]:
-    """The tables that have rows but not all columns that they need."""
+    """The tables that have rows but lack a column that they need."""
     return tuple(
         Unread(table, rows, tuple(lacking))
         for table, names in needs.items()
@@ -142,7 +142,7 @@ def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[U
 
 
 def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
-    """The block's INTEGER column, ``missing`` where it is NULL or where the table has no such column."""
+    """An INTEGER column of the block; ``missing`` for NULL, or if there is no such column."""
     values = block.values.get(name)
     if values is None:
         return np.full(block.rows, missing, np.int64)
@@ -151,7 +151,7 @@ def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
 
 
 def times(block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The block's ``start`` and ``end``; where one is NULL it is the other, so that such a row takes no time."""
+    """The block's ``start`` and ``end``; a NULL is replaced by the other value, so the row takes no time."""
     start, end = column(block, "start"), column(block, "end")
     no_start, no_end = block.nulls.get("start"), block.nulls.get("end")
     if no_start is not None:
@@ -163,7 +163,7 @@ def times(block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The named columns of a table row by row, None for what it lacks; nothing where it has none of them."""
+    """The named columns of a table row by row, None for missing columns; empty if all are missing."""
     have = present(source, table, names)
     if have:
         for row in source.fetch(table, have):
@@ -172,14 +172,14 @@ def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, .
 
 
 def named_values(source: Source, table: str, wanted: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """Those pairs of a (name, value) table whose name is wanted and whose value is not empty."""
+    """The pairs of a (name, value) table with a wanted name and a non-empty value."""
     for name, value in named_rows(source, table, "name", "value"):
         if isinstance(name, str) and wanted(name) and value not in (None, ""):
             yield name, str(value)
 
 
 def whole(value: object) -> int | None:
-    """The value as a whole number, whichever way it is stored; None for what is none of 64 bits."""
+    """The value as a 64-bit integer, from any storage type; None if it is none."""
     try:
         number = int(value) if isinstance(value, (int, float, str)) else None
     except (ValueError, OverflowError):  # a text of something else, a real that is no number or infinite
@@ -188,6 +188,6 @@ def whole(value: object) -> int | None:
 
 
 def known(value: object) -> str | None:
-    """The value as text; None for NULL, the empty text and the 0 that nsys writes where it knows nothing."""
+    """The value as text; None for NULL, the empty text, and the 0 that nsys writes for unknown values."""
     text = "" if value is None else str(value).replace("\0", " ").strip()
     return None if text in ("", "0") else text

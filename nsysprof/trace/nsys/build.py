@@ -1,4 +1,4 @@
-"""Puts a trace together from the tables of a report: joins GPU work to its launches, gives small codes to threads."""
+"""Build a trace from the tables of a report: join GPU work to its launches, and give threads small codes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -97,12 +97,14 @@ def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
 
 
 def steps(source: Source) -> int:
-    """Rows to read, and launches to attribute, as far as is known beforehand."""
+    """The number of rows to read and launches to attribute, as far as known in advance."""
     return 2 * sum(source.rows(table) for table in WORK) + source.rows(CALLS) + source.rows(NVTX)
 
 
 def bytes_needed(source: Source, file_size: int, enough: int) -> int:
-    """About how much memory an analysis takes, see `Reader.bytes_needed`; ``file_size`` is that of an SQLite file."""
+    """Estimate the memory that an analysis takes, see `Reader.bytes_needed`; ``file_size`` is the size of an SQLite
+    file.
+    """
     most = _ANY_REPORT + _MEMORY_PER_FILE * file_size
     if file_size and most <= enough:  # whatever its rows are, and counting them takes a while
         return most

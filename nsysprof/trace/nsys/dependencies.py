@@ -1,4 +1,4 @@
-"""Reads what makes streams wait for one another: events that were recorded and waited for, and kinds of streams."""
+"""Read dependencies between streams: recorded events, waits for events, and kinds of streams."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ _PROCESS = ~0xFFFFFF
 
 
 def read_dependencies(source: Source, trace: Trace) -> Dependencies:
-    """The `Dependencies` of the streams of a trace, empty where none were recorded."""
+    """The `Dependencies` of the streams of a trace, empty if not recorded."""
     needs = ("globalPid", "deviceId", "streamId", "eventId")
     waited = _rows(source, WAITS, (*needs, "start", "syncType"), (*_SYNC, "contextId"))
     recorded = _rows(source, RECORDS, (*needs, "correlationId"), _SYNC)

@@ -1,6 +1,4 @@
-"""Reads what ran on the GPUs, from the KERNEL, MEMCPY, MEMSET and GRAPH_TRACE tables of CUPTI, and what it was
-launched with.
-"""
+"""Read GPU work from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE, with its launch parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,13 +42,12 @@ _MAX_NS = 1 << 62  # of all GPU ops together
 
 @dataclass(frozen=True)
 class Work:
-    """GPU operations in the order of the file, a row each.
+    """GPU ops in file order, a row each.
 
     ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION); ``name`` int32 into
-    ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 where the row has none; ``from_graph`` bool,
-    a node of a CUDA graph. ``streams`` are ``(device, stream id or None, whether it stands for migrations)`` with
-    ``devices`` ``(process, CUDA device id)`` and ``process`` a code of the `Coder` of globalPids that `read_work` was
-    given.
+    ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 for none; ``from_graph`` bool: a node of a
+    CUDA graph. ``streams`` are ``(device, stream id or None, whether it holds migrations)``; ``devices`` are
+    ``(process, CUDA device id)`` with ``process`` a code of the `Coder` that `read_work` was given.
     """
 
     start: NDArray[np.int64]
@@ -70,9 +67,9 @@ class Work:
 def read_work(
     source: Source, processes: Coder, progress: trace.Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> Work:
-    """All GPU ops of the report; tables that are absent or empty add none. Process ids go into ``processes``.
+    """All GPU ops of the report, from the tables that exist. Process ids go into ``processes``.
 
-    A row whose table has no ``globalPid`` gets process id 0. The columns are in ``arena``.
+    Rows of tables without ``globalPid`` get process id 0. The columns are allocated in ``arena``.
     """
     rows = Growing(arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
     copies = Growing(arena, size_bytes="i8", source="u1", destination="u1", cause="u1")
@@ -180,7 +177,7 @@ _NUMBERS = {
 
 
 def read_op_details(source: Source) -> OpDetails:
-    """The `OpDetails` of a report: a row for each row that `read_work` finds."""
+    """The `OpDetails` of a report, a row per row of `read_work`."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
     others = ("correlationId", *GRID, *BLOCK, *_NUMBERS.values())
     for table in WORK:  # of which `read_work` reads the rows
@@ -197,9 +194,9 @@ def read_op_details(source: Source) -> OpDetails:
 
 
 def read_grids(source: Source, columns: Sequence[str] = GRID) -> NDArray[np.int64]:
-    """The grid of each kernel in the order of the file as one number, for `grid_text`; empty where not recorded.
+    """The grid of each kernel in file order, packed (see `grid_text`); empty if not recorded.
 
-    Or what other three ``columns`` hold: the `BLOCK`.
+    Other ``columns``: for instance `BLOCK`.
     """
     blocks = read_blocks(source, _KERNELS, columns) if has_all(source, _KERNELS, WORK_NEEDS) else ()
     grids = [packed(*(column(block, name) for name in columns)) for block in blocks]

@@ -1,4 +1,4 @@
-"""Reads where the nodes of CUDA graphs were made: when, and on which thread."""
+"""Read where CUDA graph nodes were created: time and thread."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 def read_captures(source: Source, trace: Trace) -> Captures:
     """The `Captures` of the ops of a trace.
 
-    A graph that is instantiated, or becomes a child of another, gets nodes of its own that name their originals: what
-    counts is where the original was made.
+    An instantiated graph, or a child graph, has nodes of its own that refer to the originals: the creation of the
+    original counts.
     """
     out = no_captures(len(trace.ops))
     if not trace.ops.from_graph.any():

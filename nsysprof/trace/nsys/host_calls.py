@@ -1,5 +1,5 @@
-"""Reads host CUDA calls, the rows of CUPTI_ACTIVITY_KIND_RUNTIME: those that caused GPU work, found by correlation id,
-those that wait for the GPU, found by name, and all of them.
+"""Read host CUDA calls from CUPTI_ACTIVITY_KIND_RUNTIME: calls that caused GPU work (by correlation id), calls that
+wait for the GPU (by name), or all.
 """
 
 import re
@@ -31,10 +31,10 @@ _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 @dataclass(frozen=True)
 class Keys:
-    """The launch keys (process, correlation id) that GPU work asks for, each with a slot of its own.
+    """The launch keys (process, correlation id) of GPU work, each with its slot.
 
-    Correlation ids restart in every process and are mostly dense there, so that a slot is an address. Where they are
-    not, keys are found by search. ``asked`` marks the slots that are keys.
+    Correlation ids restart in every process and are mostly dense there, so a slot is an address. If they are sparse,
+    keys are found by search. ``asked`` marks slots that are keys.
     """
 
     low: NDArray[np.int64]  # per process code: its smallest id, its number of ids, and its first slot
@@ -50,11 +50,11 @@ class Keys:
 
     @property
     def type(self) -> type[np.integer]:
-        """A type that is wide enough for slots."""
+        """The narrowest type for slots."""
         return np.int32 if self.count < 1 << 31 else np.int64
 
     def slots(self, process: NDArray[Any], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The slot of each key, -1 where no GPU work asks for it."""
+        """The slot of each key, -1 if it is no key."""
         process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
         if self.sparse is None:
             offset = correlation - self.low[process]
@@ -76,7 +76,7 @@ class Keys:
 
 
 def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
-    """The `Keys` of GPU work, from the process code and correlation id of each GPU op; id 0: it has no launch."""
+    """The `Keys` of GPU work, from the process code and correlation id of each GPU op; id 0 means no launch."""
     real = correlation != 0
     if not real.all():
         process, correlation = process[real], correlation[real]
@@ -111,13 +111,12 @@ def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
 
 @dataclass(frozen=True)
 class LaunchCalls:
-    """The host calls that GPU work asks for, one row per launch key, in no particular order.
+    """The host calls that launched GPU work, one row per launch key, unsorted.
 
-    ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` of globalTids that `read_calls` was given;
-    ``slot`` is the key; ``name`` codes of the names of ``others``: the calls that caused no GPU work, and those given
-    up for a shorter call with the same key, of which ``duplicates`` says how many there are. Of calls of one id in one
-    another, as the runtime and the driver record them, the outermost counts: the last of ``others`` are those around
-    launches, whose slots are ``around``.
+    ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` that `read_calls` was given; ``slot`` is the
+    key; ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and calls dropped for a
+    shorter one with the same key (``duplicates`` counts these). If calls with one id are nested, as runtime and driver
+    record them, the outermost counts: the last rows of ``others`` enclose launches, whose slots are ``around``.
     """
 
     start: NDArray[np.int64]
@@ -138,8 +137,8 @@ def read_calls(
     progress: Progress | None = None,
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchCalls:
-    """The launches of all GPU work, and all other calls. Of several rows with one key (a runtime call around a driver
-    call, or the same call recorded twice) the shortest is taken, by the name of the outermost.
+    """The launches of all GPU work, and all other calls. If several rows have one key (a driver call inside a runtime
+    call, or a call recorded twice), the shortest is taken, with the name of the outermost.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names = Growing(arena, **_CALL, id="i8"), Coder()
@@ -255,14 +254,14 @@ def _host_calls(
 
 
 def count_launches(calls: details.HostCalls) -> tuple[int, int]:
-    """How many calls that launch GPU work, by their names, succeeded and how many failed."""
+    """The number of successful and failed calls that launch GPU work, by name."""
     counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
     launching = np.array([launches_work(text) for text in names.texts], bool)
     return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
 
 
 def read_call_list(source: Source, progress: Progress | None = None) -> details.CallList:
-    """All host CUDA calls of a report; none where it holds none."""
+    """All host CUDA calls of a report; empty if none were recorded."""
     rows = Growing(IN_MEMORY, **_CALL, correlation="i8", result="i8")
     threads, names = Coder(), Coder()
     others = ("nameId", "correlationId", "returnValue")
@@ -277,7 +276,7 @@ def read_call_list(source: Source, progress: Progress | None = None) -> details.
 
 
 def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-    """The host calls of MPI and of the operating system, each row as recorded: as ``nsys stats`` counts them."""
+    """The calls of MPI and the operating system, each row as recorded, as ``nsys stats`` counts them."""
     rows, threads, called = Growing(arena, **_CALL), Coder(), list[_Name]()
     tables = [(details.MPI_CALL, table) for table in MPI_CALLS] + [(details.OS_CALL, OS_CALLS)]
     for kind, table in [(kind, table) for kind, table in tables if details.CALL_KINDS[kind] in kinds]:
@@ -295,7 +294,7 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
 
 
 def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
-    """The `HostActivity` of a report: CUDA calls, and what was recorded of the operating system and of nsys itself."""
+    """The `HostActivity` of a report: CUDA calls, operating-system calls, and nsys's own work."""
     rows, threads = Growing(arena, **_CALL), Coder()
     names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
     for table, kind in ((CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)):

@@ -1,7 +1,7 @@
-"""Reads what host threads did as ranges: MPI calls, and OpenACC constructs with their places in the source.
+"""Read host ranges other than NVTX: MPI calls, and OpenACC constructs with their source locations.
 
-The tables and columns are those of the SQLite schema in the user guides of nsys 2022.4 and 2023.4; in earlier exports
-MPI calls are ranges of NVTX.
+Tables and columns follow the SQLite schema in the user guides of nsys 2022.4 and 2023.4; earlier exports have MPI calls
+as NVTX ranges.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ _MISSING = -1
 
 
 def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) -> OtherRanges:
-    """The ranges of ``sources``, of ``mpi`` and ``openacc``.
+    """The ranges of ``sources``: ``mpi`` and ``openacc``.
 
-    The last call of a thread ends with the session where it never returned; others without an end take no time, as
-    more than one cannot be open. A call that waits for several requests, and one that sends and
-    receives, has a row for each of them: of equal rows of one thread one counts.
+    A thread's last call ends with the session if it never returned; other calls without an end take no time, since at
+    most one can be open. A call that waits for several requests, or sends and receives, has one row for each: of equal
+    rows of a thread only one counts.
     """
     kinds = {table: kind for each in sources if each in _TABLES for kind, tables in [_TABLES[each]] for table in tables}
     rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")

@@ -1,4 +1,4 @@
-"""Identifies a file by its content, and names whatever is not a report that can be read."""
+"""Identify a file by its content, and explain why a file cannot be read as a report."""
 
 import difflib
 import os
@@ -45,13 +45,13 @@ OTHERS: tuple[tuple[bytes, str, str], ...] = (
 
 
 class DamagedError(Exception):
-    """A table holds what cannot be true, which the message names. `reading` adds the file."""
+    """A table holds impossible values, described by the message. `reading` adds the file."""
 
 
 def identify(path: Path) -> Kind:
-    """``sqlite``, ``parquet`` (a folder) or ``nsys-rep`` (to be exported first), by content and not by name.
+    """``sqlite``, ``parquet`` (a folder) or ``nsys-rep`` (exported first), decided by content, not by name.
 
-    Raises `NsysprofError`, one kind of message for each way in which a path is not a readable report.
+    Raises `NsysprofError` with a specific message if the path is no readable report.
     """
     try:
         status = path.stat()
@@ -79,7 +79,7 @@ def identify(path: Path) -> Kind:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever shows that a file is damaged, at whatever point, into a `NsysprofError`."""
+    """Turn errors from damaged files into `NsysprofError`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -92,12 +92,12 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error on one line, cut where it is long: SQLite quotes whole declarations."""
+    """An error's message on one line, shortened: SQLite quotes whole declarations."""
     return cut(" ".join(str(error).split()), _MAX_MESSAGE)
 
 
 def fold(name: str) -> str:
-    """A table's or column's name as SQL compares it: letters of ASCII in either case are equal."""
+    """Fold a table or column name as SQL does: ASCII letters match in either case."""
     return name.lower() if name.isascii() else name
 
 
@@ -105,7 +105,7 @@ Stamp = tuple[int, int, int, int, bytes]
 
 
 def stamp(path: Path) -> Stamp:
-    """The state of a file: device, inode, size, time of change, and SQLite's change counter."""
+    """A file's state: device, inode, size, modification time, and SQLite's change counter."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (Path.open hides that this is unbuffered)
         status = os.fstat(file.fileno())
         head = file.read(28)
@@ -114,7 +114,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def changed(path: Path) -> NsysprofError:
-    """The error of a file that is no longer what it was when it was opened."""
+    """The error for a file that changed since it was opened."""
     return NsysprofError(f"{path} was changed while it was read", "try again when nothing writes to it")
 
 
@@ -243,7 +243,7 @@ def _tables(path: Path) -> list[tuple[str, str]]:
 
 
 def check_tables(path: Path, names: Sequence[str]) -> None:
-    """Refuse a database whose tables are not those of a report."""
+    """Refuse a database that lacks the tables of a report."""
     if "stringids" in map(fold, names):
         return
     if not names:

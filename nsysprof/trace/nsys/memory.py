@@ -1,5 +1,5 @@
-"""Reads how much GPU memory was allocated and given back, by which host calls (recorded with
-``--cuda-memory-usage=true``), and page faults of unified memory (``--cuda-um-cpu-page-faults``, ``…-gpu-…``).
+"""Read allocations and releases of GPU memory (``--cuda-memory-usage=true``), with their host calls, and page faults of
+unified memory (``--cuda-um-cpu-page-faults``, ``…-gpu-…``).
 """
 
 from typing import Any
@@ -21,11 +21,11 @@ _POOL = len(MEMORY_KINDS)  # the kind of what pools hold
 
 
 def read_memory(source: Source) -> MemoryEvents:
-    """The `MemoryEvents` of a report; empty where memory was not recorded.
+    """The `MemoryEvents` of a report; empty if memory was not recorded.
 
-    A release gives back what was allocated at its address, whatever size it states; so does an allocation at an
-    address the release of which was not recorded. What was allocated before the recording began is not known, and its
-    release is left out.
+    A release frees what was allocated at its address, whatever size it states; an allocation at an address in use ends
+    the earlier one, whose release was not recorded. Releases of memory that was allocated before the recording are left
+    out.
     """
     blocks = [
         {name: column(block, name) for name in (*_NEEDS, *_OTHERS)}

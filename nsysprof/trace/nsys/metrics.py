@@ -1,6 +1,8 @@
-"""Reads samples of GPU metrics (``--gpu-metrics-devices``): GPU_METRICS, or GENERIC_EVENTS of exports before 2023.
+"""Read samples of GPU metrics (``--gpu-metrics-devices``): from GPU_METRICS, or from GENERIC_EVENTS in exports before
+2023.
 
-Metrics are found by name, as ids differ between reports; the low byte of a ``typeId`` is the GPU, as in nsys's recipes.
+Metrics are found by name, since ids differ between reports; the low byte of a ``typeId`` is the GPU, as in nsys's
+recipes.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ _OVERCLOCKED, _MAX_HZ = 1.5, 4e9  # times the clock that a GPU has at most by it
 
 
 def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
-    """The `GpuSamples` of each GPU, by its number in the report; empty where metrics were not sampled.
+    """The `GpuSamples` of each GPU, by its number in the report; empty if metrics were not sampled.
 
-    A sample holds from its stamp to the next one: on A100 (nsys 2023) and H200 (2025) SM Active follows the kernels
-    that run after a stamp (correlation above 0.99), not before it. A value that cannot be is NaN, see ``notes``.
+    A sample holds from its timestamp to the next: on A100 (nsys 2023) and H200 (2025), SM Active follows the kernels
+    after a timestamp (correlation above 0.99), not those before. Impossible values are NaN, see ``notes``.
     """
     rows, types = _read(source)
     if not len(rows["time"]):
@@ -145,7 +147,7 @@ class _Latest(Words):
         return np.array(self._add_all(data, starts, lengths), np.int32)
 
     def taken(self, codes: NDArray[Any]) -> list[bytes]:
-        """The texts of the rows of a block."""
+        """The texts of a block's rows."""
         texts = [self._texts[code] for code in (codes - self._first).tolist()]
         self._first, self._texts = self._first + len(self._texts), []
         return texts
@@ -161,7 +163,7 @@ class _Form(NamedTuple):
 
     @classmethod
     def of(cls, raw: bytes) -> _Form:
-        """The form of a text; without tokens where they do not say what its JSON does."""
+        """The form of a text; without tokens if it differs from its JSON."""
         fields, count = _fields(raw), itertools.count(_FIRST)
         numbered = _fields(re.sub(rb"\d+", lambda _: b"%d" % next(count), raw))
         tokens, values = _tokens([raw])[:-1], np.array([*numbered.values()], np.intp) - _FIRST
@@ -180,7 +182,7 @@ class _Forms:
         self._known: dict[bytes, _Form] = {}
 
     def read(self, texts: list[bytes]) -> Iterator[tuple[list[int], NDArray[np.uint8], NDArray[Any]]]:
-        """Places of texts, the metrics that they all have (see `_codes`), and a row of values for each."""
+        """The positions of the texts, the metrics common to all (see `_codes`), and a row of values per text."""
         for outline, rows in _outlines(texts).items():
             if outline not in self._known and len(self._known) < _MOST_FORMS:
                 self._known[outline] = _Form.of(texts[rows[0]])

@@ -1,4 +1,4 @@
-"""Reads NVTX ranges: the range rows of NVTX_EVENTS, with their names and domains."""
+"""Read NVTX ranges from NVTX_EVENTS, with names and domains."""
 
 from dataclasses import dataclass
 
@@ -21,12 +21,12 @@ _MISSING = -1
 
 @dataclass(frozen=True)
 class NvtxRanges:
-    """NVTX ranges in the order of the file.
+    """NVTX ranges in file order.
 
-    ``start``, ``end`` int64 ns, where ``open`` the end is not recorded and equals the start; ``kind`` uint8
-    (PUSH_POP, START_END); ``thread`` int32, a code of the `Coder` of globalTids that `read_ranges` was given (for a
-    start/end range the thread that started it); ``name`` int32 into ``names``; ``moved`` bool, a start/end range
-    whose ending thread is recorded. ``thread_names`` are those that `nvtxNameOsThread` gave, by globalTid.
+    ``start``, ``end`` int64 ns; if ``open``, the end is not recorded and equals the start; ``kind`` uint8 (PUSH_POP,
+    START_END); ``thread`` int32, a code of the `Coder` that `read_ranges` was given (of a start/end range, the thread
+    that started it); ``name`` int32 into ``names``; ``moved`` bool: a start/end range whose ending thread is recorded.
+    ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
     """
 
     start: NDArray[np.int64]
@@ -43,7 +43,7 @@ class NvtxRanges:
 def read_ranges(
     source: Source, threads: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> NvtxRanges:
-    """All push/pop and start/end ranges of the report, and names of threads; marks and categories are neither."""
+    """All push/pop and start/end ranges of the report, and thread names; marks and categories are left out."""
     rows = Growing(arena, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
@@ -100,13 +100,13 @@ class _Names:
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
 
     def of_threads(self) -> dict[int, str]:
-        """The last name of each globalTid that was given one; of those given at once, the last of the alphabet."""
+        """The last name of each named globalTid; of several names given at one time, the alphabetically last."""
         strings = self._source.strings(sorted({text_id for _, _, text_id, _ in self._threads} - {_MISSING}))
         named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
         return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
 
     def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
-        """The code of each row's name. Most rows have a text in the default domain, which is one look-up."""
+        """The code of each row's name. Most rows have a text in the default domain, which takes one look-up."""
         word = self._word(block)[rows]
         text_id, number = column(block, "textId", _MISSING)[rows], column(block, "domainId")[rows]
         plain = (text_id == _MISSING) & (number == 0) & (word >= 0)
@@ -136,7 +136,7 @@ class _Names:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
     def resolve(self, codes: NDArray[np.int32], arena: ColumnArena) -> tuple[NDArray[np.int32], list[RangeName]]:
-        """Codes of distinct names for codes of distinct recordings, and those names."""
+        """Map codes of recorded names to codes of distinct names, and return those names."""
         ids = self._ids.values.tolist()
         created_ids = [text_id for text_id, _ in self._created.values()]
         strings = self._source.strings(sorted({*ids, *created_ids} - {_MISSING}))

@@ -1,8 +1,8 @@
-"""Columns of a table straight from the pages of an SQLite file, with numpy: no row ever becomes an object.
+"""Read columns of a table from the pages of an SQLite file with numpy, without an object per row.
 
-The file format is described at https://sqlite.org/fileformat2.html. This file finds the cells of a table (a
-b-tree of pages), `records` decodes them. Whatever is not plain raises `RefusedError`: the caller then reads
-through sqlite3. Every page number, count and pointer is checked before it is used.
+The file format is described at https://sqlite.org/fileformat2.html. This file finds the cells of a table (a b-tree of
+pages); `records` decodes them. Raises `RefusedError` for any unusual layout: the caller then reads through sqlite3.
+Every page number, count and pointer is checked before it is used.
 """
 
 import io
@@ -43,10 +43,10 @@ class _File(NamedTuple):
 
 
 def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[tuple[Block, int]]:
-    """Yield blocks of the columns in rowid order, each with the rowid of its last row.
+    """Yield blocks of the columns in rowid order, each with its last rowid.
 
-    `patch` fetches a few rows that are not plain. Raises RefusedError, possibly after some blocks: what was
-    yielded is right if the file did not change under its reader.
+    `patch` fetches rows with unusual records, if few. Raises RefusedError, possibly after some blocks, which are right
+    if the file did not change meanwhile.
     """
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)

@@ -1,8 +1,8 @@
 """A report as a folder of TABLE.parquet files, as `nsys export --type parquetdir` writes it.
 
-Columns have the types of the exporter (uint64, int32, dictionaries, all-null columns); they come out as from
-SQLite: int64, where a uint64 beyond 2^63 wraps as it does there, and codes of texts. pyarrow is imported when
-a table is opened, and pandas never: it costs more time than most tables.
+Columns have the exporter's types (uint64, int32, dictionaries, all-null columns); results equal those from SQLite:
+int64, where a uint64 beyond 2^63 wraps as it does there, and codes of texts. pyarrow is imported when a table is
+opened; pandas never, since its import takes longer than reading most tables.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """The tables of one folder; see `Source`. A damaged file is an NsysprofError, and so is a missing pyarrow."""
+    """The tables of one folder; see `Source`. Raises NsysprofError for a damaged file, or if pyarrow is missing."""
 
     path: Path
 
@@ -33,14 +33,14 @@ class ParquetSource:
         return tuple(sorted(file.stem for file, _ in self._files.values()))
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Names of the columns, () when there is no such table."""
+        """Names of the columns, () if there is no such table."""
         if fold(table) not in self._files:
             return ()
         with self._opened(table) as (file, _):
             return tuple(file.schema_arrow.names)
 
     def rows(self, table: str) -> int:
-        """Number of rows, 0 when there is no such table."""
+        """Number of rows, 0 if there is no such table."""
         if fold(table) not in self._files:
             return 0
         with self._opened(table) as (file, _):
@@ -51,8 +51,8 @@ class ParquetSource:
     ) -> Iterator[Block]:
         """Yield the columns in file order, up to 65,536 rows at a time; nothing for an absent table.
 
-        `ints` become int64: reals are cut to integers, text and blobs are NULL. `texts` become codes into
-        `words`: numbers are spelled out, blobs count as text.
+        `ints` become int64: reals are truncated, text and blobs are NULL. `texts` become codes into `words`: numbers
+        are spelled out, blobs count as text.
         """
         if fold(table) not in self._files:
             return
@@ -80,7 +80,7 @@ class ParquetSource:
             return rows
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """The texts that StringIds has for these ids; an id it does not have is not in the answer."""
+        """The texts of these ids in StringIds; unknown ids are left out."""
         wanted = np.array(sorted({int(at) for at in ids}), np.int64)
         texts: dict[int, str] = {}
         if not len(wanted):

@@ -1,4 +1,4 @@
-"""The reader of reports of Nsight Systems: opens or exports one, and returns what its tables hold."""
+"""The reader for reports of Nsight Systems."""
 
 import os
 import re
@@ -38,7 +38,7 @@ _READ = re.compile(
 
 
 class NsysReader(Reader):
-    """Reads a ``.sqlite`` or a Parquet export; a ``.nsys-rep`` is exported first."""
+    """Reads ``.sqlite`` and Parquet exports; a ``.nsys-rep`` is exported first."""
 
     endings = REPORT_ENDINGS
 
@@ -48,7 +48,7 @@ class NsysReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Any file: what is none of its own it refuses in words that help."""
+        """Accept any file: `open` refuses files that are no reports, with a helpful message."""
         return True
 
     @classmethod
@@ -69,25 +69,25 @@ class NsysReader(Reader):
             raise
 
     def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
-        """The ranges, launches and GPU ops, their long columns in ``arena``."""
+        """The ranges, launches and GPU ops; long columns are allocated in ``arena``."""
         return build_trace(report, self.source, progress, arena)
 
     def steps(self) -> int:
-        """About how many rows are counted to a progress bar."""
+        """Estimate the number of rows for the progress bar."""
         return steps(self.source)
 
     def bytes_needed(self, enough: int) -> int:
-        """About how much memory an analysis takes."""
+        """Estimate the memory that an analysis takes, in bytes."""
         size = self.file.stat().st_size if self.format == "sqlite" else 0
         return bytes_needed(self.source, size, enough)
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
-        """Calls of MPI and constructs of OpenACC."""
+        """MPI calls and OpenACC constructs."""
         with reading(self.path):
             return read_other_ranges(self.source, trace, sources)
 
     def op_details(self, trace: Trace) -> details.OpDetails:
-        """Grids, sizes and the like of each GPU op."""
+        """Launch parameters of each GPU op."""
         with reading(self.path):
             return read_op_details(self.source)
 
@@ -107,37 +107,37 @@ class NsysReader(Reader):
             return read_call_list(self.source, progress)
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-        """The host calls of MPI and of the operating system."""
+        """The calls of MPI and the operating system."""
         with reading(self.path):
             return read_other_calls(self.source, kinds, arena)
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
-        """What makes the streams of a trace wait for one another."""
+        """Dependencies between streams."""
         with reading(self.path):
             return read_dependencies(self.source, trace)
 
     def captures(self, trace: Trace) -> details.Captures:
-        """Where the nodes of CUDA graphs were captured."""
+        """Where CUDA graph nodes were captured."""
         with reading(self.path):
             return read_captures(self.source, trace)
 
     def not_read(self) -> dict[str, int]:
-        """The tables of events that nothing reads, with their rows."""
+        """The event tables that nsysprof does not use, with their numbers of rows."""
         with reading(self.path):
             some = [each for each in self.source.tables() if each.isupper() and not _READ.fullmatch(each)]
             timed = [each for each in some if {"start", "timestamp", "rawTimestamp"} & {*self.source.columns(each)}]
             return {table: rows for table in timed if (rows := self.source.rows(table))}
 
     def autograd(self, trace: Trace) -> details.AutogradOps:
-        """The operators that `emit_nvtx` made ranges of."""
+        """The operators that `emit_nvtx` recorded."""
         return autograd_of_names(trace)
 
     def operator_calls(self, trace: Trace) -> details.OperatorCalls:
-        """The operators that `emit_nvtx` made ranges of, with their sizes."""
+        """The operator calls that `emit_nvtx` recorded, with shapes."""
         return operators_of_names(trace)
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
-        """What the host's threads did."""
+        """Activity of the host threads."""
         with reading(self.path):
             return read_host_activity(self.source, arena)
 
@@ -147,22 +147,22 @@ class NsysReader(Reader):
             return read_page_faults(self.source)
 
     def memory(self) -> details.MemoryEvents:
-        """GPU memory that was allocated and given back."""
+        """Allocations and releases of GPU memory."""
         with reading(self.path):
             return read_memory(self.source)
 
     def samples(self, about: About) -> dict[int, details.GpuSamples]:
-        """Samples of the metrics of GPUs."""
+        """Samples of GPU metrics."""
         with reading(self.path):
             return read_samples(self.source, about)
 
     def thread_names(self) -> dict[int, str]:
-        """The name of each globalTid that has one."""
+        """The name of each named globalTid."""
         with reading(self.path):
             return read_thread_names(self.source)
 
     def job(self) -> details.Job:
-        """Rank, host and start, from the environment and the system that nsys recorded."""
+        """Rank, host and start time, from the environment and system information in the report."""
         with reading(self.path):
             return read_job(self.source)
 
@@ -181,11 +181,10 @@ def _source(file: Path) -> tuple[Source, str]:
 def export_report(
     path: Path, *, export_to: Path | None = None, nsys: Path | None = None
 ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
-    """Export a ``.nsys-rep`` or ``.qdrep`` with the installed nsys: the file, and the temporary folder around it.
+    """Export a ``.nsys-rep`` or ``.qdrep`` with the installed nsys; return the file and its temporary folder.
 
-    Where ``export_to`` is given (a file, or a folder that exists: then the report's name is kept) the export
-    stays there and the folder is None. Raises `NsysprofError` without nsys, where that is too old, where the
-    file exists already, and where nsys fails.
+    With ``export_to`` (a file, or an existing folder, where the report keeps its name), the export stays there and the
+    folder is None. Raises `NsysprofError` if nsys is missing, too old or fails, or if the file exists.
     """
     if export_to is not None:
         out = export_to / f"{path.stem}.sqlite" if export_to.is_dir() else export_to

@@ -1,9 +1,9 @@
-"""SQLite records to columns: all rows of a block at once, field by field.
+"""Decode SQLite records into columns: all rows of a block at once, field by field.
 
-A record is a header (its own length, then one serial type for each field) and the values one after another;
-https://sqlite.org/fileformat2.html#record_format. Rows whose record is not plain (it spills onto overflow
-pages, has fewer fields, holds a real number among integers) are fetched through `patch` while they are few.
-Positions are checked before values that hang on them leave this file, so damage is refused, never misread.
+A record is a header (its length, and one serial type per field), followed by the values;
+https://sqlite.org/fileformat2.html#record_format. A few rows with unusual records (overflow pages, missing fields, a
+real number among integers) are fetched through `patch`. Positions are checked before values that depend on them are
+returned, so damage is refused, never misread.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ Patch = Callable[[list[int]], list[tuple[Any, ...]]]
 
 
 class RefusedError(Exception):
-    """The table is not plain, for the reason in the message."""
+    """The table cannot be decoded, for the reason in the message."""
 
 
 class _OddRowsError(Exception):
@@ -44,14 +44,14 @@ class _OddRowsError(Exception):
 
 
 class Layout(NamedTuple):
-    """Where a table is and what its records hold: names in stored order, and the column that is the rowid."""
+    """The location of a table and the fields of its records: names in stored order, and the rowid column."""
 
     root: int
     fields: tuple[str, ...]
     rowid: str | None  # NULL in the record
 
     def by_place(self, names: tuple[str, ...]) -> dict[int, str]:
-        """Those of the names that are fields of the record, by their place."""
+        """The names that are fields of the record, by position."""
         return {at: name for at, name in enumerate(self.fields) if name in names and name != self.rowid}
 
 
@@ -65,7 +65,7 @@ class _Records(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The rows of a block as far as they are found without looking at any other block."""
+    """The rows of a block, as far as they can be found without other blocks."""
 
     buffer: np.ndarray
     rowid: np.ndarray
@@ -76,7 +76,7 @@ class Found(NamedTuple):
 
 
 def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, layout: Layout) -> Found:
-    """The rows whose `cells` start at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
+    """Find the rows whose `cells` start at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
     records, odd = _find(buffer, cells, size)
     if (records.rowid[1:] <= records.rowid[:-1]).any():
         raise RefusedError("rowids do not increase")
@@ -93,9 +93,9 @@ def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, 
 
 
 def as_block(found: Found, last: int | None, wanted: Wanted, patch: Patch) -> tuple[Block, int]:
-    """The block, with codes for its texts and with the rows that are not plain, and the rowid of its last row.
+    """Return the block, with codes for its texts and with patched rows, and its last rowid.
 
-    `last` is the rowid before these rows: blocks are to come in their order. Raises RefusedError.
+    `last` is the rowid before these rows: pass blocks in order. Raises RefusedError.
     """
     values, nulls, odd = found.values, found.nulls, found.odd
     if last is not None and found.rowid[0] <= last:

@@ -1,7 +1,7 @@
-"""Columns of an SQLite table through sqlite3, with few Python objects: the way for tables that are not plain.
+"""Read columns of an SQLite table through sqlite3 with few Python objects, for tables that `pages` refuses.
 
-One query makes one text of 200,000 rows of each INTEGER column (`group_concat`) for numpy to parse: that is
-more than twice as fast as fetching rows, in constant memory. TEXT comes as bytes, row by row.
+One query turns 200,000 rows of each INTEGER column into one text (`group_concat`) that numpy parses: more than twice as
+fast as fetching rows, in constant memory. TEXT is fetched as bytes, row by row.
 """
 
 import sqlite3
@@ -19,13 +19,13 @@ _NULL = b"n"  # what a NULL is in the text of a slice
 
 
 def quoted(name: str) -> str:
-    """A table or column name as SQL takes it."""
+    """Quote a table or column name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def integer(name: str) -> str:
-    """SQL for the integer of a column of the table `t`: reals are cut, and so are numbers that are spelled out, as
-    a table has them that went through a CSV file; NULL for other text and for blobs.
+    """SQL for the integer value of a column of the table `t`: reals and numbers stored as text (tables that went
+    through a CSV file) are truncated; other text and blobs become NULL.
     """
     column = f"t.{quoted(name)}"
     number = f"{column} GLOB '*[0-9]*' AND {column} NOT GLOB '*[^0-9.-]*'"
@@ -41,7 +41,7 @@ def text(name: str) -> str:
 
 
 def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> str | None:
-    """The name under which SQL gives the rowid of a table; None when it has none."""
+    """The SQL name of a table's rowid; None if it has none."""
     taken = {column.lower() for column in columns}
     for name in ("rowid", "_rowid_", "oid"):
         if name not in taken:
@@ -65,8 +65,8 @@ def rows_by_id(
 def by_rowid(connection: sqlite3.Connection, wanted: Wanted, rowid: str, after: int | None) -> Iterator[Block]:
     """Yield the rows after rowid `after` (None: all), slice by slice.
 
-    Raises sqlite3.DatabaseError when rows come out of order or are missing, which only damage explains.
-    The connection's text_factory must be bytes.
+    Raises sqlite3.DatabaseError if rows are missing or out of order, which means damage. The connection's text_factory
+    must be bytes.
     """
     table, ints, texts, words = wanted
     source = f"FROM {quoted(table)} AS t NOT INDEXED"
@@ -101,7 +101,7 @@ def by_rowid(connection: sqlite3.Connection, wanted: Wanted, rowid: str, after: 
 
 
 def by_batch(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Block]:
-    """Yield the rows of a view, or of a table without rowid, in the order in which they come."""
+    """Yield the rows of a view, or of a table without rowid, in stored order."""
     table, ints, texts, words = wanted
     read = ", ".join([*map(integer, ints), *map(text, texts)]) or "NULL"
     cursor = connection.execute(f"SELECT {read} FROM {quoted(table)} AS t")

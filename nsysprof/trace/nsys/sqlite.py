@@ -1,8 +1,7 @@
-"""A report in an SQLite file: its tables as blocks of columns, by `pages` or, where that refuses, by sqlite3.
+"""A report in an SQLite file: its tables as blocks of columns, read by `pages`, or by sqlite3 if that refuses.
 
-The file is opened read-only and nothing is ever written beside it. When a write-ahead log or a journal with
-something in it lies there, SQLite would have to write to make sense of both: copies in a temporary folder
-are read then.
+The file is opened read-only, and nothing is written beside it. If there is a non-empty write-ahead log or journal,
+SQLite would have to write: temporary copies are read instead.
 """
 
 import os
@@ -43,25 +42,25 @@ class _Table:
 
 @dataclass(frozen=True)
 class SqliteSource:
-    """The tables of one SQLite file; see `Source`. What is wrong with the file is an NsysprofError.
+    """The tables of one SQLite file; see `Source`. Raises NsysprofError for a defective file.
 
-    ``refused`` are those of the tables read so far that went through sqlite3, and why.
+    ``refused`` are the tables read through sqlite3 so far, with the reasons.
     """
 
     path: Path
     refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables and views, in the order in which they were made."""
+        """Names of the tables and views, in order of creation."""
         return tuple(found.name for found in self._tables.values())
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Names of the columns, () when there is no such table or view."""
+        """Names of the columns, () if there is no such table or view."""
         found = self._found(table)
         return found.columns if found else ()
 
     def rows(self, table: str) -> int:
-        """Number of rows, 0 when there is no such table or view."""
+        """Number of rows, 0 if there is no such table or view."""
         if self._found(table) is None:
             return 0
         with self._connection(table) as connection:
@@ -72,8 +71,8 @@ class SqliteSource:
     ) -> Iterator[Block]:
         """Yield the columns in rowid order, 10,000 to 200,000 rows at a time; nothing for an absent table.
 
-        `ints` become int64: reals are cut to integers, and so are numbers that are spelled out; other text and
-        blobs are NULL. `texts` become codes into `words`: numbers are spelled out, blobs count as text.
+        `ints` become int64: reals and numbers stored as text are truncated; other text and blobs are NULL. `texts`
+        become codes into `words`: numbers are spelled out, blobs count as text.
         """
         found = self._found(table)
         if found is None:
@@ -121,7 +120,7 @@ class SqliteSource:
             return connection.execute(f"SELECT {wanted} FROM {slices.quoted(table)} AS t").fetchall()
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """The texts that StringIds has for these ids; an id it does not have is not in the answer."""
+        """The texts of these ids in StringIds; unknown ids are left out."""
         wanted = sorted({int(at) for at in ids})
         table = self._found("StringIds")
         if table is None or not wanted:
