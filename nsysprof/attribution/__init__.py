@@ -1,1 +1,3 @@
-"""GPU op → launch → owner: range paths, globs, projections and the check against nsys."""
+"""Attribute GPU ops to their owners (GPU op → launch → owner): range paths, globs, projections, and the check against
+nsys.
+"""

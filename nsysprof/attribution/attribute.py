@@ -1,6 +1,6 @@
-"""GPU op → launch → owner: which range every piece of GPU work belongs to, and the ledger that accounts for all of it.
+"""Attribute GPU ops to their owners (GPU op → launch → owner), with a ledger that accounts for all GPU work.
 
-The rules stand in docs/attribution.md.
+docs/attribution.md has the rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before thr
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """How many GPU ops, and how many ns of their durations, had one outcome."""
+    """The number of GPU ops with one outcome, and the sum of their durations in ns."""
 
     outcome: str
     ops: int
@@ -50,16 +50,16 @@ class LedgerRow:
 
 @dataclass(frozen=True, repr=False)
 class Attribution:
-    """What belongs to which range.
+    """The range that owns each piece of GPU work.
 
     Per launch: ``owner`` int32, a row of ``trace.ranges``, -1 for none; ``outcome`` uint8, an index into `OUTCOMES`.
-    Per range: ``parent`` int32, the innermost push/pop range that contains it on its thread, -1 for none;
-    ``inclusive``, a `Totals` with what lies inside it; ``exclusive_sum_ns`` int64, what it owns itself.
-    ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
+    Per range: ``parent`` int32, the innermost push/pop range around it on its thread, -1 for none; ``inclusive``, a
+    `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64, the sum of the ops that it owns itself. ``ledger``
+    has a row per outcome; its rows add up to all GPU ops of the trace.
 
-    ``sources`` is what ``--ranges`` asked for. Where ``graphs`` is ``captured``, ``trace`` is that of `as_captured`,
-    and ``replay`` int32, per GPU op, its graph launch as recorded where the op is booked to its capture, -1 where it is
-    not; ``recorded`` is the trace with the real launches. Both are None in the other reading.
+    ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the trace of `as_captured`,
+    ``replay`` int32 is the recorded graph launch of each GPU op that is assigned to its capture, -1 for others, and
+    ``recorded`` is the trace with the real launches. Otherwise both are None.
     """
 
     trace: Trace
@@ -82,7 +82,7 @@ class Attribution:
         return f"<Attribution of {self.trace.report.path.name}: {shares}>"
 
     def once(self, make: Callable[[Attribution], Made]) -> Made:
-        """What ``make`` makes of this, made once."""
+        """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
         made: Made = self._made[make]
@@ -90,7 +90,7 @@ class Attribution:
 
     @cached_property
     def launched(self) -> Attribution:
-        """The same report with every GPU op where it was launched, for what must know the real launches."""
+        """The same report with every GPU op where it was launched, for code that needs the real launches."""
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
@@ -128,20 +128,20 @@ def attribute(
     graphs: str = "launched",
     ranges: str = AUTO,
 ) -> Attribution:
-    """Attribute every GPU op of a report: a file, an open one, or its trace if that was read before.
+    """Attribute every GPU op of a report: a file, an open report, or its trace if already read.
 
-    What is an `Attribution` is returned as it is.
+    An `Attribution` is returned unchanged.
 
     ``threads`` is ``follow`` (work of worker threads belongs to the one range open elsewhere in the process) or
-    ``strict`` (a thread's work belongs to its own ranges alone, as nsys projects). Near-linear in events, process by
-    process. ``progress`` is given what was done, and how many rows; where the report would take more than
-    ``memory_limit`` bytes, long columns live in scratch files (None: never). With ``graphs`` as ``captured`` what a
-    CUDA graph replays belongs to the range in which it was captured, where the report, still open, says so.
+    ``strict`` (work of a thread belongs only to its own ranges, as nsys projects). Near-linear in events, process by
+    process. ``progress`` receives each task and its number of rows; if the report would take more than ``memory_limit``
+    bytes, long columns go to scratch files (None: never). If ``graphs`` is ``captured``, ops that a CUDA graph replays
+    belong to the range in which it was captured, if the report, still open, recorded that.
 
-    ``ranges`` chooses the ranges of a report: some of ``nvtx,mpi,openacc,found``, or ``auto``: those of NVTX alone, or
-    where there are none the others; see `choose_ranges`. A trace that was read before keeps its own.
+    ``ranges`` chooses the ranges: some of ``nvtx,mpi,openacc,found``, or ``auto``: NVTX ranges only, or all others if
+    there are none; see `choose_ranges`. A trace that is already read keeps its ranges.
 
-    Raises `NsysprofError` for another word in ``threads``, ``graphs`` or ``ranges``.
+    Raises `NsysprofError` for other values of ``threads``, ``graphs`` or ``ranges``.
     """
     if isinstance(report, Attribution):
         return report
@@ -328,10 +328,10 @@ def ranges_around(
     end: NDArray[np.int64],
     follows: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """The innermost range in which each host call stands, a row of ``trace.ranges``; -1 for none.
+    """The innermost range around each host call, a row of ``trace.ranges``; -1 for none.
 
-    ``thread`` are codes of ``trace.threads``, -1 for others. Calls that ``follows`` marks stand, where none is open on
-    their thread, in what launches would belong to there.
+    ``thread`` are codes of ``trace.threads``, -1 for others. Calls marked by ``follows`` without an open range on their
+    thread get the range that a launch there would belong to.
     """
     trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)

@@ -1,5 +1,5 @@
-"""Ranges of backward on threads of autograd, those of `capture --modules`, of `emit_nvtx`, of operators and of
-PyTorch's collectives and FSDP: they stand in the range whose thread called backward and waits for them.
+"""Move ranges that autograd's threads open during backward (from `capture --modules`, `emit_nvtx`, operators, PyTorch's
+collectives and FSDP) into the range whose thread called backward and waits for them.
 """
 
 import re
@@ -19,10 +19,10 @@ _BACKWARD = re.compile(
 
 
 def backward_brought_home(trace: Trace) -> Trace:
-    """The trace with the ranges of backward, and all inside of them, on the thread that called backward.
+    """The trace with the ranges of backward, and all inner ranges, on the thread that called backward.
 
-    That is the one other thread with a range open all the while, which neither begins nor ends one meanwhile. Where
-    there is none or several, or two threads of autograd work at once, ranges stay where they were opened.
+    That thread is the only other one with a range open all the time, and neither opens nor closes one meanwhile. If
+    there is no such thread, or several, or two autograd threads work at once, ranges stay on their threads.
     """
     ranges = trace.ranges
     made = np.array([_BACKWARD.fullmatch(name.text) is not None for name in trace.range_names], bool)

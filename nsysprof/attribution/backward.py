@@ -1,8 +1,8 @@
-"""Forward and backward: which range of forward each operator of autograd's backward, and its GPU work, belongs to.
+"""Find the forward range that each operator of autograd's backward, and its GPU work, belongs to.
 
-An operator of backward answers the last operator of forward that began before it with its sequence number on the thread
-that counted: the one that made its node in the graph. It belongs to the innermost range around that, or to that itself
-where operators are ranges.
+A backward operator answers the last forward operator with its sequence number that began before it on the counting
+thread: the one that created its node in the graph. It belongs to the innermost range around that operator, or to the
+operator itself if operators are ranges.
 """
 
 import bisect
@@ -20,11 +20,11 @@ from nsysprof.trace.trace import START_END
 
 @dataclass(frozen=True)
 class Backward:
-    """Operators of backward whose forward is known, sorted by thread, start, and from the longest to the shortest.
+    """Backward operators with known forward, sorted by thread, then start, then longest first.
 
-    ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start`` where and when the operator of
-    forward began; ``forward`` int32, the range that they belong to, a row of ``trace.ranges``, -1 for none.
-    ``unknown`` counts those whose forward is not known.
+    ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start``: thread and start of the forward
+    operator; ``forward`` int32, the range that they belong to, a row of ``trace.ranges``, -1 for none. ``unknown``
+    counts operators with unknown forward.
     """
 
     thread: Ints
@@ -39,7 +39,7 @@ class Backward:
         return len(self.start)
 
     def around(self, thread: Ints, start: Ints, end: Ints) -> Ints:
-        """The innermost of them around each stretch of a thread (globalTids), -1 for none."""
+        """The innermost operator around each interval of a thread (globalTids), -1 for none."""
         out = np.full(len(start), -1)
         for tid in np.unique(self.thread).tolist():
             low, high = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
@@ -98,16 +98,14 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
 
 
 def forward_of_launches(attribution: Attribution, backward: Backward) -> NDArray[np.int32]:
-    """The range of forward that each launch works backward for, a row of ``trace.ranges``, -1 for none."""
+    """The forward range for which each launch does backward work, a row of ``trace.ranges``, -1 for none."""
     launches, threads = attribution.trace.launches, attribution.trace.threads
     around = backward.around(threads[launches.thread], launches.start, launches.end)
     return np.append(backward.forward, np.int32(-1))[around]
 
 
 def forward_of_ranges(attribution: Attribution) -> NDArray[np.int32]:
-    """The range of forward that each range works backward for, -1 for none: those in an operator of backward, or that
-    are one. The report must be open.
-    """
+    """The forward range of each range that is or is in a backward operator, -1 for others. The report must be open."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = find_backward(attribution)
     if not len(backward):

@@ -1,4 +1,4 @@
-"""The second reading of CUDA graphs: what a graph replays, as if it had been launched where it was captured."""
+"""Assign the ops that a CUDA graph replays to where the graph was captured, as if launched there."""
 
 from dataclasses import replace
 
@@ -11,11 +11,11 @@ from nsysprof.trace.variants import with_threads
 
 
 def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int32]]:
-    """The trace with a launch for each captured node, on the thread and at the moment that made it.
+    """The trace with one launch per captured node, on the thread and at the time of its creation.
 
-    All replays of a node are ops of that one launch; a launch of a graph whose nodes are all known launches nothing any
-    more and goes. Ops of nodes of which the report does not hold where they were made stay as they are. Also returns
-    the launch in ``trace``, the replay, of each op that was moved; -1 for others.
+    All replays of a node become ops of that launch; a graph launch whose nodes are all known has no ops left and is
+    removed. Ops of nodes with unrecorded creation stay as they are. Also returns, for each op that was moved, its
+    replay: a launch in ``trace``; -1 for others.
     """
     rows = np.flatnonzero(captures.thread != 0)
     trace = with_threads(trace, captures.thread[rows])

@@ -1,4 +1,4 @@
-"""Globs matched against range paths, and matches paired by what their stars stand for."""
+"""Match globs against range paths, and pair matches whose wildcards stand for the same text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
 
 @dataclass(frozen=True)
 class Match:
-    """A merged path that a glob matches: its code, its text, and what each star, ``?`` or ``[]`` stands for."""
+    """A merged path that a glob matches: its code, its text, and the text for each star, ``?`` or ``[]``."""
 
     code: int
     text: str
@@ -30,9 +30,9 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """The merged paths that a glob matches, or that are it letter by letter, else those whose own name it matches.
+    """The merged paths that a glob matches or equals, else those whose own name it matches.
 
-    Of ranges inside one another that match, the outermost counts. Raises `NsysprofError` with near names for none.
+    Of nested matching ranges, the outermost counts. Raises `NsysprofError` with similar names if there are none.
     """
     match_all = _compiled(glob).fullmatch
     found = {
@@ -45,7 +45,7 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
 
 
 def no_match(texts: Sequence[str], glob: str, file: str) -> NsysprofError:
-    """The error for a glob that matches none of the ranges of a file, which names some that are near."""
+    """The error for a glob that matches no range of a file, with some similar names."""
     near = near_names(texts, glob)
     known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
     return NsysprofError(f"no range of {file} matches {glob!r}{known}", f"nsysprof ranges {quote(file)}")
@@ -90,9 +90,9 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """A few of the texts that are most like the wanted one, or have a word that is; else the first ones.
+    """A few texts that resemble the wanted one or contain a similar word; otherwise the first ones.
 
-    Of very long ones a part: a message is to be read.
+    Very long texts are shortened.
     """
     texts = list(dict.fromkeys(text if len(text) <= 300 else one_line(text, 300) for text in texts))
     bare, some = wanted.replace("*", ""), texts[:10_000]
@@ -109,11 +109,12 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
 def pair_up(
     base: Sequence[Match], new: Sequence[Match], globs: tuple[str, str]
 ) -> tuple[list[tuple[Match, Match]], list[str]]:
-    """Pairs of matches whose stars stand for the same, in the order of the base, and warnings of what has no partner.
+    """Pair matches whose wildcards stand for the same text, in the order of the base, with warnings about matches
+    without a partner.
 
     A single match of a glob without stars pairs with every match of the other side, and two single matches with each
-    other. Where nothing pairs, stars that stand for the star of a merged name (`iter*`) count no more. Raises
-    `NsysprofError` where nothing pairs even so.
+    other. If nothing pairs, wildcards that stand for the star of a merged name (`iter*`) are ignored. Raises
+    `NsysprofError` if nothing pairs then either.
     """
     if any(len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))):
         return [(one, other) for one in base for other in new], []
@@ -140,16 +141,16 @@ def _alike(base: Sequence[Match], new: Sequence[Match], without: str | None) -> 
 
 
 def listed(texts: Sequence[str]) -> str:
-    """The first few texts, and how many more there are."""
+    """The first few texts, and the number of others."""
     return join_first(texts, _MAX_NAMES, repr)
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:
-    """Names of the two ranges of a pair, and of the place that they share: `('math', 'flash', 'S=4096')`.
+    """Names of the two ranges of a pair, and of what they have in common: `('math', 'flash', 'S=4096')`.
 
-    That is the piece in which the paths differ and what they share around it; paths of different build, or that differ
-    in several places, are called as they are. A ``::`` parts names, but what stands before the piece within a name
-    belongs to it, as in `aten::mm`, unless that is built as workloads do, `RUN::math::S4096`.
+    Two paths that differ in one piece are named by it, and by their common text around it; other paths keep their full
+    names. Names are split at ``::``; text before the piece within one name belongs to it (`aten::mm`), except in the
+    workloads' names (`RUN::math::S4096`).
     """
     tokens = [_tokens(path) for path in (base, new)]
     if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:

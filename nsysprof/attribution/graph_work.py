@@ -1,4 +1,4 @@
-"""What CUDA graphs replay, by the ranges in which they were captured: beside the other reading, or as the only one."""
+"""Assign the work of CUDA graphs to the ranges in which they were captured."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from nsysprof.trace.variants import only_ops
 
 @dataclass(frozen=True)
 class GraphWork:
-    """The GPU ops of a trace that belong to where their graph was captured.
+    """The GPU ops that belong to where their graph was captured.
 
-    ``captured`` bool per op of the trace: it is known where its node was made. ``inside`` attributes these ops alone,
-    each to the range open there; its ranges are those of the trace.
+    ``captured`` bool per op of the trace: its capture is known. ``inside`` attributes only these ops, each to the range
+    open at its capture; its ranges are those of the trace.
     """
 
     captured: NDArray[np.bool_]
@@ -29,21 +29,21 @@ class GraphWork:
 
     @cached_property
     def owner(self) -> NDArray[np.int32]:
-        """For each op of the trace the range that it was captured in, -1 for none."""
+        """The range in which each op of the trace was captured, -1 for none."""
         out = np.full(len(self.captured), -1, np.int32)
         out[self.captured] = self.inside.op_owner
         return out
 
     def of(self, chosen: NDArray[np.bool_]) -> GraphWork:
-        """The same of some ops of the trace."""
+        """The part that concerns the ``chosen`` ops."""
         trace = only_ops(self.inside.trace, chosen[self.captured])
         return GraphWork(self.captured[chosen], attribute(trace, self.inside.threads))
 
 
 def graph_work(attribution: Attribution) -> GraphWork | None:
-    """The `GraphWork` of an attributed report, which must still be open; None where no graph is known to be captured.
+    """The `GraphWork` of an attributed report, which must be open; None if no capture of a graph is known.
 
-    A report without nodes of graphs is not looked into.
+    Reports without graph nodes are not searched.
     """
     trace, replay = attribution.trace, attribution.replay
     if replay is None:
@@ -58,11 +58,11 @@ def graph_work(attribution: Attribution) -> GraphWork | None:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """How far the CUDA graphs of a report can be read by their captures.
+    """How many graph ops of a report have known captures.
 
-    GPU ops that are nodes of graphs: ``ops``, and ``kernels`` of them; ``captured``, ``captured_kernels`` belong to a
-    range at capture, ``outside`` were captured outside every range, of ``unknown`` the report does not hold the
-    capture. ``whole`` graph launches were traced whole.
+    GPU ops that are nodes of graphs: ``ops``, of them ``kernels``; ``captured``, ``captured_kernels``: captured in a
+    range; ``outside``: captured outside every range; ``unknown``: capture not recorded. ``whole`` counts graph launches
+    traced as a whole.
     """
 
     ops: int
@@ -74,7 +74,7 @@ class GraphCounts:
     whole: int
 
     def sentences(self, graphs: str) -> Iterator[str]:
-        """Describe that, with what would tell more; ``graphs`` is the reading that is shown."""
+        """Describe the counts, and how to record more; ``graphs`` is the mode in use."""
         if self.ops:
             what = plural(self.kernels, "kernel") if self.kernels else plural(self.ops, "GPU op")
             belong = self.captured_kernels if self.kernels else self.captured
@@ -99,7 +99,7 @@ class GraphCounts:
 
 
 def graph_counts(trace: Trace, replay: NDArray[np.int32] | None, work: GraphWork | None) -> GraphCounts:
-    """The `GraphCounts` of a trace; ``replay`` is that of its `Attribution`."""
+    """The `GraphCounts` of a trace; ``replay`` as in its `Attribution`."""
     ops = trace.ops
     nodes = ops.from_graph if replay is None else ops.from_graph | (replay >= 0)
     kernel = ops.kind == KERNEL

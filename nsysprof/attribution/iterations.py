@@ -1,4 +1,4 @@
-"""Iterations without annotation: what a thread launches again and again. The rules stand in docs/iterations.md."""
+"""Find iterations without annotation: launch sequences that a thread repeats. docs/iterations.md has the rules."""
 
 import re
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class _Rounds:
 
 def find_iterations(trace: Trace) -> OtherRanges:
     """The iterations of a trace as ranges of kind FOUND, ``iteration 7`` and ``inner iteration 7``; the second kind of
-    loop of a thread makes ``iteration B 7``. A warning says what was found.
+    loop of a thread makes ``iteration B 7``. A warning describes the iterations found.
     """
     launches = trace.launches
     symbols, exact, work = _symbols(trace)

@@ -1,4 +1,4 @@
-"""Which ranges are the steps of a recording: one level of repeated ranges, annotated or found, and no warm-up."""
+"""Choose the steps of a recording: one level of repeated ranges, annotated or found, without warm-up."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -42,12 +42,12 @@ _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
 @dataclass(frozen=True)
 class Level:
-    """The ranges that an answer is about: ``rows`` of `Trace.ranges`, int32 ``of`` each a path in ``texts``.
+    """The ranges that an answer describes: ``rows`` of `Trace.ranges`, with their paths ``of`` (int32 into ``texts``).
 
-    None where no range was asked for and nothing repeats: then the answer is about the whole recording. ``attribution``
-    has, where iterations were found because no annotated level is the program's steps, these among its ranges.
-    ``share``: the part of the busy time of all GPUs that they cover, warm-up left out, None if there is none.
-    ``asked``: whether the user named them.
+    None if no range was asked for and nothing repeats: the answer then describes the whole recording. If iterations
+    were found because no annotated level is the program's steps, they are ranges of ``attribution``. ``share``: the
+    part of all GPUs' busy time that they cover, without warm-up, None if the GPUs were never busy. ``asked``: whether
+    the user named them.
     """
 
     attribution: Attribution
@@ -64,12 +64,12 @@ class Level:
 
     @property
     def found(self) -> bool:
-        """Whether these are iterations without annotation."""
+        """Whether these are found iterations, without annotation."""
         return bool(len(self.rows)) and bool((self.attribution.trace.ranges.kind[self.rows] == FOUND).all())
 
     @cached_property
     def name(self) -> str:
-        """The paths as one, with a star where they differ: ``PHASE::*/step*``; empty if there are none."""
+        """The common name of the paths, with a star where they differ: ``PHASE::*/step*``; empty if there are none."""
         parts = [split_path(path) for path in self.paths]
         if len({len(each) for each in parts}) > 1:
             return join_first([one_line(path, _NAME) for path in self.paths], _FEW)
@@ -77,7 +77,7 @@ class Level:
 
     @property
     def clause(self) -> str:
-        """Which steps these are, how many, and how much of the GPU's busy time they cover."""
+        """A clause that names the steps, their number, and their share of the GPU's busy time."""
         if not len(self.rows):
             return "no step repeats: the whole recording"
         found = "found, not annotated; " * self.found
@@ -86,7 +86,7 @@ class Level:
         return f"steps: {self.name} ({found}{len(self.rows):,}{several}{covered})"
 
     def record(self, warm_up: int) -> dict[str, Any]:
-        """The object ``steps`` of JSON documents; ``warm_up`` is how many of them an answer leaves out."""
+        """The object ``steps`` of JSON documents; ``warm_up`` is the number of steps left out."""
         return {
             "level": self.name or None,
             "paths": self.paths,
@@ -105,10 +105,10 @@ def _in_common(names: Sequence[str]) -> str:
 
 
 def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.bool_]:
-    """Mark paths inside warm-up, by their names or those around them, and in the checks before a measurement.
+    """Mark paths in warm-up (by their own name or an outer one) and in checks before a measurement.
 
-    ``parent`` is that of each path, -1 at the top, ``names`` are those of the last parts. Checks are recognized by the
-    convention of the workloads, outermost ranges ``CHECK::`` beside ``RUN::``.
+    ``parent`` is the parent of each path, -1 at the top; ``names`` are the last parts of the paths. Checks follow the
+    workloads' convention: outermost ranges ``CHECK::`` beside ``RUN::``.
     """
     before = np.array([_WARM.search(name) is not None for name in names], bool)
     top = np.flatnonzero(parent < 0).tolist()
@@ -118,12 +118,12 @@ def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.b
 
 
 def choose_level(attribution: Attribution, select: str | None, merge_names: Sequence[str] | None) -> Level:
-    """The ranges that the glob ``select`` matches; without one the steps of the program, the same for all commands.
+    """Choose the ranges that the glob ``select`` matches, or by default the program's steps, the same for all commands.
 
-    Those are the outermost level of ranges of one merged name and depth of which a path repeats `MIN_REPEATS` times and
-    more and which covers `MIN_SHARE` of the busy time of the GPUs behind warm-up; ranges named as steps come first, an
-    epoch after its steps. Where no annotated level does, iterations are found. `NsysprofError` if a glob matches
-    nothing.
+    The steps are the outermost level, all ranges with one merged name and depth, with a path that repeats at least
+    `MIN_REPEATS` times and at least `MIN_SHARE` of the GPUs' busy time after warm-up; ranges named like steps are
+    preferred, and steps to their epochs. If no annotated level qualifies, iterations are found. Raises `NsysprofError`
+    if a glob matches nothing.
     """
     finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched
@@ -227,7 +227,7 @@ class _Busy:
         self._sums = np.bincount(of, attribution.inclusive.sum_ns, len(merged))
 
     def estimate(self, codes: list[int]) -> float:
-        """The durations of all GPU ops in some merged paths, added up."""
+        """The sum of the durations of all GPU ops in some merged paths."""
         return float(self._sums[codes].sum())
 
     @cached_property
@@ -249,13 +249,14 @@ class _Busy:
         return sum(int((end - start).sum()) for start, end in lines) - self._of(outermost)
 
     def share(self, rows: NDArray[np.intp]) -> float | None:
-        """The part of the busy time that some ranges, none in another, cover; None if there is none at all."""
+        """The share of busy time that some ranges, not nested, cover; None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_of_level(self, rows: NDArray[np.intp], codes: list[int], *, named: bool) -> float:
-        """The same of a level; of ranges ``named`` as steps also what other threads launched while they were open.
+        """The share of busy time of a level; for ranges ``named`` like steps, it includes launches of other threads
+        during them.
 
-        Backward on a thread of autograd with ranges of its own is no less a part of the step that waits for it.
+        Backward on an autograd thread with its own ranges is still a part of the step that waits for it.
         """
         if self._whole <= 0:
             return 0.0

@@ -1,8 +1,8 @@
-"""Loops in a sequence of symbols, such as the launches of a thread: what repeats, within what, and where it begins.
+"""Find loops in a sequence of symbols, such as the launches of a thread, with their nesting and bounds.
 
-Equal neighbours make one token. Then the shortest period that repeats anywhere is folded into one token
-everywhere, and so on with the rest, so that an inner loop of any number of rounds looks the same in each round of
-the loop around it. A fold spans what interrupts a loop for less than half a period: an extra kernel now and then.
+Equal neighbours become one token. Then the shortest repeating period is folded into one token everywhere, and so on, so
+an inner loop with any number of rounds looks the same in each round of the outer loop. A fold tolerates interruptions
+shorter than half a period, such as an occasional extra kernel.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Loop:
-    """What repeats from symbol ``start`` to before ``end``.
+    """A loop over the symbols from ``start`` to before ``end``.
 
-    ``starts`` int64, the first symbol of each round, in order; of the last one less than half is there where it is
-    ``cut_off``. ``seam`` are the symbols between which a round begins: the last of one and the first of the next.
+    ``starts`` int64, the first symbol of each round, in order; if ``cut_off``, less than half of the last round is
+    there. ``seam``: the last symbol of a round and the first symbol of the next.
     """
 
     start: int
@@ -57,8 +57,8 @@ class _Fold:
 
 
 def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
-    """Fold a sequence, see above: the folds with loops, from the innermost. The first is that of neighbours that are
-    equal in ``exact``; from there on equal ``symbols`` will do.
+    """Fold a sequence (see above): the folds with loops, innermost first. The first fold joins neighbours that are
+    equal in ``exact``; the others compare ``symbols``.
     """
     words = mixed(symbols.astype(np.uint64))
     new = np.flatnonzero(np.append(True, words[1:] != words[:-1])[: len(words)])
@@ -209,8 +209,8 @@ def _folded(fold: _Fold) -> tuple[Words, Ints]:
 
 @dataclass(frozen=True)
 class Chains:
-    """The loops of all folds, each before those inside it: their symbols ``[start, end)``, the fold, the number in it,
-    about how many rounds (``count``), and ``parent``, the innermost other one around each, -1 for none.
+    """The loops of all folds, outer ones first: symbols ``[start, end)``, the fold, the number in it, the approximate
+    number of rounds (``count``), and ``parent``, the innermost loop around each, -1 for none.
     """
 
     folds: list[_Fold]
@@ -237,9 +237,9 @@ def chains_of(folds: list[_Fold]) -> Chains:
 def rounds(
     chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
 ) -> Loop:
-    """One loop with its rounds. They begin where the loop does, or so that it ends with a whole round: of the two where
-    the longer ``gap`` (int64, before each symbol) is, a gap at a round without variation counting double. Or at the
-    ``seam`` of another loop, where there is one. A first round with a variation may begin before, not before ``since``.
+    """One loop with its rounds. Rounds are aligned with the start of the loop or with its end, whichever has the longer
+    ``gap`` (int64, before each symbol); a gap without variation counts double. If another loop has a ``seam`` there,
+    that is used. A first round with a variation may begin earlier, but not before ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
@@ -295,8 +295,8 @@ def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
 
 
 def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
-    """The rounds of loops of one fold, which begin where each of them does: int64 symbols ``[start, stop)`` and the
-    number of each round in its loop; bool, the last of it.
+    """The rounds of the loops of one fold, aligned with the start of each loop: int64 symbols ``[start, stop)``, the
+    round's number in its loop, and bool, whether it is the last.
     """
     fold = chains.folds[int(chains.fold[rows[0]])]
     chain = np.sort(chains.chain[rows])

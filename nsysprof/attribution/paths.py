@@ -1,6 +1,4 @@
-"""Range paths: the names from the outermost range to this one, as codes, the merged paths that make many one, and
-which instances of a path count.
-"""
+"""Range paths as codes (the names from the outermost range inwards), merged paths, and which instances count."""
 
 from __future__ import annotations
 
@@ -44,8 +42,8 @@ WHOLE_TRACE = "whole trace"
 class Paths:
     """A tree of paths as columns, parents before children, in order of first appearance.
 
-    ``of`` int32: the path of each row that was asked for; ``parent`` int32, -1 at the top; ``name`` and ``kind`` are
-    those of the last part; ``depth`` 0 at the top; ``names`` are the texts that ``name`` counts in.
+    ``of`` int32: the path of each row; ``parent`` int32, -1 at the top; ``name`` and ``kind`` of the last part;
+    ``depth`` 0 at the top; ``names``: the texts that ``name`` indexes.
     """
 
     of: NDArray[np.int32]
@@ -61,8 +59,8 @@ class Paths:
     def texts(self) -> list[str]:
         r"""The paths as text: names joined by ``/``, a ``/`` in a name written ``\/``.
 
-        A program that forgets to close its ranges nests them ever deeper. Where all paths of all rows would take more
-        than `_MAX_CHARACTERS`, the long ones are cut in the middle and say how many names they leave out.
+        A program that never closes its ranges nests them ever deeper. If all texts would take more than
+        `_MAX_CHARACTERS`, long paths are cut in the middle and say how many names are left out.
         """
         parts = [path_part(name) for name in self.names]
         if self.too_long:
@@ -74,7 +72,7 @@ class Paths:
 
     @property
     def too_long(self) -> bool:
-        """Whether the whole paths of all rows would take more text than is good, so that `texts` cuts them."""
+        """Whether the full texts of all rows would be so long that `texts` cuts them."""
         if len(self) == 0:
             return False
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
@@ -113,12 +111,11 @@ def _paths(attribution: Attribution) -> Paths:
 
 
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
-    """The merged path of every path: per-call ids dropped, and names that match a glob replaced by the glob.
+    """The merged path of every path: per-call ids removed, and names that match a glob replaced by the glob.
 
-    A default glob's star stands for a number (``iter7``, ``step 12``), and with all of them other names of steps
-    merge as well (``train_step_3``, ``batch 0`` … ``batch 9``); that of any other glob
-    for anything. Iterations that were found merge but where ``merge`` is None, which merges
-    nothing.
+    In default globs a star stands for a number (``iter7``, ``step 12``); other step names merge as well
+    (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs it stands for any text. Found iterations merge unless
+    ``merge`` is None, which merges nothing.
     """
     codes: dict[str, int] = {}
     names = merged_names(paths.names, merge)
@@ -130,7 +127,7 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
 
 
 def merged_names(names: Sequence[str], merge: Sequence[str] | None = DEFAULT_MERGE) -> list[str]:
-    """What `merged_paths` makes of each name."""
+    """The merged form of each name."""
     return list(names) if merge is None else list(_merged_names(tuple(names), tuple(merge)))
 
 
@@ -144,7 +141,7 @@ def _merged_names(names: tuple[str, ...], merge: tuple[str, ...]) -> list[str]:
 
 
 def split_path(path: str) -> list[str]:
-    r"""The parts of a range path, as they stand in it; a ``/`` that is written ``\/`` belongs to its part."""
+    r"""The parts of a range path; ``\/`` does not separate parts."""
     parts, escapes = [""], 0
     for character in path:
         if character == "/" and escapes % 2 == 0:
@@ -177,7 +174,7 @@ def _counted(names: Sequence[str]) -> Iterator[re.Pattern[str]]:
 
 
 def names_step(merged: str) -> bool:
-    """Whether the name of a merged path is that of steps, numbered or not: `iter*`, `train_step`, `batch*`."""
+    """Whether a merged path is named like steps, numbered or not: `iter*`, `train_step`, `batch*`."""
     word = f"{merged.removesuffix('*')}0"
     return (_STEP.fullmatch(word) or _COUNTED.fullmatch(word)) is not None
 
@@ -230,7 +227,7 @@ TYPICAL: Instances = (-2, -2)
 
 
 def read_instances(text: str) -> Instances:
-    """What `--instance 3` or `--instance 20-39` asks for. Raises `NsysprofError` for anything else."""
+    """Parse `--instance 3` or `--instance 20-39`. Raises `NsysprofError` for anything else."""
     match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
@@ -247,7 +244,7 @@ def instances_text(instances: Instances) -> str:
 
 
 def pick_instances(span: NDArray[np.int64], instances: Instances) -> NDArray[np.intp]:
-    """The rows of instances, given how long each takes, in the order in which they begin."""
+    """The rows of the chosen instances, given the span of each, in the order of their starts."""
     rows = np.arange(len(span))
     if instances == SLOWEST and len(span):
         return rows[[int(span.argmax())]]
@@ -257,7 +254,7 @@ def pick_instances(span: NDArray[np.int64], instances: Instances) -> NDArray[np.
 
 
 def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each range instance how many of its path started before it."""
+    """For each range instance, how many instances of its path started before it."""
     order = np.lexsort((start, path))
     size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     first = np.cumsum(size) - size
@@ -267,11 +264,11 @@ def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArr
 
 
 def warm_up(attribution: Attribution, merged_of: NDArray[np.int32], skip: int) -> NDArray[np.bool_]:
-    """True for range instances to leave out of statistics when the first ``skip`` of what repeats are warm-up.
+    """Mask of range instances left out of statistics if the first ``skip`` repetitions are warm-up.
 
-    Instances repeat when more than ``skip`` of them have one merged path and one parent instance (at the top: one
-    thread). Only the outermost repetition counts: inside an instance that is kept, everything is kept.
-    ``merged_of`` is the merged path of each range instance.
+    Instances repeat if more than ``skip`` of them have the same merged path and parent instance (at the top: thread).
+    Only the outermost repetition counts: everything inside a kept instance is kept. ``merged_of`` is the merged path of
+    each range instance.
     """
     parent, ranges = attribution.parent, attribution.trace.ranges
     count = len(parent)

@@ -1,4 +1,4 @@
-"""Totals of many ranges at once: counts, sums, first and last GPU op, and busy time, from sorted slices."""
+"""Totals of many ranges at once, from sorted slices: counts, sums, first and last GPU op, and busy time."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Totals:
     """Totals of the GPU work inside each range; columns with a row per range.
 
     ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
-    ``first_op_ns``, ``last_op_ns`` int64, when the first GPU op starts and the last one ends (0 without); ``busy_ns``
-    the length of the union of the ops' intervals, added over devices; ``sum_ns`` the added durations;
-    ``followed_sum_ns`` the part of it that worker threads launched; ``devices`` int64, a bit per device.
+    ``first_op_ns``, ``last_op_ns`` int64, start of the first GPU op and end of the last (0 if none); ``busy_ns``, the
+    length of the union of the ops' intervals, added over devices; ``sum_ns``, the added durations; ``followed_sum_ns``,
+    the part launched by worker threads; ``devices`` int64, a bit per device.
     """
 
     launches: NDArray[np.int32]
@@ -49,7 +49,7 @@ class Totals:
 
     @classmethod
     def zeros(cls, count: int, arena: ColumnArena = IN_MEMORY) -> Totals:
-        """Totals of ``count`` ranges with nothing in them."""
+        """Empty totals of ``count`` ranges."""
         small = {"launches", "kernels", "memops", "graph_launches"}
         columns: dict[str, Any] = {
             f.name: arena.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
@@ -71,12 +71,12 @@ class Totals:
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """Launches sorted by start, with the GPU ops that each caused, in the order of the launches.
+    """Launches sorted by start, with the GPU ops that each caused, in launch order.
 
-    Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (what negative durations take off it, as a positive
-    number; None where there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 where it
-    launched a CUDA graph), ``followed`` bool or None.
-    Per op: ``call`` (a position among the launches, not decreasing), ``op_start``, ``op_end``, ``device``.
+    Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (the sum of negative durations, as a positive number;
+    None if there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 for a CUDA graph launch),
+    ``followed`` bool or None. Per op: ``call`` (the position of its launch, not decreasing), ``op_start``, ``op_end``,
+    ``device``.
     """
 
     start: Ints
@@ -108,7 +108,7 @@ class LaunchWork:
         from_graph: NDArray[np.bool_],
         arena: ColumnArena = IN_MEMORY,
     ) -> LaunchWork:
-        """Add up the GPU ops of each launch. Every launch has caused at least one."""
+        """Add up the GPU ops of each launch. Every launch must have caused at least one."""
         length = arena.empty(len(op_start), np.int64)
         np.subtract(op_end, op_start, out=length)
         kernel, graph = kind == KERNEL, kind == GRAPH
@@ -141,7 +141,7 @@ _PER_OP = ("op_start", "op_end", "device")
 
 
 def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
-    """The launches ``[first, last)``, which are sorted by start, with their GPU ops; nothing is copied."""
+    """The launches ``[first, last)``, sorted by start, with their GPU ops, as views."""
     low, high = np.searchsorted(calls.call, [first, last]).tolist()
     return LaunchWork(
         **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
@@ -154,7 +154,7 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 def take_calls(
     calls: LaunchWork, rows: NDArray[np.intp], followed: NDArray[np.bool_] | None = None, arena: ColumnArena = IN_MEMORY
 ) -> LaunchWork:
-    """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks those from worker threads."""
+    """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks launches by worker threads."""
     start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
         order = np.lexsort((calls.end[rows], start))
@@ -177,7 +177,7 @@ def take_calls(
 
 
 def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_MEMORY) -> Totals:
-    """The `Totals` of ranges sorted by start: over all launches whose host call lies wholly inside the range."""
+    """The `Totals` of ranges sorted by start, over all launches whose host call is entirely inside the range."""
     out = Totals.zeros(len(start), arena)
     if len(start) == 0 or len(calls.start) == 0:
         return out

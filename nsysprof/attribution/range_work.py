@@ -1,4 +1,4 @@
-"""What lies inside ranges: the launches in at least one instance of a path, and the GPU ops of chosen instances."""
+"""The work in ranges: launches in any instance of a path, and GPU ops of chosen instances."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Cover:
     count: int
 
     def sums(self, per_launch: NDArray[Any]) -> NDArray[np.int64]:
-        """For each path the sum of a column of launches over those in its ranges."""
+        """For each path, the sum of a column over the launches in its ranges."""
         out = np.zeros(self.count, np.int64)
         for launches, path, low, high in self.parts:
             before = np.zeros(len(launches) + 1, np.int64)
@@ -39,9 +39,9 @@ class Cover:
         return out
 
     def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-        """Paths and, beside them, rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
+        """Yield paths and rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
 
-        Not all at once, since ranges inside one another hold the same ops again and again.
+        In parts, since nested ranges contain the same ops many times.
         """
         for launches, path, low, high in self.parts:
             caused, size = trace.ops_by_launch.of(launches)
@@ -53,10 +53,10 @@ class Cover:
 
 
 def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], count: int) -> Cover:
-    """The `Cover` of the ranges ``rows`` by their paths ``of[rows]``, which are below ``count``.
+    """The `Cover` of the ranges ``rows`` by their paths ``of[rows]``, all below ``count``.
 
-    A start/end range is open to all threads of its process, or under ``strict`` to its own; a push/pop range to its
-    own thread and to what follows it.
+    A start/end range includes all threads of its process, or only its own under ``strict``; a push/pop range includes
+    its own thread and the worker threads that follow it.
     """
     window = attribution.trace.ranges.kind[rows] == START_END
     parts = [
@@ -95,7 +95,7 @@ def _parts(
 
 
 def launches_inside(attribution: Attribution, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Which launches lie wholly inside at least one of the ranges ``rows``."""
+    """Mask of the launches entirely inside at least one of the ranges ``rows``."""
     out = np.zeros(len(attribution.trace.launches), bool)
     one_path = np.zeros(len(attribution.trace.ranges), np.int32)
     for launches, _, low, high in cover(attribution, rows, one_path, 1).parts:
@@ -112,7 +112,7 @@ def _disjoint(path: NDArray[np.int32], low: Index, high: Index) -> tuple[NDArray
 
 
 def overlapping(attribution: Attribution, of: NDArray[np.int32], rows: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Which of the start/end ranges ``rows`` belong to a path whose own instances overlap in one process.
+    """Mask of the start/end ranges ``rows`` whose path has overlapping instances in one process.
 
     ``of`` is the path of every range.
     """
@@ -128,9 +128,10 @@ def overlapping(attribution: Attribution, of: NDArray[np.int32], rows: NDArray[n
 
 
 def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which push/pop ranges hold only a part of a range that starts inside them, as domains can do to each other.
+    """Mask of the push/pop ranges that contain only a part of a range that starts inside them, which can happen across
+    domains.
 
-    ``depth`` is how many ranges contain each range. Where that many are open when a range starts, none cross.
+    ``depth`` is the number of ranges around each range. If exactly that many are open at a range's start, none cross.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)
@@ -152,7 +153,9 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
 
 
 def added_up(attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """For each launch the sum of a column of GPU ops, all or the rows ``ops``; those without a launch are left out."""
+    """For each launch, the sum of a column over its GPU ops (all, or the rows ``ops``); ops without a launch are left
+    out.
+    """
     launch = attribution.trace.ops.launch if ops is None else attribution.trace.ops.launch[ops]
     out = np.zeros(len(attribution.trace.launches) + 1, np.int64)
     np.add.at(out, launch, per_op)
@@ -164,9 +167,9 @@ def added_up(attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] |
 
 @dataclass(frozen=True)
 class WorkIndex:
-    """The launches in each of some ranges, and the GPU ops that each launch caused.
+    """The launches in each of some ranges, and the GPU ops of each launch.
 
-    ``number`` int32 per range instance: its place among those indexed, -1 for others. The launches of place ``i`` are
+    ``number`` int32 per range instance: its index here, -1 for others. The launches of index ``i`` are
     ``launches[first[i] : first[i + 1]]``.
     """
 
@@ -176,20 +179,20 @@ class WorkIndex:
     launches: NDArray[np.intp]
 
     def launches_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        """The launches inside the ranges ``rows``, one range after the other, and for each the place in ``rows``."""
+        """The launches inside the ranges ``rows``, range by range, and for each its index in ``rows``."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
         return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
 
     def ops_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        """The same of the GPU ops that these launches caused."""
+        """The GPU ops of these launches, likewise."""
         launch, place = self.launches_of(rows)
         op, size = self.attribution.trace.ops_by_launch.of(launch)
         return op.astype(np.intp), np.repeat(place, size)
 
 
 def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
-    """The `WorkIndex` of the ranges ``rows``, each named once; near-linear in launches and GPU ops."""
+    """The `WorkIndex` of the ranges ``rows``, which are distinct; near-linear in launches and GPU ops."""
     number = np.full(len(attribution.trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
     parts = cover(attribution, rows, number, len(rows)).parts
@@ -203,13 +206,13 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
 
 @dataclass(frozen=True)
 class RangeWork:
-    """The GPU ops inside some range instances (windows), sorted by window and start.
+    """The GPU ops in some range instances (windows), sorted by window and start.
 
-    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 for what no call holds;
-    ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows`` its number,
-    ``first_ns``, ``last_ns``, ``gpus`` a bit per GPU. A graph that was captured there has a window for each replay, and
-    ``beside_replays`` counts GPU ops that such an instance ran besides, which are left out. ``calls`` is how many calls
-    were asked for, ``idle_calls`` how many of them launched no GPU work.
+    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 outside all calls;
+    ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows``, its number,
+    ``first_ns``, ``last_ns``, ``gpus``, a bit per GPU. If a graph was captured there, each replay is a window;
+    ``beside_replays`` counts the other GPU ops of such an instance, which are left out. ``calls`` is the number of
+    calls requested, ``idle_calls`` the number without GPU work.
     """
 
     op: NDArray[np.intp]
@@ -227,7 +230,7 @@ class RangeWork:
 
     @property
     def span_ns(self) -> int:
-        """From the first GPU op to the last, added over windows."""
+        """From the first GPU op to the last, summed over windows."""
         return int((self.last_ns - self.first_ns).sum())
 
 
@@ -240,9 +243,9 @@ def range_work(
 ) -> RangeWork:
     """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them; None: each is one call.
 
-    Where CUDA graphs are read as captured, each replay of what was captured in a window is a window, and a call.
+    If CUDA graphs are read as captured, each replay of a graph captured in a window is a window and a call.
 
-    ``left_out``: range instances whose work does not count; ``since``: from when on that of each window does.
+    ``left_out``: range instances whose work is excluded; ``since``: the time from which work of each window counts.
     """
     trace = index.attribution.trace
     launch, window = index.launches_of(windows)
@@ -276,7 +279,7 @@ def range_work(
 
 
 def whole_work(trace: Trace) -> RangeWork:
-    """The `RangeWork` of a whole trace as one window with one call: all that keeps a GPU busy, whoever launched it."""
+    """The `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy, by any launcher."""
     ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])
@@ -318,7 +321,7 @@ def _by_replay(window: Ints, call: Ints, replay: NDArray[np.int32]) -> tuple[Int
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """For each GPU op the latest end so far in its window; ends are ranked, so windows stay apart."""
+    """For each GPU op, the latest end so far in its window, as ranks that keep windows apart."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -327,11 +330,11 @@ def reach_so_far(work: RangeWork) -> Ints:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The windows cut at the first GPU op of each call: a piece per call that has any, sorted by window and time.
+    """The windows cut at the first GPU op of each call: a piece per call with GPU work, sorted by window and time.
 
-    ``start``, ``end`` int64 ns; ``call`` its number, ``window`` that of its window; ``of_op`` the piece of each op, -1
-    in a window without calls. The pieces of a window add up to its span: what runs before the first call belongs to
-    that; what runs between two calls, or nothing at all, to the earlier one.
+    ``start``, ``end`` int64 ns; ``call``, ``window``: its numbers; ``of_op``: the piece of each op, -1 in a window
+    without calls. The pieces of a window add up to its span: time before the first call belongs to the first call, time
+    between two calls to the earlier one.
     """
 
     start: Ints
@@ -342,7 +345,7 @@ class Pieces:
 
 
 def cut(work: RangeWork) -> Pieces:
-    """The `Pieces` of the work of a range."""
+    """Cut the work of a range into `Pieces`."""
     in_calls = np.flatnonzero(work.call >= 0)
     _, at = np.unique(work.call[in_calls], return_index=True)  # sorted by time: the first of each call
     first = np.sort(in_calls[at])

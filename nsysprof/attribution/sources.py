@@ -1,5 +1,5 @@
-"""Which ranges count: NVTX's or annotations, MPI, OpenACC, PyTorch's operators and modules, found iterations
-(`--ranges`).
+"""Choose the kinds of ranges that count (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and modules,
+found iterations.
 """
 
 from collections.abc import Collection
@@ -24,21 +24,21 @@ _LACKING = {
 
 
 def read_sources(text: str) -> frozenset[str] | None:
-    """The sources that ``--ranges nvtx,found`` names; None for ``auto``. `NsysprofError` for anything else."""
+    """Parse the sources in ``--ranges nvtx,found``; None for ``auto``. Raises `NsysprofError` for anything else."""
     names = read_list(text, "ranges", SOURCES, AUTO)
     return None if names is None else frozenset(names)
 
 
 def annotated(trace: Trace) -> bool:
-    """Whether any of its ranges are NVTX's, or annotations."""
+    """Whether the trace has NVTX ranges or annotations."""
     return bool(np.isin(trace.ranges.kind, (PUSH_POP, START_END)).any())
 
 
 def choose_ranges(trace: Trace, text: str) -> Trace:
     """The trace of a report, which must be open, with the ranges that ``--ranges`` asks for.
 
-    ``auto`` are the NVTX ranges, or annotations, alone where there are any, and all others where there are none;
-    operators of PyTorch only where there are no modules either.
+    ``auto`` means the NVTX ranges or annotations if there are any, otherwise all others; PyTorch operators only if
+    there are no modules.
     """
     sources = read_sources(text)
     if sources is None:

@@ -1,4 +1,4 @@
-"""The slices of a report that get rows of their own: all of it, or each process, GPU, thread or stream."""
+"""Split a report into parts with rows of their own: all of it, or per process, GPU, thread or stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ MAX_PARTS = 32  # threads or streams that get rows of their own
 
 @dataclass(frozen=True)
 class Part:
-    """One slice of a report.
+    """One part of a report.
 
     ``label`` is its pid, GPU, thread or stream, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op
-    of its ``attribution`` (None: all); ``graphs`` what of it was captured in graphs, None where nothing was;
-    ``rows`` those of its GPU ops in the whole, where its attribution has only these.
+    of its ``attribution`` (None: all); ``graphs`` is its work captured in graphs, None if there is none; ``rows`` are
+    its GPU ops as rows of the whole trace, if its attribution has only these.
     """
 
     label: object
@@ -36,10 +36,10 @@ class Part:
 def parts(
     attribution: Attribution, keep: NDArray[np.bool_], by: str | None, graphs: GraphWork | None = None
 ) -> list[Part]:
-    """The parts by one of `BY`, or the one part that is all of it; every GPU op is in one.
+    """The parts by one of `BY`, or one part with everything; every GPU op is in exactly one.
 
-    The ops of a process are its own, those of a thread what its ranges own and what it launched outside all ranges. Of
-    many threads or streams the `MAX_PARTS` with the most work are parts, and all others together one more.
+    A process has its own ops; a thread has the ops that its ranges own and those it launched outside all ranges. Of
+    many threads or streams, the `MAX_PARTS` with the most work are parts, and all others together form one more.
     """
     if by is None:
         return [Part(None, attribution, keep, None, graphs)]
@@ -105,7 +105,7 @@ def _fewer(
 
 
 def thread_labels(trace: Trace) -> list[str]:
-    """The label of each thread: its name and number, and its process where there are several."""
+    """The label of each thread: its name and number, and its process if there are several."""
     several = len(set(trace.thread_process.tolist())) > 1
     return [
         trace.thread_label(code) + f" of pid {pid_of(tid)}" * (several and pid_of(tid) != tid_of(tid))
@@ -114,7 +114,7 @@ def thread_labels(trace: Trace) -> list[str]:
 
 
 def device_labels(trace: Trace) -> dict[int, str]:
-    """The label of each GPU number of `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
+    """The label of each GPU number in `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
     out = {}
     for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
         pid = pid_of(int(trace.processes[device.process]))
@@ -124,7 +124,7 @@ def device_labels(trace: Trace) -> dict[int, str]:
 
 
 def stream_names(trace: Trace) -> list[tuple[str, str]]:
-    """For each stream its number in words, and its process where several use its GPU, else nothing."""
+    """The label of each stream within its GPU: its number, and its process if several use the GPU."""
     numbers = trace.gpu_numbers
     users: dict[int, set[int]] = {}
     for device, number in zip(trace.devices, numbers, strict=True):
@@ -140,7 +140,7 @@ def stream_names(trace: Trace) -> list[tuple[str, str]]:
 
 
 def stream_labels(trace: Trace) -> list[str]:
-    """The label of each stream: its GPU and number, and its process where several use that GPU."""
+    """The label of each stream: its GPU and number, and its process if several use that GPU."""
     gpus = device_labels(trace)
     out = []
     for stream, (which, whose) in zip(trace.streams, stream_names(trace), strict=True):

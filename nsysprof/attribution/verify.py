@@ -1,4 +1,4 @@
-"""Compares the strict attribution of a report with nsys's own projection, range by range."""
+"""Compare the strict attribution of a report with nsys's own projection, range by range."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class _Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Verification:
-    """How many ranges were compared and are equal; ``explained`` counts differences by their known reason;
-    ``differences`` are sentences, one per range that differs without one.
+    """The number of ranges compared, and of equal ones; ``explained`` counts differences by their known reason;
+    ``differences`` are sentences, one per unexplained difference.
     """
 
     nsys: str
@@ -53,12 +53,12 @@ class Verification:
 
 
 def verify(trace: Trace, nsys: Path | None = None) -> Verification:
-    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file and compare span, first GPU op and launch count
-    of every NVTX range that has GPU work.
+    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file, and compare span, first GPU op and launch count
+    of every NVTX range with GPU work.
 
-    Known reasons for a difference: nsys leaves out ranges whose ending thread is recorded, and lets unclosed ranges
-    end with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises
-    `NsysprofError` where no nsys is installed, it lacks that report, or the report is not an SQLite file.
+    Known reasons for differences: nsys leaves out ranges whose ending thread is recorded, and ends unclosed ranges with
+    the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises `NsysprofError`
+    if nsys is not installed or lacks that report, or if the report is not an SQLite file.
     """
     report = trace.report
     if report.format != "sqlite":

@@ -102,9 +102,7 @@ def steps(source: Source) -> int:
 
 
 def bytes_needed(source: Source, file_size: int, enough: int) -> int:
-    """Estimate the memory that an analysis takes, see `Reader.bytes_needed`; ``file_size`` is the size of an SQLite
-    file.
-    """
+    """Estimate the memory that an analysis takes, see `Reader.bytes_needed`; ``file_size`` is for SQLite files."""
     most = _ANY_REPORT + _MEMORY_PER_FILE * file_size
     if file_size and most <= enough:  # whatever its rows are, and counting them takes a while
         return most
