@@ -1,1 +1,1 @@
-"""Why a GPU waits."""
+"""Find out why a GPU waits."""

@@ -1,4 +1,6 @@
-"""What the GPU windows of ranges add up to: compute by kernel, and every wait by cause and culprit. Needs no pandas."""
+"""Account for the GPU windows of ranges: compute by kernel, and every wait by cause and responsible code. Needs no
+pandas.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ _NO_CEILING = ("compute", "unknown")
 
 @dataclass(frozen=True)
 class Account:
-    """The columns of ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` that they were made from."""
+    """The columns of ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` behind them."""
 
     facts: Facts
     windows: ColumnTable
@@ -42,10 +44,10 @@ def account_of(
     chosen: NDArray[np.integer] | None = None,
     facts: Facts | None = None,
 ) -> Account:
-    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
-    ``chosen`` are the rows of windows to account for, in ascending order, all where it is None; ``facts`` those of
-    `read_facts`, where they are known already.
+    ``chosen`` are the rows of windows to account for, ascending (None: all); ``facts`` are the result of `read_facts`,
+    if already known.
     """
     named = attribution.op_owner if attribution.replay is not None else None
     attribution = attribution.launched
@@ -66,7 +68,7 @@ def account_of(
 
 
 def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
-    """The columns of `Why.waits` of one GPU, texts as codes."""
+    """The columns of `Why.waits` of one GPU, with texts as codes."""
     gaps = stretches(windows, gpu, lines)
     pieces = walk(facts.attribution.trace, facts.reasons, gaps.start, gaps.end, gaps.op)
     found = account(facts, pieces, gaps.window, windows)
@@ -75,9 +77,9 @@ def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> di
 
 
 def rows_of_windows(facts: Facts, windows: Windows) -> dict[str, NDArray[np.int64]]:
-    """What each window adds up to: the columns ``group``, its number, the codes of `Facts.words`, ``waits`` and ``ns``.
+    """The account of each window: columns ``group``, its number, the codes of `Facts.words`, ``waits`` and ``ns``.
 
-    Several rows of a window may have equal codes.
+    A window may have several rows with equal codes.
     """
     each = np.arange(len(windows))
     waited: list[dict[str, NDArray[np.int64]]] = []

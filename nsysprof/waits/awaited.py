@@ -1,4 +1,4 @@
-"""Which GPU ops host calls made, and which they waited for."""
+"""Find the GPU ops that host calls made, and those that they waited for."""
 
 from dataclasses import dataclass
 
@@ -17,12 +17,12 @@ ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 @dataclass(frozen=True)
 class OpsOfCalls:
-    """GPU ops, rows of `Trace.ops`, -1 for none; the last entry of each column is for no call, or no launch.
+    """GPU ops as rows of `Trace.ops`, -1 for none; the last entry of each column is for no call, or no launch.
 
-    ``made`` int32 for each row of `HostActivity.calls`, ``of_launch`` int32 of `Trace.launches`: the copy that it made,
-    of several the last one, those of a few bytes to the host before all others; ``example`` int32 of launches: a copy
-    that stands for all that are called the same. ``on`` int32: the op that a synchronizing call waited for. ``copies``:
-    those that calls launched, by their end.
+    ``made`` int32 per row of `HostActivity.calls`, ``of_launch`` int32 per row of `Trace.launches`: the copy that it
+    made; of several the last one, but copies of a few bytes to the host take precedence; ``example`` int32 per launch:
+    a representative of all copies with the same description. ``on`` int32: the op that a synchronizing call waited for.
+    ``copies``: the copies that calls launched, sorted by end.
     """
 
     made: NDArray[np.int32]
@@ -35,7 +35,7 @@ class OpsOfCalls:
 def ops_of_calls(
     trace: Trace, activity: HostActivity, why: Reasons, size: NDArray[np.int64], memory: NDArray[np.uint8]
 ) -> OpsOfCalls:
-    """The `OpsOfCalls` of a trace; ``size`` and ``memory`` are those of the copies among its GPU ops."""
+    """The `OpsOfCalls` of a trace; ``size`` and ``memory`` describe the copies among its GPU ops."""
     copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
     copies = _by_end(trace, copies)
     nonzero, to_host = (
@@ -58,15 +58,15 @@ def ops_of_calls(
 
 
 def bucket(size: Ints) -> Ints:
-    """Sizes to two binary digits, so that copies of about the same size are one."""
+    """Round sizes to two binary digits, so copies of about the same size are grouped."""
     step = np.maximum(1, 1 << np.maximum(np.log2(np.maximum(size, 1)).astype(np.int64) - 1, 0))
     return np.where(size > 0, (size + step // 2) // step * step, size)
 
 
 def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64]:
-    """For each piece of host time the copy that its call made, or waited for; -1 for none.
+    """For each piece of host time, the copy that its call made or waited for; -1 for none.
 
-    A call waited for the copy that ended when it did and ran for half of the piece or longer.
+    A call waited for the copy that ended with it and ran for at least half of the piece.
     """
     out, copies = ops.made[time.call].astype(np.int64), ops.copies
     if len(copies) == 0:
@@ -82,7 +82,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64
 
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each copy, -1 for none, the one that stands for all that are called the same; a launch of several has one."""
+    """For each copy (-1 for none) the representative of all copies with the same description; each launch has one."""
     launch = pick(trace.ops.launch, copied, -1)
     out: NDArray[np.int64] = ops.example[launch].astype(np.int64)
     return out
@@ -96,9 +96,9 @@ def _by_end(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The row of the call that each launch is, or is made in; -1, the last one, where there is none.
+    """The row of the call that is, or encloses, each launch; -1, the last one, if there is none.
 
-    The runtime's call is in the list of calls, and the driver's inside it may be the launch.
+    The runtime call is in the list of calls; the launch may be the driver call inside it.
     """
     calls, launches = activity.calls, trace.launches
     out = np.full(len(launch), -1, np.intp)

@@ -1,4 +1,4 @@
-"""The gaps between GPU ops, of a range or of a process on a GPU, in pieces by what the walk says the GPU waited for."""
+"""Split the gaps between GPU ops, of a range or of a process on a GPU, by what the GPU waited for."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,9 @@ CAUSE_BEFORE = {
 
 @dataclass(frozen=True)
 class WaitFacts:
-    """What the walk needs: ``reasons`` of the ops, ``activity`` of the host, which op names are ``communication``."""
+    """The inputs of the walk: ``reasons`` of the ops, host ``activity``, and a mask of the op names that are
+    ``communication``.
+    """
 
     reasons: Reasons
     activity: HostActivity
@@ -48,11 +50,12 @@ def wait_facts(trace: Trace, communication: NDArray[np.bool_]) -> WaitFacts:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The stretches of a range's instances (windows) in which none of its GPU ops runs, in pieces by what was awaited.
+    """The intervals of a range's instances (windows) in which none of its GPU ops runs, split by what the GPU waited
+    for.
 
-    Sorted by window and time: ``start``, ``end`` int64 ns; ``behind`` the position in the `RangeWork` of the next GPU
-    op; ``kind`` an index of `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side belong to different
-    calls.
+    Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``, the position of the next GPU op in the
+    `RangeWork`; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side belong to
+    different calls.
     """
 
     start: Ints
@@ -67,7 +70,7 @@ class Gaps:
         return self.end - self.start
 
     def total_ns(self, kind: int) -> int:
-        """The time of one kind of waiting in all gaps."""
+        """The total time of one kind of waiting in all gaps."""
         return int(self.length_ns[self.kind == kind].sum())
 
 
@@ -80,7 +83,7 @@ def find_gaps(index: WorkIndex, work: RangeWork, facts: WaitFacts) -> Gaps:
 
 
 def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:
-    """Where the gaps in the windows of ``work`` begin, and the position of the GPU op behind each, where it ends."""
+    """The start of each gap in the windows of ``work``, and the position of the GPU op that ends it."""
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
@@ -89,7 +92,7 @@ def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class IdlePieces:
-    """Gaps cut by what the GPU waited for: ``gap`` the number of each piece's gap, ``start``, ``end``, ``kind``."""
+    """Gaps, split by what the GPU waited for: ``gap``, the number of each piece's gap, ``start``, ``end``, ``kind``."""
 
     gap: NDArray[np.intp]
     start: Ints
@@ -105,10 +108,10 @@ def idle_pieces(
     op: NDArray[np.integer],
     thread: NDArray[np.integer] | None = None,
 ) -> IdlePieces:
-    """Cut gaps from each ``start`` to each ``end``, where ``op`` starts, by what the GPU waited for.
+    """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by what the GPU waited for.
 
-    Where ``op`` is -1, the GPU waited for nothing but the host ``thread``, a code of `Trace.threads`. What CUDA graphs
-    replay was launched where they were, however it is attributed.
+    If ``op`` is -1, the GPU waited only for the host ``thread``, a code of `Trace.threads`. Ops that CUDA graphs replay
+    count as launched by the replay, however they are attributed.
     """
     attribution = attribution.launched
     ops = attribution.trace.ops

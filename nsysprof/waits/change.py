@@ -1,4 +1,4 @@
-"""Carries changes out on the network of a trace: finds what each speaks of, and edits that."""
+"""Apply changes to the network of a trace: find the targets of each change, and edit them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Step:
-    """One change: its ``kind``, what it is in words, the ``ranges`` it speaks of, and how it edits a network."""
+    """One change: its ``kind``, a description, the ``ranges`` that it concerns, and how it edits a network."""
 
     kind: str
     words: str
@@ -38,7 +38,7 @@ class Step:
 
 
 def steps_of(program: Program, changes: Changes) -> list[Step]:
-    """The changes one by one; what they speak of is found now, before there is a network."""
+    """The changes one by one; their targets are found now, before there is a network."""
     none = np.empty(0, np.intp)
     made: list[Step] = []
     for glob in changes.drop_sync:

@@ -1,4 +1,4 @@
-"""The changes of a program that can be replayed: the one list of them, how each is written, and how it is read."""
+"""The list of program changes that can be replayed, with the syntax of each."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ def _flag(about: str) -> Any:
 
 
 class AbstainError(NsysprofError):
-    """There is no forecast, as what it needs is not known or not modelled; the exit code is 3."""
+    """No forecast is possible, because something is unknown or not modelled; the exit code is 3."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(f"no forecast: {reason}", hint, exit_code=3)
@@ -31,9 +31,9 @@ class AbstainError(NsysprofError):
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be changed, all of it at once; texts as the command line has them.
+    """The changes to make, all at once, as written on the command line.
 
-    The metadata of a field are those of its option: the ``value`` that it takes, empty for a flag, and what it is
+    The metadata of a field describe its option: the ``value`` that it takes, empty for a flag, and what it is
     ``about``.
     """
 
@@ -61,7 +61,7 @@ class Changes:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The changes that were asked for, by the names of their options; `NsysprofError` for none."""
+        """The requested changes, by option name; raises `NsysprofError` if there are none."""
         found = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
         found = {
             name: list(value) if isinstance(value, (list, tuple)) else value for name, value in found.items() if value
@@ -80,7 +80,7 @@ class Changes:
 
 
 def split_value(text: str, option: str, example: str) -> tuple[str, str]:
-    """What stands before and behind the last ``=`` of an option."""
+    """The text before and after the last ``=`` of an option."""
     name, equals, value = text.rpartition("=")
     if not equals or not name or not value:
         raise NsysprofError(f"--{option} {text!r} lacks a name or a value", f"--{option} '{example}'")

@@ -1,4 +1,4 @@
-"""Finds the responsible code for each piece of a wait: calls and code of the host, copies, collectives, in words."""
+"""Find the responsible code for each piece of a wait, in words: host calls and code, copies, collectives."""
 
 import re
 from functools import partial
@@ -51,7 +51,7 @@ _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to
 
 
 def account(facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows) -> dict[str, NDArray[Any]]:
-    """The columns `PIECE` of the pieces of gaps, those of host time cut by what the host did."""
+    """The columns `PIECE` of the pieces of gaps, with host time split by activity."""
     trace = facts.attribution.trace
     pieces, peer = split_late(pieces, facts.peers)
     rest = np.flatnonzero(pieces.kind != walk.HOST)
@@ -148,9 +148,9 @@ def _host_parts(
 
 
 def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Compute that another stream waited for, by an event or the legacy default stream: ``(op, wait_ns, culprit)``.
+    """Compute for which another stream waited, by an event or the legacy default stream: ``(op, wait_ns, culprit)``.
 
-    ``op`` are those that waited, launched and with their own stream free; ``culprit`` is the code of a text.
+    ``op`` are the waiting ops, launched and with their own stream free; ``culprit`` is a text code.
     """
     trace, why = facts.attribution.trace, facts.reasons
     op = np.flatnonzero((why.edge == walk.EVENT) | (why.edge == walk.BARRIER))

@@ -1,4 +1,4 @@
-"""Changes a `Network` as a change of the program would: each function edits a copy that `Network.copy` made."""
+"""Change a `Network` as a change of the program would: each function edits a copy made by `Network.copy`."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +12,21 @@ Rows = NDArray[np.integer]
 
 
 def lengthen(network: Network, op: Rows, length: Ints) -> None:
-    """Let GPU ops take ``length`` ns; of a collective with other ranks that is what passes once all have come."""
+    """Make GPU ops take ``length`` ns; for a collective with other ranks, the time after all have arrived."""
     network.length[op] = np.maximum(length, 0)
 
 
 def delay_host(network: Network, moment: Rows, ns: int) -> None:
-    """Let the host take ``ns`` more before some moments."""
+    """Make the host take ``ns`` longer before some moments."""
     node = network.node[moment]
     network.gap[moment[node < 0]] += ns
     network.extra[node[node >= 0]] += ns
 
 
 def delay_gpu(network: Network, op: Rows, ns: int, launched: Ints | None = None) -> None:
-    """Let a kernel of ``ns`` run in the stream of each op, right behind it.
+    """Insert a kernel of ``ns`` in the stream right after each op.
 
-    Calls that returned before the recorded time when it is ``launched`` do not wait for it.
+    Calls that returned before the recorded time ``launched`` do not wait for it.
     """
     more = ns + network.lags.behind_op
     network.length[op] += more
@@ -39,7 +39,7 @@ def delay_gpu(network: Network, op: Rows, ns: int, launched: Ints | None = None)
 
 
 def hurry(network: Network, moment: Rows, ns: int) -> None:
-    """Let the host take ``ns`` at most before some moments, and wait for nothing there."""
+    """Make the host take at most ``ns`` before some moments, and wait for nothing there."""
     node = network.node[moment]
     network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
     node = node[node >= 0]
@@ -51,7 +51,7 @@ def hurry(network: Network, moment: Rows, ns: int) -> None:
 
 
 def stop_waiting(network: Network, moment: Rows) -> None:
-    """Let calls that return at some moments return without waiting for the GPU."""
+    """Make calls that return at some moments return without waiting for the GPU."""
     node = network.node[moment]
     node = node[node >= 0]
     node = node[network.waits[node]]
@@ -61,7 +61,7 @@ def stop_waiting(network: Network, moment: Rows) -> None:
 
 
 def run_together(network: Network) -> None:
-    """Let no rank come late to a collective: each takes what it takes once all have come."""
+    """Make all ranks arrive at each collective at once, so it takes only its time after the last arrival."""
     late = network.done != network.start
     for each in network.edges:
         rows = np.flatnonzero(each.op >= 0)
@@ -71,10 +71,10 @@ def run_together(network: Network) -> None:
 
 
 def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: int) -> None:
-    """Let one launch of ``ns`` take the place of all that the host does between moments ``first`` and ``stop``.
+    """Replace everything that the host does between the moments ``first`` and ``stop`` by one launch of ``ns``.
 
-    That of each row on one thread, both included; ``start`` are the moments of the launch, the first ones of the
-    thread that launches. GPU ops that were launched there follow as the ops of a graph do.
+    Each row is on one thread, both moments included; ``start`` are the moments of the launch, the first of the
+    launching thread. GPU ops launched there then follow each other like the ops of a graph.
     """
     inside = np.zeros(len(network.time), bool)
     inside[expand_ranges(first, stop - first + 1)] = True
@@ -93,7 +93,7 @@ def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: 
 
 
 def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_], length: Ints) -> None:
-    """Let one GPU op of ``length`` ns stand for several: ``op`` are those of all, ``first`` marks those that stay."""
+    """Replace several GPU ops by one of ``length`` ns: ``op`` are all of them, ``first`` marks the ones to keep."""
     network.length[op] = np.where(first, length, 0)
     gone = op[~first]
     node = network.start[gone]
@@ -105,7 +105,7 @@ def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_]
 
 
 def leave_out(network: Network, first: Rows, stop: Rows, op: Rows) -> None:
-    """Let the host do nothing between moments ``first`` and ``stop`` of each row, and GPU ops take no time."""
+    """Remove all host work between the moments ``first`` and ``stop`` of each row, and the time of GPU ops ``op``."""
     hurry(network, expand_ranges(first, stop - first + 1), 0)
     network.length[op] = 0
     node = network.start[op]
@@ -115,7 +115,7 @@ def leave_out(network: Network, first: Rows, stop: Rows, op: Rows) -> None:
 
 
 def remove(network: Network, cause: Cause) -> None:
-    """Take a cause out as a whole: its calls take no time and wait for nothing, its ops and code take no time."""
+    """Remove a cause as a whole: its calls take no time and wait for nothing, its ops and code take no time."""
     spare_host(network, cause.thread, cause.start, cause.end)
     synced = network.sync_moment[1][np.isin(network.sync_call, cause.calls)]
     node = network.node[np.concatenate([network.launch_moment[1][cause.launches], synced])]
@@ -134,7 +134,7 @@ def remove(network: Network, cause: Cause) -> None:
 
 
 def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:
-    """Take stretches of host time out, of threads by their codes; also the time of a hand-over between two."""
+    """Remove intervals of host time from threads (codes), including the time of a hand-over between two."""
     bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
     own, other = network.edges
     for code in np.unique(thread).tolist():

@@ -1,4 +1,4 @@
-"""What is known of a trace before its waits are accounted for: who waits for whom, and what things are called."""
+"""Collect what is known of a trace before its waits are accounted for: dependencies and names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MEMORY = ("", " pageable", " pinned")  # the host's memory of a copy, where it i
 
 
 class Texts:
-    """Texts as codes: each is made once, and equal ones are one."""
+    """Texts as codes: each text is created once, and equal ones share a code."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {"": 0}
@@ -37,7 +37,7 @@ class Texts:
         return self._codes.setdefault(text, len(self._codes))
 
     def each(self, make: Callable[..., str], *columns: NDArray[Any]) -> NDArray[np.int64]:
-        """The codes of what ``make`` says of each row of columns; it is asked once for equal rows."""
+        """The codes of the texts that ``make`` returns for each row of columns; it is called once for equal rows."""
         if len(columns[0]) == 0:
             return np.empty(0, np.int64)
         first, inverse = distinct(*columns)
@@ -46,19 +46,18 @@ class Texts:
 
     @property
     def words(self) -> list[str]:
-        """The texts, by their codes."""
+        """The texts, by code."""
         return list(self._codes)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a trace: ``communication`` says of each op name whether it is a collective.
+    """Known facts about a trace: ``communication``: per op name, whether it is a collective.
 
-    ``peers`` says who came last to it, None where no ranks share any;
-    ``op_owner`` is the range that each GPU op is named after, None for its owner; ``names`` are the merged names of
-    ranges and ``name_code`` that of each of `Trace.range_names`; ``threads`` are what `Trace.threads` are called;
-    ``copy_memory`` is a code of `MEMORY` of each op; ``collectives`` are those that the trace names;
-    ``texts`` are all texts that pieces refer to.
+    ``peers``: who arrived last at each collective, None if no ranks share any; ``op_owner``: the range after which each
+    GPU op is named, None for its owner; ``names``: the merged names of ranges, and ``name_code``, one per entry of
+    `Trace.range_names`; ``threads``: labels of `Trace.threads`; ``copy_memory``: a code of `MEMORY` per op;
+    ``collectives``: those that the trace names; ``texts``: all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -79,17 +78,17 @@ class Facts:
 
     @cached_property
     def ops_of_calls(self) -> OpsOfCalls:
-        """Which GPU ops host calls made, and which they waited for."""
+        """The GPU ops that host calls made, and those that they waited for."""
         return ops_of_calls(self.attribution.trace, self.activity, self.reasons, self.copy_sizes, self.copy_memory)
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What the recording does not hold though the program did it, each with the option that records it."""
+        """What the program did but the recording lacks, each with the option that records it."""
         return lacking(self.dependencies, self.activity)
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
-        """What the codes of columns stand for."""
+        """The texts behind the codes of columns."""
         texts = dict.fromkeys(("activity", "culprit", "range", "exposed_by"), self.texts.words)
         return {**texts, "cause": CAUSES, "claim": CLAIMS}
 
@@ -97,9 +96,9 @@ class Facts:
 def read_facts(
     attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: NDArray[np.int32] | None = None
 ) -> Facts:
-    """The `Facts` of a trace; ``kinds`` are those of its op names, ``merge_names`` as `merged_names` takes it.
+    """The `Facts` of a trace; ``kinds`` are the kinds of its op names, ``merge_names`` as in `merged_names`.
 
-    ``op_owner`` is the range that each GPU op is named after, where that is another than the one that launched it.
+    ``op_owner`` is the range after which each GPU op is named, if that differs from the one that launched it.
     """
     trace = attribution.trace
     reader = trace.report.reader

@@ -1,4 +1,6 @@
-"""What the host did while the GPU waited for a launch, piece by piece, and which call had drained the GPU queue."""
+"""Find what the host did while the GPU waited for a launch, piece by piece, and which call had drained the GPU
+queue.
+"""
 
 from dataclasses import dataclass
 
@@ -20,11 +22,11 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class HostTime:
-    """Pieces of host time cut where the activity changes, sorted by piece and time.
+    """Pieces of host time, cut at each change of activity, sorted by piece and time.
 
-    ``piece`` the number of the piece asked for; ``start``, ``end`` int64 ns; ``thread`` code of `Trace.threads`;
-    ``activity`` uint8; ``call`` int32, a row of the calls, -1 for code; ``range`` int32, the innermost range open on
-    that thread, -1 for none.
+    ``piece``, the number of the requested piece; ``start``, ``end`` int64 ns; ``thread`` code of `Trace.threads`;
+    ``activity`` uint8; ``call`` int32, a row of the calls, -1 for code between calls; ``range`` int32, the innermost
+    range open on that thread, -1 for none.
     """
 
     piece: NDArray[np.intp]
@@ -39,12 +41,12 @@ class HostTime:
 def threads_to_blame(
     attribution: Attribution, launch: NDArray[np.integer], start: Ints, end: Ints, thread: NDArray[np.integer]
 ) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
-    """Stretches of host time with the thread that was to act in each: ``(piece, start, end, thread)``.
+    """Intervals of host time, each with the thread that was to act: ``(piece, start, end, thread)``.
 
-    A piece ends where its ``launch`` was made; where that is -1, it is of the ``thread`` given. Usually its thread is
-    the one that launched. But PyTorch hands backward to a thread of autograd: before the range that owns the launch
-    began, a thread that had launched nothing for it waited for the thread of that range; and where helpers launched for
-    a range until some moment, its own thread waited for the last of them.
+    A piece ends at its ``launch``; if that is -1, it belongs to the given ``thread``. Usually its thread is the
+    launching one. But PyTorch hands backward to an autograd thread: before the range that owns the launch began, a
+    thread that had launched nothing for it waited for the range's thread; and while worker threads launch for a range,
+    its own thread waits for the last of them.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -88,9 +90,9 @@ def host_time(
     end: Ints,
     thread: NDArray[np.int32],
 ) -> HostTime:
-    """The `HostTime` of stretches of threads, each cut where a call or a range begins or ends.
+    """The `HostTime` of intervals of threads, each cut where a call or range begins or ends.
 
-    Of calls inside one another the innermost counts.
+    Of nested calls, the innermost counts.
     """
     trace = attribution.trace
     ranges = trace.ranges
@@ -135,7 +137,9 @@ def host_time(
 
 
 def ranges_around(attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints) -> NDArray[np.int64]:
-    """The innermost push/pop range open on each thread (a code of `Trace.threads`) all the while; -1 for none."""
+    """The innermost push/pop range open on each thread (a code of `Trace.threads`) for the whole interval; -1 for
+    none.
+    """
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
     for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():
@@ -171,11 +175,11 @@ def exposed_by(
     thread: NDArray[np.integer],
     since: Ints,
 ) -> NDArray[np.int64]:
-    """For each wait from ``start`` to ``end`` for a ``launch`` the call of ``activity`` that exposed it; -1 for none.
+    """For each wait for a ``launch`` from ``start`` to ``end``, the call of ``activity`` that exposed it; -1 for none.
 
-    That is the last synchronizing call before it of the launching thread or of ``thread``, for which that works, unless
-    the host got ahead of the GPU again by `SLACK_NS` and a tenth of the wait at some launch in between: then something
-    else drained the GPU queue. Nor does a call count that ended before ``since``.
+    That is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which that works,
+    unless at some launch in between the host was ahead of the GPU again by `SLACK_NS` and a tenth of the wait: then
+    something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls
     lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch returned

@@ -1,4 +1,4 @@
-"""Whether the edges of the walk explain when GPU ops start: windows replayed from them and constants."""
+"""Test whether the dependencies explain when GPU ops start: replay windows from edges and constant delays."""
 
 from dataclasses import dataclass
 
@@ -22,13 +22,13 @@ _LONG_AGO = _NEVER // 2  # to which durations can be added
 class Replay:
     """How well edges and constants explain one path on one GPU.
 
-    ``windows`` rows of `Windows` that were replayed; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns`` the
-    constants: what passes before an op starts, behind an op it waited for, the same where its stream recorded an event
-    or waited for one in between (`Reasons.marked`), and behind its launch, on average; ``residual`` float64: by which
-    share of its span the replayed end of each window is off.
+    ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``, the
+    constants: the mean delay before an op starts, after the op that it waited for, after that op if its stream recorded
+    or awaited an event in between (`Reasons.marked`), and after its launch; ``residual`` float64, the error of each
+    window's replayed end as a share of its span.
 
-    A GPU takes 1.1 µs from kernel to kernel, or 2.1: a median is one of the two, and off by 10 µs in a chain of 20
-    kernels. So constants are means, but without what is longer than `LATENCY` times the lower quartile.
+    A GPU takes either 1.1 µs or 2.1 µs from kernel to kernel: a median would be one of the two, and off by 10 µs in a
+    chain of 20 kernels. So constants are means, without delays above `LATENCY` times the lower quartile.
     """
 
     path: int
@@ -41,10 +41,11 @@ class Replay:
 
 
 def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
-    """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each; not of paths beyond `MAX_ALL` ops.
+    """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each; paths beyond `MAX_ALL` ops are left
+    out.
 
-    An op starts when the last one that it waits for has ended, or its call has returned, and a constant later; ops that
-    start before the window do as recorded. Near-linear in the ops of the windows that are replayed.
+    An op starts a constant time after the last op that it waits for has ended, or its call has returned; ops that start
+    before the window keep their recorded start. Near-linear in the ops of the replayed windows.
     """
     ops = trace.ops
     out = []
@@ -90,7 +91,7 @@ def _latencies(trace: Trace, why: Reasons, rows: NDArray[np.intp]) -> tuple[int,
 
 
 def mean_latency(length: Ints, otherwise: int) -> int:
-    """The mean of latencies without outliers, in ns; of none at all ``otherwise``."""
+    """The mean of latencies without outliers, in ns; ``otherwise`` if there are none."""
     if len(length) == 0:
         return otherwise
     quick = float(np.quantile(length, 0.25, method="lower"))

@@ -1,4 +1,4 @@
-"""What streams are given, in order: GPU ops, records of events and waits for them; and the edges between them."""
+"""List what streams process, in order: GPU ops, event records and waits, and the edges between them."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ _LOOK_BACK = 16  # ops of a stream that overlap, as nodes of a graph do
 
 @dataclass(frozen=True)
 class Items:
-    """What streams are given, in order: ops, and records of events and waits for them (``op`` -1).
+    """The items that streams process, in order: ops, and records of and waits for events (``op`` -1).
 
-    ``of_op`` is the item of each op; ``before`` the item that comes before each in its stream, -1 for none; ``record``
-    the item of the record that a wait is for, -1; ``time`` when it happened, ``key`` a number that is not below that of
-    whatever it waits for, twice a time; ``marks`` the items that are no ops, by the time of their calls.
+    ``of_op`` is the item of each op; ``before``, the previous item in its stream, -1 for none; ``record``, the
+    recording item of a wait, -1 for none; ``time``, when it happened; ``key``, twice a time, is at least the key of
+    everything it waits for; ``marks``, the items that are no ops, by the time of their calls.
     """
 
     op: Codes
@@ -36,7 +36,7 @@ class Items:
 
 
 def items_of(trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Ints, peers: Peers | None) -> Items:
-    """The `Items` of a trace; ``launched`` is when the host was through with the launch of each op."""
+    """The `Items` of a trace; ``launched`` is the time at which the host finished launching each op."""
     ops = trace.ops
     stream, time, event = event_calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(dependencies.records)
@@ -123,7 +123,7 @@ def _free_of_overlap(lanes: Lanes, op: Codes, of_lane: Ints, before: Codes, end:
 
 
 class Parts:
-    """Edges of the items of streams, and of nodes besides them, as they are found; items are nodes from 2 on."""
+    """Edges of stream items, and of additional nodes, as they are found; items are nodes from 2 on."""
 
     def __init__(self, items: int) -> None:
         self.items = items
@@ -145,7 +145,7 @@ class Parts:
 
 
 def edges_of(to: NDArray[np.integer], op: NDArray[np.integer] | int = -1, lag: NDArray[np.integer] | int = 0) -> Edges:
-    """Edges to nodes ``to``, a ``lag`` behind them, or behind the ``op`` that they start."""
+    """Edges to nodes ``to``, with a ``lag`` after them, or after the ``op`` that they start."""
     count = len(to)
     lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()
     ops = np.broadcast_to(np.asarray(op, np.int32), count).copy()
@@ -153,5 +153,5 @@ def edges_of(to: NDArray[np.integer], op: NDArray[np.integer] | int = -1, lag: N
 
 
 def no_edges(count: int) -> Edges:
-    """Edges of ``count`` nodes that wait for nothing."""
+    """Edges of ``count`` nodes without dependencies."""
     return edges_of(np.full(count, NEVER))

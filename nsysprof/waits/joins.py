@@ -1,4 +1,4 @@
-"""Where the host waits for something else than its own thread: the GPU, room in a queue, or another thread."""
+"""Find where the host waits for something other than its own thread: the GPU, room in a queue, or another thread."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -24,7 +24,7 @@ _BLOCKED = 2  # times the usual duration of a launch into a full queue: it was w
 
 @dataclass(frozen=True)
 class Joins:
-    """Moments of the host that wait for something else too: for ``to`` and ``op``, or for another ``moment``."""
+    """Host moments that also wait for ``to`` and ``op``, or for another ``moment``."""
 
     at: Codes
     own: Ints
@@ -38,7 +38,7 @@ class Joins:
 def sync_joins(
     trace: Trace, activity: HostActivity, host: Host, lanes: Lanes, items: Items, done: Codes, lags: Lags, parts: Parts
 ) -> Joins:
-    """Calls that return when the GPU is done: with a stream, with what an event stands for, or with all."""
+    """Calls that return when the GPU has finished: a stream, the work before an event, or everything."""
     calls, ops = activity.calls, trace.ops
     start, end = host.time[host.sync[0]], host.time[host.sync[1]]
     process = trace.thread_process[host.thread[host.sync[0]]]
@@ -114,10 +114,10 @@ def _unblocked(name: Codes, length: Ints, blocked: NDArray[np.bool_]) -> Ints:
 
 
 def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
-    """Calls that return when their own copy is done: blocking ones, and those from or to pageable memory.
+    """Calls that return when their own copy has finished: blocking copies, and copies from or to pageable memory.
 
-    The last part of a copy to the GPU may move on its own, and clocks differ: the call may return a little before the
-    copy ends.
+    The last part of a copy to the GPU may be transferred asynchronously, and clocks differ: the call may return shortly
+    before the copy ends.
     """
     ops, launches = trace.ops, trace.launches
     copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
@@ -145,9 +145,9 @@ def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
 
 
 def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags) -> Joins:
-    """Launches into a stream whose queue is full: such a call returns when an op before it starts and makes room.
+    """Launches into a stream with a full queue: the call returns when an earlier op starts and makes room.
 
-    The queue holds about `QUEUE` launches and records of events; how many launches it held shows where they were most.
+    The queue holds about `QUEUE` launches and event records; the recorded maximum of launches shows its size.
     """
     ops, launches = trace.ops, trace.launches
     rows = lanes.order[ops.launch[lanes.order] >= 0]
@@ -180,7 +180,9 @@ def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags
 
 
 def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
-    """Where a thread waits for another: a helper for the thread of the range it works for, and that one for helpers."""
+    """Waits of one thread for another: a worker thread for the thread of the range it works for, and that thread for
+    its workers.
+    """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     follow = np.flatnonzero(attribution.outcome == FOLLOWED)
@@ -213,7 +215,9 @@ def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
 
 
 def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
-    """Where threads begin: as long behind the last moment of the first thread of their process as recorded."""
+    """The first moment of each thread: its recorded delay after the latest moment of its process's first thread is
+    kept.
+    """
     first_of = np.searchsorted(host.thread, np.arange(len(trace.threads) + 1))
     used = np.flatnonzero(first_of[1:] > first_of[:-1])
     begins = host.time[first_of[used]]
@@ -233,7 +237,7 @@ def _handed(host: Host, at: Codes, after: Codes) -> Joins:
 
 
 def distinct_joins(joins: Iterable[Joins], host: Host) -> Joins:
-    """All joins, one for each moment: the first one that was found; a thread's first moment only waits for a thread."""
+    """All joins, one per moment: the first found; a thread's first moment waits only for a thread."""
     every = list(joins)
     whole = Joins(
         **{field.name: np.concatenate([getattr(each, field.name) for each in every]) for field in fields(Joins)}

@@ -1,4 +1,4 @@
-"""The moments of the host that a replay knows: its calls, what is asked for, and behind which each GPU op can start."""
+"""The host moments of a replay: its calls, requested moments, and the moment after which each GPU op can start."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behin
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of the host to be replayed too: ``thread`` code, ``time``, and whether something ``begins`` there."""
+    """Additional host moments to replay: ``thread`` code, ``time``, and whether something ``begins`` there."""
 
     thread: NDArray[np.integer]
     time: Ints
@@ -25,7 +25,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Host:
-    """The moments of the host, by thread and time, and which of them calls and asked moments are."""
+    """The moments of the host, by thread and time, and which of them are calls and requested moments."""
 
     thread: Codes
     time: Ints
@@ -37,7 +37,7 @@ class Host:
 
 
 def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
-    """The moments of all launches, of the calls that wait for the GPU, and those ``asked`` for."""
+    """The moments of all launches, of calls that wait for the GPU, and of ``asked``."""
     launches, calls = trace.launches, activity.calls
     rows = np.flatnonzero((activity.kind == SYNCHRONIZING) | _implied_waits(trace, activity))
     tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
@@ -108,7 +108,7 @@ def _interleaved(start: Ints, end: Ints) -> Ints:
 
 
 def launched_behind(trace: Trace, host: Host) -> Codes:
-    """The moment of the host behind which each op can start: its call's return, of copies its start; -1 for none."""
+    """The host moment after which each op can start: the return of its call, for copies the start; -1 for none."""
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
     found: Codes = np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])

@@ -1,4 +1,4 @@
-"""Builds the `Network` of a trace: which moments of the host, and which GPU ops, wait for which."""
+"""Build the `Network` of a trace: the dependencies between host moments and GPU ops."""
 
 from dataclasses import fields, replace
 
@@ -28,9 +28,9 @@ def network_of(
     peers: Peers | None = None,
     lags: Lags | None = None,
 ) -> Network:
-    """The `Network` of a trace with the moments asked for; ``lags`` are measured where they are not given.
+    """The `Network` of a trace with the requested moments; ``lags`` are measured if not given.
 
-    ``attribution`` says where GPU ops were launched. Near-linear, with Python steps for events alone.
+    ``attribution`` must have GPU ops where they were launched. Near-linear; only events take Python steps.
     """
     attribution = attribution.launched
     trace = attribution.trace

@@ -1,4 +1,4 @@
-"""Whether something paces the steps of a program: a wait that gets shorter by what the work of a step gets longer."""
+"""Detect whether something paces the steps of a program: a wait that shrinks by what the work of a step grows."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders withou
 
 @dataclass(frozen=True)
 class Pacing:
-    """Whether a wait paces steps, and what says so, of the ``steps`` that wait.
+    """Whether a wait paces steps, and the evidence, from the ``steps`` that wait.
 
-    ``period_ns`` is their median time; ``step_spread_ns`` and ``work_spread_ns`` the interquartile ranges of their
-    times, and of these without the wait; ``correlation`` the rank correlation of wait and work, ``slope`` the median of
-    by how much the wait changes for each ns of work, between any two steps. The last two are 0 where nothing varies.
+    ``period_ns`` is their median time; ``step_spread_ns`` and ``work_spread_ns`` the interquartile ranges of step time,
+    with and without the wait; ``correlation`` the rank correlation of wait and work, ``slope`` the median change of the
+    wait per ns of work, over all pairs of steps. The last two are 0 if nothing varies.
     """
 
     paced: bool
@@ -36,11 +36,11 @@ class Pacing:
 
 
 def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
-    """Whether steps that take ``step_ns`` are paced by a wait that takes ``waited_ns`` of each: a sleep, poll or input.
+    """Test whether steps that take ``step_ns`` are paced by a wait (a sleep, poll or input) of ``waited_ns`` each.
 
-    So the work varies, the wait makes up for it, and the steps take the same time. A constant delay makes up for
-    nothing: with it steps vary as the work does. Only for what waits: of two parts of a paced step each makes up for
-    the other one. Quadratic in steps, of which 500 are looked at.
+    If so, the work varies, the wait compensates, and the step time stays the same. A constant delay compensates
+    nothing: the step time then varies with the work. Apply it to waits only: any two parts of a paced step compensate
+    each other. Quadratic in steps, of which at most 500 are used.
     """
     waits = np.flatnonzero(waited_ns > 0)
     if len(waits) < max(MIN_STEPS, len(step_ns) / 2):

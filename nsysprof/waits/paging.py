@@ -1,4 +1,4 @@
-"""What pages of unified memory cost: kernels that wait for them, and a host that does while the GPU is idle."""
+"""Measure the cost of unified memory pages: kernels that wait for them, and a host that does while the GPU is idle."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ _RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-u
 
 @dataclass(frozen=True)
 class Paging:
-    """Pages of unified memory that moved, or were missed, in stretches of time on a GPU: int64 of each stretch.
+    """Migrations and faults of unified memory pages in intervals on a GPU, int64 per interval.
 
-    ``kernel_ns``: kernels ran while pages moved to their GPU on demand, or it handled page faults, an upper bound of
-    what they waited; ``host_ns``: pages moved to the host on demand and no kernel ran: the host touched what the GPU
-    had. ``to_gpu_bytes``, ``to_host_bytes`` moved on demand, ``prefetched_bytes`` as the program asked, in migrations
-    that began there. ``cpu_faults``, ``gpu_faults`` began there; None where they were not recorded, which ``lacks``
-    says with the option that does.
+    ``kernel_ns``: time in which kernels ran while pages moved to their GPU on demand or it handled page faults, an
+    upper bound of their wait; ``host_ns``: time in which pages moved to the host on demand and no kernel ran: the host
+    touched pages on the GPU. ``to_gpu_bytes``, ``to_host_bytes`` moved on demand, ``prefetched_bytes`` by request of
+    the program, by migrations that began there. ``cpu_faults``, ``gpu_faults`` that began there; None if not recorded;
+    ``lacks`` names the option that records them.
     """
 
     kernel_ns: Ints
@@ -35,9 +35,9 @@ class Paging:
 
 
 def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
-    """The `Paging` of stretches from each ``start`` to each ``end`` (steps, or pieces of waits) on the GPU of a number.
+    """The `Paging` of the intervals (steps, or pieces of waits) from each ``start`` to each ``end`` on a GPU.
 
-    None where the recording holds no migrations and no page faults of that GPU and its processes. Near-linear.
+    None if the recording has no migrations and no page faults of that GPU and its processes. Near-linear.
     """
     ops, faults, size = trace.ops, trace.page_faults, trace.copy_sizes()
     of_stream = np.array(trace.gpu_numbers, np.int64)[trace.stream_device]  # migrations are of no GPU in `op_gpu`

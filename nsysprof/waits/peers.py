@@ -1,7 +1,7 @@
-"""Collectives that are the same on several ranks: who came last to each, and until when the others waited for that.
+"""Match the collectives of several ranks: which rank arrived last at each, and how long the others waited for it.
 
-A collective ends on all ranks together, so the rank that comes last is in it for the shortest time, and whatever
-another rank takes beyond that is waiting for it.
+A collective ends on all ranks together, so the last rank to arrive is in it for the shortest time, and the excess of
+another rank is waiting.
 """
 
 import re
@@ -19,8 +19,8 @@ _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_dev
 
 
 def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The kernels that all ranks take part in and leave together, by their names or, where the trace has them, by the
-    names of their collectives; ``communication`` says it of each op name.
+    """Mask of the kernels that all ranks enter and leave together, by kernel name or, if recorded, collective name;
+    ``communication``: per op name, whether it is a collective.
     """
     found = trace.report.reader.collectives(trace)
     named, known = (
@@ -32,10 +32,10 @@ def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np
 
 
 def wait_for_last(one: NDArray[np.integer], length: Ints) -> tuple[Ints, NDArray[np.intp]]:
-    """For each member of collectives how long it waited, in ns, and which member came last.
+    """For each member of collectives, how long it waited, in ns, and which member arrived last.
 
-    ``one`` is the number of the collective of each member, ``length`` how long it was in it. Of equal ones the first
-    member came last.
+    ``one`` is the collective of each member, ``length`` the time that it spent in it. Of equal ones, the first member
+    counts as last to arrive.
     """
     order = np.lexsort((length, one))
     first = np.flatnonzero(np.append(True, np.diff(one[order]) != 0)[: len(order)])
@@ -46,8 +46,8 @@ def wait_for_last(one: NDArray[np.integer], length: Ints) -> tuple[Ints, NDArray
 
 @dataclass(frozen=True)
 class Peers:
-    """Of each GPU op, in the order of `Trace.ops`: ``last`` int32, the op of the rank that came last to its collective,
-    itself for that one, -1 where it has none on other ranks; ``until`` int64 ns, when that rank came.
+    """Per GPU op, in the order of `Trace.ops`: ``last`` int32, the op of the last rank to arrive at its collective
+    (possibly itself), -1 if no other rank has it; ``until`` int64 ns, the arrival of that rank.
     """
 
     last: NDArray[np.int32]
@@ -55,10 +55,11 @@ class Peers:
 
 
 def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
-    """Match the collectives of the ranks of a trace, each a process on a GPU; None where no two ranks have any.
+    """Match the collectives of the ranks of a trace, where each rank is a process on a GPU; None if no two ranks share
+    any.
 
-    Those of one name that end one after the other on different ranks, no further apart than half of the shortest of
-    them takes, are one: a rank cannot end the next one before all are through with this one.
+    Ops with one name on different ranks are one collective if their ends are at most half of the shortest duration
+    apart: no rank can end the next one before all have left this one.
     """
     ops = trace.ops
     rows = collective_ops(trace, communication)
@@ -86,7 +87,7 @@ def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
 
 
 def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, NDArray[np.int32]]:
-    """The pieces, cut where the last rank came to a collective; and of each the op of that rank, -1 for no late one."""
+    """Split pieces at the arrival of the last rank; also return that rank's op for each, -1 if none was late."""
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:
         return pieces, none

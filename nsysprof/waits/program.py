@@ -1,4 +1,4 @@
-"""A recorded program in which changes can be tried: its network and steps, made once, and replays of changed copies."""
+"""A recorded program for trying changes: its network and steps, built once, and replays of edited copies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +31,9 @@ Edit = Callable[[Network], None]
 class Program:
     """A recorded program that can be changed: its ``facts``, and the ``windows`` of its steps.
 
-    ``rows`` are the ranges whose moments the network knows, ``begin``, ``inside`` and ``stop`` these moments, twice the
-    begin, so that something can happen in between. ``notes`` are sentences on what was assumed. The
-    network and the steps in it are made when they are first asked for, and kept; a change is a replay of a copy.
+    ``rows`` are the ranges whose moments the network has: ``begin``, ``inside`` and ``stop``; ``inside`` repeats
+    ``begin``, so that something can happen in between. ``notes`` are sentences about assumptions. The network and its
+    steps are built on first use and kept; a change is replayed on a copy.
     """
 
     facts: Facts
@@ -49,21 +49,21 @@ class Program:
 
     @property
     def attribution(self) -> Attribution:
-        """What belongs to which range, with GPU ops where they were launched."""
+        """The attribution, with GPU ops where they were launched."""
         return self.facts.attribution.launched
 
     @property
     def file(self) -> str:
-        """What messages call the report."""
+        """The name of the report in messages."""
         return str(self.attribution.trace.report.path)
 
     @cached_property
     def wholes(self) -> Wholes:
-        """What belongs to its calls and GPU ops."""
+        """Finds what belongs to its calls and GPU ops."""
         return Wholes(self.facts)
 
     def ranges_of(self, glob: str) -> Rows:
-        """The ranges that a glob matches, by path or name; `NsysprofError` with near ones where there are none."""
+        """The ranges whose path or name matches a glob; raises `NsysprofError` with similar names if there are none."""
         if glob not in self._globs:
             paths = range_paths(self.attribution)
             merged = merged_paths(paths, self.merge_names)
@@ -72,13 +72,13 @@ class Program:
         return self._globs[glob]
 
     def ops_of(self, rows: Rows) -> tuple[Rows, Rows]:
-        """The GPU ops launched in ranges, and of each the place of its range in ``rows``."""
+        """The GPU ops launched in ranges, and for each the index of its range in ``rows``."""
         return index_work(self.attribution, rows).ops_of(rows)
 
     # ---- the network
 
     def know(self, rows: Rows) -> None:
-        """Let the network know the moments of more ranges; before it is first asked for, or it is made again."""
+        """Add the moments of more ranges to the network; it is built again if it exists."""
         known = np.union1d(self.rows, rows).astype(np.intp)
         if len(known) > len(self.rows):
             self.rows = known
@@ -98,7 +98,7 @@ class Program:
 
     @property
     def inside(self) -> Rows:
-        """The moments right behind these."""
+        """The moments right after `begin`."""
         return asked_moments(self.network)[1]
 
     @property
@@ -107,47 +107,49 @@ class Program:
         return asked_moments(self.network)[2]
 
     def place(self, rows: Rows) -> Rows:
-        """Where ranges stand among ``rows``."""
+        """The positions of ranges in ``rows``."""
         return np.searchsorted(self.rows, rows)
 
     # ---- replays
 
     @cached_property
     def spans(self) -> Spans:
-        """The steps as the network has them."""
+        """The steps in the network."""
         return spans_of(self.attribution, self.windows, self.rows, self.network, self.facts.communication)
 
     @property
     def doubt(self) -> tuple[str, str | None] | None:
-        """Why no replay of these steps can be believed, and a hint; None where it can, see ``residual`` too."""
+        """The reason why replays of these steps are not reliable, and a hint; None if they are, but see
+        ``residual``.
+        """
         return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
 
     @cached_property
     def residual(self) -> NDArray[np.float64]:
-        """By which part of it each step is off where the replay knows nothing of single GPU ops but their lengths."""
+        """The relative error of each step if the replay knows only the lengths of GPU ops."""
         return self.spans.residual(self.network)
 
     @property
     def lengths(self) -> Ints:
-        """How long each step is, in ns, as recorded and as replayed without a change."""
+        """The length of each step in ns, as recorded and in an unchanged replay."""
         return self.windows.end - self.windows.start
 
     def lengths_with(self, *edit: Edit) -> Ints:
-        """How long each step is, in ns, in the replay of a copy of the network that was edited."""
+        """The length of each step in ns, in the replay of an edited copy of the network."""
         edited = self.network.copy()
         for each in edit:
             each(edited)
         return self.spans.lengths(edited)
 
     def lengths_without(self, cause: Cause) -> Ints:
-        """How long each step is, in ns, without a cause."""
+        """The length of each step in ns, without a cause."""
         return self.lengths_with(lambda network: edits.remove(network, cause))
 
     # ---- what the GPUs waited for
 
     @cached_property
     def waits(self) -> dict[str, NDArray[Any]]:
-        """The pieces of waits of the steps, as columns: those of `Why.waits`, texts as codes of `Facts.words`."""
+        """The pieces of the steps' waits, as columns of `Why.waits` with codes of `Facts.words`."""
         parts: list[Mapping[str, NDArray[Any]]] = []
         for gpu in np.unique(self.windows.gpu).tolist():
             lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
@@ -155,7 +157,7 @@ class Program:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def cause_of(self, pieces: NDArray[np.generic]) -> Cause:
-        """All that belongs to some pieces of ``waits``, by their rows or as a mask."""
+        """Everything that belongs to some pieces of ``waits``, given as rows or a mask."""
         late = self.waits["activity"] == self.facts.texts.code(LATE_PEER)
         names = ("cause", "op", "thread", "start_ns", "end_ns")
         cause, op, thread, start, end = (self.waits[name][pieces] for name in names)

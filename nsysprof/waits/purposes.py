@@ -1,4 +1,4 @@
-"""What a host call is for, by its name, and where one call of many is another thing: set-up that happens once."""
+"""Find the purpose of host calls by name, and calls that are one-time set-up."""
 
 import re
 
@@ -65,9 +65,9 @@ _CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
 
 
 def purpose_of(name: str) -> int:
-    """What the host call of this name is for: an index of `PURPOSES`, `OTHER` for what the table does not know.
+    """The purpose of a host call by its name: an index into `PURPOSES`, `OTHER` if unknown.
 
-    Names of the runtime, the driver and HIP, with their versions (``cuMemAlloc_v2``), and of the operating system.
+    Handles names of the runtime, the driver and HIP, with versions (``cuMemAlloc_v2``), and of the operating system.
     """
     bare = _VERSION.sub("", name)
     if _LAUNCHES_NO_GPU_WORK.fullmatch(bare):
@@ -79,16 +79,17 @@ _PATTERNS = [re.compile(pattern, re.DOTALL) for pattern in _TABLE.values()]
 
 
 def compiles(range_name: str) -> bool:
-    """Whether a range of this name is one in which a framework compiles, or searches for the fastest kernel."""
+    """Whether a range with this name is one in which a framework compiles or autotunes."""
     return _COMPILES.match(range_name) is not None
 
 
 def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
-    """What each row of ``activity.calls`` is for, an index of `PURPOSES`; one more entry, for no call: `IN_CODE`.
+    """The purpose of each row of ``activity.calls``, an index into `PURPOSES`; the last entry, for no call, is
+    `IN_CODE`.
 
-    The longest call before the first op of a GPU made its context, if it takes a ms and ten times what others of its
-    name take; the first launch of a kernel that takes 50 µs and ten times what launches usually take loads it; and what
-    a thread calls while it captures a graph is a part of that.
+    The longest call before the first op of a GPU created its context, if it takes at least 1 ms and ten times as long
+    as others of its name; the first launch of a kernel loads it, if it takes at least 50 µs and ten times as long as
+    usual launches; calls during the capture of a graph on their thread are part of the capture.
     """
     calls = activity.calls
     out = np.append(np.array([purpose_of(name) for name in calls.names], np.uint8)[calls.name], np.uint8(IN_CODE))
@@ -104,10 +105,10 @@ def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
 
 
 def happens_once(activity: HostActivity, purpose: NDArray[np.uint8], start: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Which calls set something up; ``purpose`` is that of each, and of none, as `purposes` gives it.
+    """Mask of the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
 
-    What is done in half of the steps from each ``start`` to each ``end`` (ns, in order of time), by calls of one name,
-    is a part of these: a graph that is captured in every step, a plan that is searched for every token.
+    Calls of one name in at least half of the steps from each ``start`` to each ``end`` (ns, sorted) are part of the
+    steps: a graph captured in every step, a plan searched for every token.
     """
     calls, out = activity.calls, np.isin(purpose, SET_UP)
     rows = np.flatnonzero(out[:-1])

@@ -1,4 +1,6 @@
-"""Which windows an answer is about: the steps of a program, chosen ranges, or the whole recording; and their calls."""
+"""Choose the windows that an answer describes: the steps of a program, chosen ranges, or the whole recording; and
+count their calls.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ _FOREIGN = 0.1  # of the time of ranges: where the GPU computes for others for l
 
 @dataclass(frozen=True)
 class Chosen:
-    """The windows that an answer is about: the steps of a ``level``, or one per GPU of the whole recording.
+    """The windows that an answer describes: the steps of a ``level``, or one per GPU for the whole recording.
 
-    ``texts`` are those of `Windows.path`; several lines of steps can have one text.
+    ``texts`` are the texts of `Windows.path`; several lines of steps can share one.
     """
 
     level: Level
@@ -39,22 +41,22 @@ class Chosen:
 
     @property
     def attribution(self) -> Attribution:
-        """The attribution that `Windows.range` is about."""
+        """The attribution to which `Windows.range` refers."""
         return self.level.attribution
 
 
 def choose_windows(
     attribution: Attribution, communication: NDArray[np.bool_], select: str | None, merge_names: Sequence[str] | None
 ) -> Chosen:
-    """The steps of a program, or the ranges that a glob matches, as all commands time them; see `choose_level`.
+    """Choose the steps of a program, or the ranges that a glob matches, timed as in all commands; see `choose_level`.
 
-    ``communication`` says of each op name whether it is a collective. Where no range repeats, the whole recording.
+    ``communication``: per op name, whether it is a collective. If no range repeats, the whole recording is chosen.
     """
     return windows_of(choose_level(attribution, select, merge_names), communication)
 
 
 def windows_of(level: Level, communication: NDArray[np.bool_]) -> Chosen:
-    """The same of a level that is chosen already."""
+    """The windows of a level that is already chosen."""
     if not len(level.rows):
         return Chosen(level, whole_windows(level.attribution.trace), [WHOLE])
     windows, path = step_windows(level.attribution, level.rows, level.of, communication)
@@ -63,11 +65,11 @@ def windows_of(level: Level, communication: NDArray[np.bool_]) -> Chosen:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The time of each step on all of its GPUs together, in the order of path and time; steps do not overlap.
+    """The time of each step on all of its GPUs together, sorted by path and time; steps do not overlap.
 
-    ``range`` row of `Trace.ranges`; ``path`` int32 as given; ``start``, ``begin``, ``end`` int64 ns: from the end of
-    the step before, or where no pause belongs to it, to its own end; the instance begins at ``begin``. ``steady`` bool:
-    no warm-up.
+    ``range`` row of `Trace.ranges`; ``path`` int32 as given; ``start``, ``begin``, ``end`` int64 ns: a step lasts from
+    the end of the previous one, or from its own begin if no pause belongs to it, to its own end; the instance begins at
+    ``begin``. ``steady`` bool: not warm-up.
     """
 
     range: NDArray[np.int64]
@@ -82,7 +84,7 @@ class StepTimes:
 
     @property
     def length(self) -> Ints:
-        """The time of each step."""
+        """The length of each step in ns."""
         length: Ints = self.end - self.start
         return length
 
@@ -96,8 +98,8 @@ def step_times(
 ) -> StepTimes:
     """The `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    Left out are paths that are no steps: with fewer than `MIN_REPEATS` instances that have GPU work, or during which
-    the GPU computes for others for more than a tenth of the time, as in the parts of a step.
+    Paths that are no steps are left out: those with fewer than `MIN_REPEATS` instances with GPU work, and those during
+    which the GPU computes for others for more than a tenth of the time, such as parts of a step.
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
@@ -150,10 +152,10 @@ def _for_others(attribution: Attribution, windows: Windows, communication: NDArr
 def pick_windows(
     attribution: Attribution, windows: Windows, instances: Instances | None, skip: int | None
 ) -> tuple[NDArray[np.intp], str]:
-    """Some windows of each path and GPU, by their numbers from 0 or the slowest; and which these are, as text.
+    """Pick windows of each path and GPU, by number from 0 or the slowest; also return their description.
 
-    Without ``skip`` the steady ones, see `steady`, unless ``instances`` are numbers; else the first ``skip`` are left
-    out. Raises `NsysprofError` where none is left.
+    Without ``skip``, warm-up is left out (see `steady`) unless ``instances`` are numbers; with it, the first ``skip``.
+    Raises `NsysprofError` if none is left.
     """
     kept = steady(windows) if skip is None and instances in (None, SLOWEST) else np.ones(len(windows), bool)
     if instances is None and skip is None:
@@ -180,11 +182,11 @@ def pick_windows(
 def count_calls(
     attribution: Attribution, windows: Windows, paths: Sequence[str], per: str, merge_names: Sequence[str] | None
 ) -> Ints:
-    """How many ranges, int64, whose name matches the glob ``per`` are in the range of each window.
+    """The number of ranges in each window (int64) whose name matches the glob ``per``.
 
-    Names count as recorded and as merged (`merged_names`); of ranges inside one another the outermost count.
-    ``paths`` are the texts of `Windows.path`. `NsysprofError` where a path has none, or none on a GPU or in a process,
-    which names some that are near.
+    Names match as recorded or as merged (`merged_names`); of nested ranges the outermost counts. ``paths`` are the
+    texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has none, or none on a GPU or in a
+    process.
     """
     trace = attribution.trace
     ranges = trace.ranges

@@ -1,4 +1,4 @@
-"""Changes that take something out of a program: causes, host calls, code, page faults, and copies that block."""
+"""Changes that remove something from a program: causes, host calls, code, page faults, and blocking copies."""
 
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -31,7 +31,7 @@ _LINK = 12_000_000_000  # bytes/s: PCIe 3.0 x16, where neither the report nor th
 
 
 def removals_of(program: Program, changes: Changes) -> Iterator[tuple[str, str, Callable[[Network], None]]]:
-    """What is to be taken out: the kind of each change, what it is in words, and how it edits a network."""
+    """The removals: the kind of each change, a description, and how it edits a network."""
     if changes.async_copies:
         yield "async-copies", "copies that do not block", partial(_unblock, program, False)
     if changes.pinned:
@@ -58,9 +58,9 @@ def refuse_all(glob: str, option: str) -> None:
 
 
 def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]:
-    """The places of names that a glob matches; `NsysprofError` with a few that are near where there are none.
+    """The indices of the names that a glob matches; raises `NsysprofError` with similar names if there are none.
 
-    Upper and lower case are alike where nothing matches otherwise.
+    If nothing matches, upper and lower case are treated alike.
     """
     found = [at for at, name in enumerate(names) if name and (name == glob or fnmatchcase(name, glob))]
     low = glob.lower()
@@ -97,16 +97,18 @@ def _remove(program: Program, glob: str, network: Network) -> None:
 
 
 def calls_of(program: Program, glob: str) -> Cause:
-    """The host calls of a name as a `Cause`: with the copies that they start, and the waits that they imply."""
+    """The host calls with a matching name as a `Cause`, with the copies that they start and the waits that they
+    imply.
+    """
     calls = program.facts.activity.calls
     codes = matching(calls.names, glob, "call", program.file)
     return program.wholes.of_calls(np.flatnonzero(np.isin(calls.name, codes)))
 
 
 def code_of(program: Program, glob: str) -> Cause:
-    """Code between calls as a `Cause`: of the innermost ranges that a glob matches, also on threads that work for them.
+    """Code between calls as a `Cause`: in innermost ranges that a glob matches, also on threads that work for them.
 
-    `OUTSIDE` is the glob of code in no range, of the threads that launch.
+    `OUTSIDE` is the glob for code in no range, on threads that launch.
     """
     trace, attribution = program.attribution.trace, program.attribution
     launches, ranges = trace.launches, trace.ranges

@@ -1,9 +1,9 @@
-"""Replays a trace: every moment of it is the latest of what it waits for, each a while later.
+"""Replay a trace: every moment is the latest of its dependencies, each plus a delay.
 
-A `Network` holds the recorded program as such sums and maxima: host calls in the order of their thread with the time
-between them, launches, streams, events, calls that wait for the GPU, work that threads hand to each other. What a
-moment takes beyond the latest of what it waits for is kept as its own constant, so that without a change the replay is
-the recording, to the ns. Edits change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
+A `Network` represents the recorded program by such sums and maxima: host calls in thread order with the time between
+them, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each moment keeps its
+delay after its latest dependency as its own constant, so an unchanged replay equals the recording to the ns. Edits
+change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CHUNK = 1 << 16  # nodes at a time where their numbers become numbers of Python
 
 @dataclass(frozen=True)
 class Edges:
-    """What each node waits for: the node ``to``, and the ns ``lag`` later.
+    """The dependencies of each node: the node ``to``, with a delay of ``lag`` ns.
 
-    In between passes the time from the last node of its thread to the ``moment`` of the host (-1: none), and the
-    length of the ``op`` (-1: none). ``usual`` is the lag that such an edge has on average.
+    Between them pass the time from the last node of the thread to the host ``moment`` (-1: none), and the length of the
+    ``op`` (-1: none). ``usual`` is the average lag of such an edge.
     """
 
     to: NDArray[np.int32]
@@ -40,24 +40,23 @@ class Edges:
         return Edges(**{field.name: getattr(self, field.name)[rows] for field in fields(Edges)})
 
     def drop(self, rows: NDArray[np.generic]) -> None:
-        """Let some nodes wait for nothing by these edges."""
+        """Remove these dependencies of some nodes."""
         self.to[rows], self.moment[rows], self.op[rows] = NEVER, -1, -1
         self.lag[rows] = self.usual[rows] = 0
 
 
 @dataclass(frozen=True)
 class Network:
-    """A trace as nodes that wait for two others at most, in an order in which they can be computed.
+    """A trace as nodes with at most two dependencies, in an order in which they can be computed.
 
     Host moments, by thread and time: ``thread`` code of `Trace.threads`, ``time`` as recorded, ``gap`` ns since the
-    moment before, ``anchor`` the last moment of the thread that is a node (roots and whatever waits for something
-    else), ``node`` of such a moment, -1 for others. GPU ops, by row of `Trace.ops`: ``start``, the node of its start,
-    ``done`` and ``length``: it ends that long after that node, and the part of that in which kernels run ``behind`` it
-    that were added. Nodes: ``edges`` two each, ``extra`` what passes besides, ``recorded`` when it was, ``of_op`` the
-    op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there.
-    ``launch_moment`` are the moments (start, end) of each of `Trace.launches`,
-    ``sync_call`` and ``sync_moment`` a row of `HostActivity` and its moments for each call that waits for the GPU;
-    ``asked`` the moments asked for.
+    previous moment, ``anchor``, the last moment of the thread that is a node (thread starts, and moments with other
+    dependencies), ``node`` of such a moment, -1 for others. GPU ops, by row of `Trace.ops`: ``start``, the node of its
+    start; ``done`` and ``length``: it ends that long after that node; ``behind``, the part of that time in which
+    inserted kernels run. Nodes: ``edges``, two each, ``extra``, the node's own delay, ``recorded`` time, ``of_op``, the
+    op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there. ``launch_moment``, the
+    moments (start, end) of each of `Trace.launches`; ``sync_call`` and ``sync_moment``, a row of `HostActivity` and its
+    moments for each call that waits for the GPU; ``asked``, the requested moments.
     """
 
     thread: NDArray[np.int32]
@@ -81,7 +80,7 @@ class Network:
     lags: Lags
 
     def copy(self) -> Network:
-        """A network whose lengths, gaps and edges may be changed without changing this one."""
+        """A network whose lengths, gaps and edges can be changed independently of this one."""
         edges = tuple(
             Edges(**{field.name: getattr(each, field.name).copy() for field in fields(Edges)}) for each in self.edges
         )
@@ -99,9 +98,9 @@ class Network:
 
 @dataclass(frozen=True)
 class Lags:
-    """What passes on average, in ns: before an op starts behind the one before it, the same over an event, behind its
-    launch; before a call returns behind what it waited for; how long a launch takes, half of them less; and before an
-    op of a CUDA graph starts behind the one before it.
+    """Average delays in ns: before an op starts after the previous one, the same across an event, and after its launch;
+    before a call returns after what it waited for; of a launch (its lower median); and before an op of a CUDA graph
+    starts after the previous one.
     """
 
     behind_op: int = 0
@@ -114,7 +113,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class Times:
-    """When everything happens in a replay: of each node ``node``, host moment ``moment``, op ``start`` and ``end``."""
+    """The times of a replay: of each node ``node``, host moment ``moment``, op ``start`` and ``end``."""
 
     node: Ints
     moment: Ints
@@ -123,10 +122,10 @@ class Times:
 
 
 def replay(network: Network) -> Times:
-    """When everything would happen.
+    """Compute when everything would happen.
 
-    One pass over the nodes in order, from the first that does not happen as recorded; what waits for its own thread
-    alone takes none.
+    One pass over the nodes in order, from the first that differs from the recording; moments that depend only on their
+    own thread need none.
     """
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
@@ -155,7 +154,7 @@ def replay(network: Network) -> Times:
 
 
 def as_usual(network: Network) -> Network:
-    """The network with the average lag on each edge of GPU ops, and nothing of their own."""
+    """The network with the average lag on each edge of GPU ops, without individual delays."""
     edges = tuple(replace(each, lag=each.usual) for each in network.edges)
     known = (network.of_op >= 0) & (network.edges[0].to != ZERO)
     return replace(network, edges=edges, extra=np.where(known, 0, network.extra))  # type: ignore[arg-type]

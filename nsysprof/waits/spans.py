@@ -1,4 +1,4 @@
-"""Windows in a replay: how long each is, and whether the trace says enough for that to be believed."""
+"""Steps in a replay: how long each is, and whether the trace contains enough to rely on that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ NO_TIME = 1 << 62  # later than all
 
 
 def moments_of(trace: Trace, rows: Rows) -> Moments:
-    """The moments of some ranges that a `Network` is to know: begins, the same again, so that something can happen in
-    between, and ends.
+    """The moments of some ranges for a `Network`: begins, repeated once so that something can happen in between, and
+    ends.
     """
     ranges = trace.ranges
     times = np.concatenate([ranges.start[rows], ranges.start[rows], ranges.end[rows]])
@@ -34,18 +34,18 @@ def moments_of(trace: Trace, rows: Rows) -> Moments:
 
 
 def asked_moments(network: Network) -> tuple[Rows, Rows, Rows]:
-    """Where the network that was made with the `moments_of` ranges has their begins, the same again, and their ends."""
+    """The begins, repeated begins and ends of ranges in a network built with their `moments_of`."""
     begin, inside, stop = network.asked.reshape(3, -1).astype(np.intp)
     return begin, inside, stop
 
 
 @dataclass(frozen=True)
 class Spans:
-    """The windows of steps as the network has them: the ops that count to each, and who comes before whom.
+    """The windows of steps in a network: the ops that count for each, and their order.
 
-    ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop`` their moments; ``ops`` those of each, one
-    after the other from ``first`` on, of which some are ``computes``; ``heads`` where another GPU or path begins;
-    ``until`` an op of another step that ends each, -1 for none, as one may have no window of its own.
+    ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop``, their moments; ``ops`` of each window, from
+    ``first`` on, of which some are ``computes``; ``heads``: windows at which another GPU or path begins; ``until``: an
+    op of another step that ends each, -1 for none, since that step may have no window.
     """
 
     windows: Windows
@@ -76,12 +76,12 @@ class Spans:
         return start, np.maximum(start, end)
 
     def lengths(self, network: Network) -> Ints:
-        """How long each window is in the replay of a network."""
+        """The length of each window in the replay of a network."""
         start, end = self.bounds(replay(network))
         return end - start
 
     def residual(self, network: Network) -> NDArray[np.float64]:
-        """By which part each window is off where the replay knows nothing of single GPU ops but their lengths."""
+        """The relative error of each window if the replay knows only the lengths of GPU ops."""
         length = self.windows.end - self.windows.start
         off: NDArray[np.float64] = np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
         return off
@@ -90,7 +90,7 @@ class Spans:
 def spans_of(
     attribution: Attribution, windows: Windows, rows: Rows, network: Network, communication: NDArray[np.bool_]
 ) -> Spans:
-    """The `Spans` of windows in a network that was made with the `moments_of` ``rows``, sorted."""
+    """The `Spans` of windows, sorted, in a network built with the `moments_of` ``rows``."""
     trace = attribution.trace
     if (windows.range < 0).all():
         parts = [np.flatnonzero(trace.op_gpu == gpu) for gpu in windows.gpu.tolist()]
@@ -121,7 +121,7 @@ def spans_of(
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
-    """Why the trace does not say what the GPU ops of windows waited for, and a hint; None where it does."""
+    """The reason why the trace does not show what the GPU ops of windows waited for, and a hint; None if it does."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         return f"which stream waits for which is not recorded: {lacks[0]}", "record it again, then forecast"

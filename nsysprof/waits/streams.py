@@ -1,6 +1,6 @@
-"""What GPU ops wait for besides their launch: their stream, events, the legacy default stream, the engine that copies.
+"""The dependencies of GPU ops besides their launch: stream, events, the legacy default stream, the copy engine.
 
-And what usually passes before they start.
+Also the usual delays before they start.
 """
 
 import numpy as np
@@ -76,7 +76,7 @@ def stream_edges(
     lags: Lags,
     parts: Parts,
 ) -> None:
-    """Fill in what items wait for: ops for their launch and what comes before them, waits for records."""
+    """Fill in the dependencies of items: of ops, their launch and previous items; of waits, the record."""
     ops = trace.ops
     one, other = parts.edges
     before = items.before

@@ -1,4 +1,4 @@
-"""A stretch of a long trace: what happened around some of its steps, as a trace of its own that is soon replayed."""
+"""A stretch of a long trace: some steps and their surroundings, as a trace of its own that replays fast."""
 
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
@@ -21,11 +21,11 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some steps of a trace: ``facts`` and ``windows`` of what happened around them, as if nothing else was recorded.
+    """Some steps of a trace: ``facts`` and ``windows`` of these steps, as if nothing else was recorded.
 
-    ``asked`` are the windows that were asked for; the others come before them, and only lead in: their replays are cut.
-    ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` of the
-    whole trace that its own rows stand for; rows of ranges are those of the whole trace.
+    ``asked`` are the requested windows; the others come first and serve only as lead-in: their replays are cut.
+    ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the
+    whole trace; rows of ranges refer to the whole trace already.
     """
 
     facts: Facts
@@ -37,9 +37,9 @@ class Stretch:
 
 
 def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Stretch:
-    """The `Stretch` of some rows of windows, with the step before the first one and the launches that queue for it.
+    """The `Stretch` of some rows of windows, with the step before the first one and the launches queued for it.
 
-    Replayed without a change the steps asked for are as recorded, to the ns. A few passes over its columns.
+    In an unchanged replay, the requested steps equal the recording to the ns. A few passes over its columns.
     """
     attribution = facts.attribution.launched
     trace = attribution.trace

@@ -1,4 +1,4 @@
-"""Times of kernels from a table or another report, to be swapped in."""
+"""Kernel times from a table or another report, as replacements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 
 def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
-    """The median length of each kernel of the trace that a table or another report has too."""
+    """The median duration of each kernel of the trace that a table or another report also has."""
     if path.suffix == ".csv":
         table = _table(path)
         if not {"kernel", "median_ns"} <= set(table.columns):
@@ -86,9 +86,9 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
 
 
 def time_of_row(path: Path, row: str) -> int:
-    """The median of a row of a bench's results, by backend or ``CONFIGURATION/BACKEND``, or of a kernel's.
+    """The median in a row of bench results (by backend or ``CONFIGURATION/BACKEND``), or of a kernel.
 
-    Where a bench has timed replays of a CUDA graph too, these count: its calls hold their launches as well.
+    If a bench also timed CUDA graph replays, these count, because its eager calls include launches.
     """
     import pandas as pd
 

@@ -1,9 +1,9 @@
-"""The dependency walk: why a GPU computed nothing, from the op that ended a gap back to the gap's start.
+"""The dependency walk: why a GPU computed nothing, from the op that ended a gap back to the start of the gap.
 
-An op starts once its predecessor in its stream has ended, once everything has ended that its stream waits
-for, and once its host call has launched it. Whichever came last is the reason. Where that is an op, the part of the gap
-in which it ran is its, and the walk goes on from its start; where it is the host call, the launch came late, and the
-rest of the gap is the host's.
+An op starts once its predecessor in its stream has ended, everything has ended for which its stream waits, and its host
+call has launched it. The last of these is the reason. If that is an op, the part of the gap in which it ran is assigned
+to it, and the walk continues from its start; if it is the host call, the launch came late, and the rest of the gap is
+assigned to the host.
 """
 
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ _WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"}
 class Reasons:
     """What each GPU op waited for, in the order of `Trace.ops`.
 
-    ``op`` int32: of the ops that it depends on the one that ended last, -1 for none; ``edge`` uint8 how (`STREAM`,
-    `EVENT`, `BARRIER`); ``ready`` int64 ns when that ended; ``in_stream`` int64 ns when its predecessor in its own
-    stream had; ``launched`` int64 ns when its host call returned, of copies when it began. The least int64 where there
-    is none. ``marked`` bool: between it and its predecessor its stream recorded an event, or waited for one.
-    ``latency`` int64 ns: how long at most an op that is launched and free to start usually takes in this recording
-    until it does, behind its launch, that of its CUDA graph, an op, or an event.
+    ``op`` int32: the last of its dependencies to end, -1 for none; ``edge`` uint8, its kind (`STREAM`, `EVENT`,
+    `BARRIER`); ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns, the end of its predecessor in its own
+    stream; ``launched`` int64 ns, the return of its host call, for copies its start. Times that do not exist are the
+    smallest int64. ``marked`` bool: between it and its predecessor, its stream recorded or awaited an event.
+    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay of an op that is launched and free to
+    start: after its launch, its CUDA graph's launch, an op, or an event.
     """
 
     op: NDArray[np.int32]
@@ -57,9 +57,9 @@ class Reasons:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Gaps in pieces that add up to them: ``gap`` the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
+    """Gaps split into pieces that add up: ``gap``, the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
 
-    ``op`` int32: of `RUNS` the op that ran; otherwise the op that had not been launched, or not started; -1 for none.
+    ``op`` int32: for `RUNS` the op that ran, otherwise the op that was not launched, or not started; -1 for none.
     """
 
     gap: NDArray[np.intp]
@@ -70,7 +70,7 @@ class Pieces:
 
 
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
-    """The `Reasons` of all ops of a trace; near-linear in ops, and in Python steps only in waits and records."""
+    """The `Reasons` of all ops of a trace; near-linear in ops, with Python steps only for event waits and records."""
     ops, launches = trace.ops, trace.launches
     arena, lanes = trace.arena, lanes_of(trace)
     order = lanes.order
@@ -116,7 +116,7 @@ def _behind(ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: 
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
-    """What the recording does not hold though the program did it, each with the option that records it."""
+    """What the program did but the recording lacks, each with the option that records it."""
     if not _WAIT_CALLS & set(activity.calls.names):
         return ()
     if dependencies.unnamed:
@@ -128,9 +128,9 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:
     """The `Pieces` of gaps from each ``start`` to each ``end``, sorted by gap and time.
 
-    ``op`` is the op that starts where its gap ends, or, where a gap is what the last ops ran, the one that ends there;
-    -1: the GPU had nothing to do but what the host would launch. What lies more than `MAX_STEPS` ops back in a gap is
-    `CUT`, so that no gap takes longer.
+    ``op`` is the op that starts at the end of its gap, or that ends there if the gap is time after the last compute;
+    -1: the GPU only waited for the host to launch. Anything more than `MAX_STEPS` ops back in a gap is `CUT`, which
+    bounds the time per gap.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -188,9 +188,10 @@ def _returned(trace: Trace, op: NDArray[np.int64]) -> Ints:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Ops by stream and start: ``order`` rows of `Trace.ops`, and of each its ``stream`` and when it was ``called``.
+    """Ops by stream and start: ``order``, rows of `Trace.ops`, with the ``stream`` of each and the time when it was
+    ``called``.
 
-    ``called`` never decreases along a stream; ``end`` and ``start`` are those of `Trace.ops`.
+    ``called`` never decreases along a stream; ``end`` and ``start`` as in `Trace.ops`.
     """
 
     order: NDArray[np.intp]
@@ -205,7 +206,7 @@ class Lanes:
             np.maximum.accumulate(calls, out=calls)
 
     def before(self, stream: NDArray[np.integer], time: Ints) -> NDArray[np.intp]:
-        """For each stream and moment of the host the place in ``order`` of the last op called before; -1 for none."""
+        """For each stream and host time, the position in ``order`` of the last op called before; -1 for none."""
         first = np.searchsorted(self.stream, stream, side="left")
         low, high = first, np.searchsorted(self.stream, stream, side="right")
         while (some := low < high).any():  # a binary search in all streams at once
@@ -215,14 +216,14 @@ class Lanes:
         return np.where(low > first, low - 1, -1)
 
     def behind(self, stream: NDArray[np.integer], place: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The ops that run next in each stream behind a place as `before` gives it, where there is one."""
+        """The ops that run next in each stream after a position returned by `before`, if there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
         found: NDArray[np.intp] = self.order[following[pick(self.stream, following, -1) == stream]]
         return found
 
 
 def event_calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, NDArray[np.int32]]:
-    """The stream, time and event of the calls that record an event, and behind them of those that wait for one."""
+    """The stream, time and event of the calls that record an event, followed by the calls that wait for one."""
     both = dependencies.records, dependencies.waits
     stream, time, event = (
         np.concatenate([getattr(each, name) for each in both]) for name in ("stream", "time", "event")
@@ -283,7 +284,7 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> NDArray[np.int32]:
-    """For each op what the legacy default stream makes it wait for: that of a blocking stream, or all of these."""
+    """For each op, its dependencies through the legacy default stream: on that stream, or on all blocking streams."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

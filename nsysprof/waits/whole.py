@@ -1,4 +1,4 @@
-"""Causes of waiting as wholes: a call with what it starts and the waits for that, code from call to call, GPU ops."""
+"""Causes of waiting as wholes: a call with the work it starts and the waits for it, code from call to call, GPU ops."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _none() -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Cause:
-    """What is gone where a cause is: `edits.remove` takes it out of a network.
+    """What disappears with a cause: `edits.remove` removes it from a network.
 
-    ``calls`` rows of `HostActivity.calls`, which neither take time nor wait; ``launches`` those among them, as rows of
-    `Trace.launches`; ``ops`` rows of `Trace.ops`, which take no time; ``thread`` (code of `Trace.threads`), ``start``
-    and ``end`` (ns) stretches of code between calls; ``queued`` ops that start as soon as they can; ``late``: no rank
-    comes late to a collective.
+    ``calls``, rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, those among them that
+    launch, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops`, which take no time; ``thread`` (code of
+    `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``, ops that start as soon as
+    they can; ``late``: no rank arrives late at a collective.
     """
 
     calls: Rows = field(default_factory=_none)
@@ -51,7 +51,7 @@ class Cause:
 
 
 class Wholes:
-    """Finds all that belongs to calls, GPU ops and waits of a trace, as a `Cause`."""
+    """Finds everything that belongs to calls, GPU ops and waits of a trace, as a `Cause`."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -63,12 +63,12 @@ class Wholes:
 
     @cached_property
     def of_launch(self) -> NDArray[np.int32]:
-        """The row of the call that each launch is, -1 where it is not recorded as a call."""
+        """The row of the call that is each launch, -1 if not recorded as a call."""
         launches, trace = self.trace.launches, self.trace
         return self.facts.activity.calls.find(trace.threads[launches.thread], launches.start, launches.end)
 
     def of_calls(self, calls: Rows) -> Cause:
-        """Calls, the copies and memsets that they start, and the waits for these."""
+        """The calls, the copies and memsets that they start, and the waits for these."""
         launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
         ops = self.trace.ops
         moves = np.isin(ops.kind, (MEMCPY, MEMSET)) & ~ops.from_graph
@@ -81,14 +81,16 @@ class Wholes:
         return Cause(calls, launches, mine, self.thread[host], start, end)
 
     def of_ops(self, ops: Rows) -> Cause:
-        """GPU ops; of copies and memsets also their calls, and the waits for them."""
+        """GPU ops; for copies and memsets also their calls, and the waits for them."""
         kind, launch = self.trace.ops.kind[ops], self.trace.ops.launch[ops]
         moved = np.isin(kind, (MEMCPY, MEMSET)) & (launch >= 0) & ~self.trace.ops.from_graph[ops]
         calls = self.of_launch[launch[moved]]
         return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
 
     def of_waits(self, cause: Rows, op: Rows, thread: Rows, start: Ints, end: Ints, late: NDArray[np.bool_]) -> Cause:
-        """What the GPU waited for in pieces: columns of `Why.waits`, ``cause`` as codes, ``late`` of late peers."""
+        """The cause behind pieces of waits, given as columns of `Why.waits`: ``cause`` codes, ``late`` for late
+        peers.
+        """
         host = np.flatnonzero(thread >= 0)
         time = host_time(
             self.facts.attribution.launched, self.facts.activity, host, start[host], end[host],
@@ -103,7 +105,7 @@ class Wholes:
         return found | Cause(queued=queued, late=bool(late.any()))
 
     def alike(self, cause: Cause) -> Cause:
-        """The cause with all calls of the trace that have the names, ranges and kinds of copies of its calls."""
+        """The cause extended to all calls of the trace with the same names, ranges and kinds of copies."""
         calls = self.facts.activity.calls
         copied = np.full(len(calls), -1, np.int64)
         moved = np.flatnonzero(self.copy_name >= 0)
@@ -118,7 +120,7 @@ class Wholes:
 
     @cached_property
     def copy_name(self) -> NDArray[np.int64]:
-        """The name of the copy or memset that each launch started, as a code of `Trace.op_names`; -1 for none."""
+        """The name of the copy or memset that each launch started, a code of `Trace.op_names`; -1 for none."""
         ops = self.trace.ops
         rows = np.flatnonzero(np.isin(ops.kind, (MEMCPY, MEMSET)) & (ops.launch >= 0) & ~ops.from_graph)
         out = np.full(len(self.trace.launches), -1, np.int64)

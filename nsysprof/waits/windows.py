@@ -1,4 +1,4 @@
-"""The GPU windows of range instances, and the stretches of them in which the GPU computes nothing."""
+"""The GPU windows of range instances, and the intervals of them in which the GPU computes nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _IDLES = 10  # of a pause before a step: a GPU that computes for no more than th
 
 @dataclass(frozen=True)
 class Windows:
-    """What one GPU had to do with each range instance, sorted by GPU, path and start.
+    """The window of each range instance on each of its GPUs, sorted by GPU, path and start.
 
-    ``range`` row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
-    ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, and before it lies the pause since the
-    instance before, if that belongs to it; the GPU is done with the instance at ``done``, where ``last`` (int32, an op)
-    ends; the host may be busy in it until ``end``. Windows of one path on one GPU do not overlap.
+    ``range``, a row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
+    ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, after the pause since the previous instance
+    if that belongs to it; ``last`` (int32, an op) ends at ``done``; the host may be busy in the instance until ``end``.
+    Windows of one path on one GPU do not overlap.
     """
 
     range: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Windows:
 
     @property
     def length(self) -> Ints:
-        """How long each window is, in ns."""
+        """The length of each window in ns."""
         length: Ints = self.end - self.start
         return length
 
@@ -56,13 +56,13 @@ def gpu_windows(
 ) -> Windows:
     """The `Windows` of the range instances ``rows``, each with its ``path``, without the pauses before them.
 
-    A window goes from the start of the instance on the host, or from the end of the last window of its path on that GPU
-    if that is later, to the end of its own last op there, or of the instance on the host if that is later: a host that
-    is late inside the instance counts, before its ops and behind them, and one that runs ahead does not. A copy or a
-    collective that outlasts the compute of the instance moves the end no further than to the first compute of the next
-    one: what is fetched ahead beside a step is no part of it. Instances that ran nothing on a GPU have none. What CUDA
-    graphs replay counts where it was launched, however it is attributed. ``communication`` says of each op name whether
-    it is a collective.
+    A window lasts from the start of the instance on the host (or the end of the previous window of its path on that
+    GPU, if later) to the end of its own last op there (or of the instance on the host, if later): a host that is late
+    inside the instance counts, before and after its ops; a host that runs ahead does not. If a copy or collective
+    outlasts the compute of the instance, the window ends at the first compute of the next one at the latest:
+    prefetching beside a step is not part of it. Instances without GPU work have no window. Ops that CUDA graphs replay
+    count where the graph was launched, however they are attributed. ``communication``: per op name, whether it is a
+    collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -124,7 +124,7 @@ def _tiled(
 
 
 def compute_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which GPU ops compute: kernels that are no collectives, and CUDA graphs traced whole."""
+    """Mask of the GPU ops that compute: kernels that are no collectives, and CUDA graphs traced whole."""
     kernels = (trace.ops.kind == KERNEL) & ~communication[trace.ops.name]
     computes: NDArray[np.bool_] = (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
     return computes
@@ -133,13 +133,14 @@ def compute_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.bo
 def step_windows(
     attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
 ) -> tuple[Windows, NDArray[np.int32]]:
-    """The steps of a program, as all commands time them: the GPU windows of range instances with the pauses before.
+    """The steps of a program, timed as in all commands: GPU windows of range instances, including the pauses before
+    them.
 
-    A step goes from the end of the one before to its own end, so that a loader between two steps is in the second. That
-    is where both have one parent range and the GPU computes next to nothing in the pause, and in most pauses of the
-    path: other work, such as a validation, is in no step. Between found iterations, which touch within a loop, and in
-    front of the first step there is no such pause. Steps of several processes, and of several threads that run some at
-    a time, are lines of their own: `Windows.path` numbers the lines, and the second result has the path of each line.
+    A step lasts from the end of the previous one to its own end, so a data loader between two steps belongs to the
+    second. This applies if both have the same parent range, and the GPU computes next to nothing in this pause and in
+    most pauses of the path; other work, such as validation, belongs to no step. Found iterations, which touch within a
+    loop, and the first step have no such pause. Steps of several processes, or of several threads that run steps at
+    once, form separate lines: `Windows.path` numbers the lines, and the second result has the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]
@@ -184,7 +185,7 @@ def _with_pauses(attribution: Attribution, windows: Windows, communication: NDAr
 
 
 def steady(windows: Windows) -> NDArray[np.bool_]:
-    """Which windows are no warm-up, by the times of each path on each GPU: see `count_warm_up`."""
+    """Mask of windows that are not warm-up, by the times of each path on each GPU; see `count_warm_up`."""
     out = np.ones(len(windows), bool)
     _, line = distinct(windows.gpu, windows.path)
     for number in range(int(line.max(initial=-1)) + 1):
@@ -194,7 +195,7 @@ def steady(windows: Windows) -> NDArray[np.bool_]:
 
 
 def whole_windows(trace: Trace) -> Windows:
-    """One window per GPU, from its first op to its last; none where all of its ops take no time."""
+    """One window per GPU, from its first op to its last; none if all of its ops take no time."""
     ops, gpu = trace.ops, trace.op_gpu
     numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
     rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
@@ -210,7 +211,7 @@ def whole_windows(trace: Trace) -> Windows:
 def blocking_communication(
     trace: Trace, why: Reasons, communication: NDArray[np.bool_], gpu: int, process: int
 ) -> tuple[Ints, Ints, NDArray[np.int32]]:
-    """The exposed communication of a process on a GPU that the next compute depended on: ``start``, ``end``, ``op``.
+    """The exposed communication of a process on a GPU on which the next compute depended: ``start``, ``end``, ``op``.
 
     Disjoint and sorted by start; the process must have ops on that GPU.
     """
@@ -233,10 +234,10 @@ def blocking_communication(
 
 @dataclass(frozen=True)
 class Stretches:
-    """Stretches of windows without compute: ``window``, ``start``, ``end`` and the ``op`` that ends each.
+    """Intervals of windows without compute: ``window``, ``start``, ``end``, and the ``op`` that ends each.
 
-    That is the compute op that starts there, or, behind the last one of a window, the last op of it; -1 where the GPU
-    was done with the window and the host was not.
+    That is the compute op that starts there, or, after the last one of a window, its last op; -1 if the GPU had
+    finished the window and the host had not.
     """
 
     window: NDArray[np.intp]
@@ -247,9 +248,9 @@ class Stretches:
 
 @dataclass(frozen=True)
 class GpuLines:
-    """When one GPU computes, communicates and copies, as disjoint sorted intervals ``(start, end)``.
+    """The disjoint, sorted intervals ``(start, end)`` in which one GPU computes, communicates and copies.
 
-    ``kernels`` are the ops that compute, by start; ``first`` those that begin an interval of ``compute``.
+    ``kernels``, the computing ops, by start; ``first``, those that begin an interval of ``compute``.
     """
 
     compute: tuple[Ints, Ints]
@@ -260,7 +261,7 @@ class GpuLines:
 
 
 def gpu_lines(trace: Trace, communication: NDArray[np.bool_], gpu: int, process: int | None = None) -> GpuLines:
-    """The `GpuLines` of a GPU, whoever launched there, or of one process; ``communication`` says it of each op name."""
+    """The `GpuLines` of a GPU, for all processes or one; ``communication``: per op name, whether it is a collective."""
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (ops.kind != MIGRATION))
     if process is not None:
