@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.autograd_threads import backward_brought_home
+from nsysprof.attribution.autograd_threads import autograd_threads, backward_brought_home
 from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.attribution.sources import AUTO, choose_ranges, read_sources
@@ -240,7 +240,7 @@ def _attribute_process(
         outcome[own[thread]][inside >= 0] = OWN_THREAD
     followers: dict[int, NDArray[np.intp]] = {}
     if result.threads == "follow" and nests:
-        followers = _follow(result, calls, nests, owner, outcome)
+        followers = _follow(result, calls, nests, owner, outcome, own)
     if start_end:
         _fill_start_end(result, start_end, calls, owner, outcome, own)
     for thread, (first, thread_nest) in nests.items():
@@ -286,13 +286,26 @@ def _follow(
     nests: dict[int, tuple[int, Nest]],
     owner: NDArray[np.int32],
     outcome: NDArray[np.uint8],
+    own: dict[int, slice],
 ) -> dict[int, NDArray[np.intp]]:
     """Give launches of threads without an open range to the one other thread that has one open all the while.
 
-    Returns the launches that follow each thread.
+    A thread of autograd works for a thread that launches kernels itself: if several have a range open, only these count
+    for its launches, and no data loader. Returns the launches that follow each thread.
     """
     lost = np.flatnonzero(owner < 0)
     found, candidates = _open_elsewhere(nests, calls.start[lost], calls.end[lost])
+    doubtful = np.flatnonzero(candidates > 1)
+    if len(doubtful) and autograd_threads(result.trace).any():
+        thread = np.full(len(calls.start), -1, np.int64)
+        for code, rows in own.items():
+            thread[rows] = code
+        doubtful = doubtful[autograd_threads(result.trace)[thread[lost[doubtful]]]]
+        callers = {code: nests[code] for code in np.unique(thread[calls.kernels > 0]).tolist() if code in nests}
+        if len(doubtful) and callers:
+            some = lost[doubtful]
+            found[doubtful], candidates[doubtful] = _open_elsewhere(callers, calls.start[some], calls.end[some])
+            candidates[doubtful[candidates[doubtful] == 0]] = 2
     outcome[lost[candidates > 1]] = AMBIGUOUS
     followed = lost[candidates == 1]
     owner[followed], outcome[followed] = found[candidates == 1], FOLLOWED

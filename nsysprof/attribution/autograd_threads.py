@@ -18,6 +18,12 @@ _BACKWARD = re.compile(
 )
 
 
+def autograd_threads(trace: Trace) -> NDArray[np.bool_]:
+    """Which threads of the trace are PyTorch's autograd's, by their names."""
+    names = (trace.thread_names.get(tid, "") for tid in trace.threads.tolist())
+    return np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)
+
+
 def backward_brought_home(trace: Trace) -> Trace:
     """The trace with the ranges of backward, and all inner ranges, on the thread that called backward.
 
@@ -28,9 +34,7 @@ def backward_brought_home(trace: Trace) -> Trace:
     made = np.array([_BACKWARD.fullmatch(name.text) is not None for name in trace.range_names], bool)
     if not made.any() or trace.opened_on is not None:
         return trace
-    helps = np.array(
-        [_AUTOGRAD.fullmatch(trace.thread_names.get(tid, "")) is not None for tid in trace.threads.tolist()], bool
-    )
+    helps = autograd_threads(trace)
     thread = np.asarray(ranges.thread).astype(np.int64)
     for process in np.unique(trace.thread_process[helps]).tolist():
         mine = np.flatnonzero(trace.thread_process == process)

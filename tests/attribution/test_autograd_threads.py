@@ -82,3 +82,20 @@ def test_ranges_that_only_sound_alike_stay(trace: MakeTrace) -> None:
     assert "Net backward/fc backward" in other
     path = trace(*STEP, Range("mine", 110, 190, thread=AUTOGRAD), Range("x backward", 120, 180, thread=AUTOGRAD))
     assert owners(path).keys() == {"step", "step/backward", "mine", "mine/x backward"}
+
+
+LOADER = Range("decode", 0, 400, thread=3)
+GRADIENT = launch_kernel("gradient", (150, 155), (200, 300), id=1, thread=AUTOGRAD)
+
+
+@pytest.mark.parametrize(
+    ("more", "owned"),
+    [
+        ([launch_kernel("forward", (50, 55), (60, 70), id=2)], 1),
+        ([], 0),  # which of both calls backward?
+        ([launch_kernel("one", (50, 55), (60, 70), id=2), launch_kernel("two", (50, 56), (60, 71), id=3, thread=3)], 0),
+    ],
+)
+def test_a_loader_with_ranges_does_not_make_backward_ambiguous(trace: MakeTrace, more: list[Items], owned: int) -> None:
+    """Autograd works for the one thread with an open range that launches kernels."""
+    assert owners(trace(*STEP, LOADER, GRADIENT, *more))["step/backward"] == owned
