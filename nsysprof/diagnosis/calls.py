@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import NAME
@@ -45,6 +46,7 @@ from nsysprof.waits.purposes import (
 )
 from nsysprof.waits.whole import Cause
 
+_SOON = 0.25  # of a wait for input: another thread that woke up so long before its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
 _ONCE = "the GPU waits for {cause}: {amount}"
 
@@ -139,15 +141,49 @@ PINNING = _kind(
     },
 )
 SLEEPING = _kind("sleep", _each_step(SLEEP), {"cuda": "take the sleep out of the loop"})
+
+
+def _fed(case: Case) -> Mask:
+    """In waits for a lock behind which the thread first copies to the GPU: another thread makes the input."""
+    return case.once_for_all(_waits_for_input)
+
+
+def _waits_for_input(case: Case) -> Mask:
+    trace, mask = case.facts.attribution.trace, _each_step(LOCK, long=True)(case)
+    rows = np.flatnonzero(mask)
+    thread, end, launches = case.pieces["thread"][rows], case.pieces["end_ns"][rows], trace.launches
+    inputs = np.array([*("HtoD" in name for name in trace.op_names), False], bool)
+    for code in np.unique(thread).tolist():
+        low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
+        mine = thread == code
+        at = low + np.searchsorted(launches.start[low:high], end[mine])
+        name = np.where(at < high, pick(case.program.wholes.copy_name, at, -1), -1)
+        mask[rows[mine]] = inputs[name]
+    return mask
+
+
+def source_sleeps(case: Case, group: Group) -> bool:
+    """Whether another thread sleeps until shortly before most of the waits for input end: it sets the pace."""
+    calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
+    end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
+    sleeps = np.flatnonzero((case.purpose[:-1] == SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
+    sleeps = sleeps[np.argsort(calls.end[sleeps], kind="stable")]
+    at = np.searchsorted(calls.end[sleeps], end, side="right") - 1
+    last = sleeps[at] if len(sleeps) else at
+    near = (at >= 0) & (end - calls.end[last] <= _SOON * ns) if len(sleeps) else at >= 0
+    near &= calls.threads[calls.thread[last]] != threads[thread] if len(sleeps) else False
+    return 2 * int(ns[near].sum()) > int(ns.sum())
+
+
 WAITING_FOR_INPUT = _kind(
     "input-wait",
-    _each_step(POLL, INPUT_OUTPUT, long=True),
+    lambda case: _each_step(POLL, INPUT_OUTPUT, long=True)(case) | _fed(case),
     {
         "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
         "cuda": "read the next input in another thread while the GPU works on this one",
     },
 )
-LOCKED = _kind("lock", _each_step(LOCK, long=True), None)
+LOCKED = _kind("lock", lambda case: _each_step(LOCK, long=True)(case) & ~_fed(case), None)
 
 
 def _called(case: Case, rows: Rows | int) -> Mask:

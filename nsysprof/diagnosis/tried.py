@@ -14,6 +14,7 @@ import numpy as np
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.calls import WAITING_FOR_INPUT, source_sleeps
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
@@ -34,6 +35,7 @@ _SKEWED = 1.5  # times what the median step loses: the mean alone says too littl
 _UNEXPLAINED = 0.25
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
 _RECORDING = "no more than recording itself may add to the launches"
+_FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace
 _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
 
@@ -86,11 +88,7 @@ def of_waits(case: Case) -> Iterator[Finding]:
         if _enough(case, kind, group) and (kind is NOT_RECORDED or group.place.path not in unsure)
     ]
     some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
-    paced = {
-        id(group.place): group
-        for kind, group in reversed(some)
-        if kind.name in _MAY_PACE and pacing(group.place.length, group.waited).paced
-    }
+    paced = {id(group.place): group for kind, group in reversed(some) if _paces(case, kind, group)}
     yield from (_paced(group) for group in paced.values())
     tried, nodes = 0, 0
     for kind, group in some:
@@ -102,6 +100,14 @@ def of_waits(case: Case) -> Iterator[Finding]:
             nodes += len(case.program.network.extra)
         with left_out_if_faulty(kind.name):
             yield from _finding(case, kind, group, replays=replays)
+
+
+def _paces(case: Case, kind: Kind, group: Group) -> bool:
+    """Whether a wait sets the pace of the steps, whatever else they do."""
+    if kind.name not in _MAY_PACE:
+        return False
+    fills = kind is WAITING_FOR_INPUT and group.waited_ns >= _FILLS * group.place.total_ns
+    return pacing(group.place.length, group.waited).paced or (fills and source_sleeps(case, group))
 
 
 def _unsure(case: Case) -> set[str]:
@@ -200,10 +206,12 @@ def _often(group: Group, kind: Kind, place: Place) -> str:
 def _paced(group: Group) -> Finding:
     """The finding that steps take as long as they do because the program makes them."""
     place = group.place
-    text = f"the steps are paced: {group.cause} fills each up to {format_ns(float(np.median(place.length)))}"
+    amount = each_step(place, group.waited_ns)
+    text = f"{group.cause} waits for the pace of something else: {amount}; faster work in the step does not shorten it"
     return Finding(
-        PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", 0, total_ns=place.total_ns
-    )
+        PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,
+        total_ns=place.total_ns, step_ns=place.step_ns,
+    )  # fmt: skip
 
 
 def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:

@@ -38,7 +38,7 @@ _TABLE = {
     "MPI": r"P?MPI_\w+",
     "NCCL": r"(?:nccl|rccl)\w+",
     "sleep": r"(?:clock_)?nanosleep|u?sleep|sched_yield|time\.sleep",
-    "lock": r"futex|pthread_(?:mutex|cond|rwlock|spin|join|barrier)\w*|sem_(?:timed)?wait|wait(?:pid|id|3|4)"
+    "lock": r"futex|pthread_(?:mutex|cond|rwlock|spin|join|barrier)\w*|sem_(?:timed|clock)?wait|wait(?:pid|id|3|4)"
     r"|(?:acquire|wait)\b.*|(?:threading|queue)\.py \w+",
     "poll": r"p?poll|p?select|epoll_p?wait\w*|(?:poll|select) of .*",
     "input-output": r"(?:f|p|pre?|v)?(?:read|write)v?\d*|(?:f|re)?open(?:at)?(?:64)?|f?close|ioctl|fcntl|fgets|fputs"

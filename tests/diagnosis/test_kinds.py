@@ -17,7 +17,7 @@ from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
-from tests.kit.trace import Kernel, Launch, Memcpy, launch_kernel
+from tests.kit.trace import Kernel, Launch, Memcpy, OsCall, launch_kernel
 
 STEPS = 12
 Act = Callable[[Program], None]
@@ -57,6 +57,19 @@ def os(name: str, ns: int = 2 * MS) -> Act:
         program.wait()
         with program.range("data"):
             program.os(name, ns)
+
+    return act
+
+
+def fed(sleep_ns: int = 0, early_ns: int = 0) -> Act:
+    """Take a batch from another thread, and copy it; that thread sleeps until ``early_ns`` before."""
+
+    def act(program: Program) -> None:
+        os("sem_wait")(program)
+        woke = program.now - early_ns
+        if sleep_ns:
+            program.items.append(OsCall("clock_nanosleep", woke - sleep_ns, woke, 9))
+        program.copy(1, 1 << 20, 20 * US)
 
     return act
 
@@ -227,6 +240,7 @@ HAS = [
     (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "move this CPU work"),
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
+    (fed(), "input-wait", "sem_wait in data", 2_000_000, "--remove 'sem_wait in data'", "read the next input"),
     (os("futex"), "lock", "futex in data", 2_000_000, "", ""),
     (os("MPI_Send"), "mpi", "MPI_Send in data", 2_000_000, "", ""),
     (os("mmap"), "page-fault", "mmap in data", 2_000_000, "--remove 'mmap in data'", "touch or pin"),
@@ -651,3 +665,19 @@ def test_a_glob_names_causes_to_remove(trace: MakeTrace) -> None:
         assert removal_of(case, group.cause) is not None
         assert removal_of(case, f"{group.cause[:4]}*") is not None
         assert removal_of(case, "nothing*") is None
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [
+        (fed(3 * MS, 300 * US), "paced"),  # a timer, or a camera
+        (fed(300 * US, 300 * US), "input-wait"),  # a short sleep, as in a loop that polls
+        (fed(3 * MS, 1500 * US), "input-wait"),  # the thread works behind its sleep
+    ],
+)
+def test_input_of_a_thread_that_sleeps_paces_the_steps(trace: MakeTrace, act: Act, kind: str) -> None:
+    """Nothing is promised there, neither for the wait nor for what it hides."""
+    findings = diagnosis_of(trace(*steps(act).items)).findings
+    assert findings[0].kind == kind
+    assert abs(findings[0].lost_ns / STEPS - 2 * MS) < 100 * US
+    assert kind == "input-wait" or [each.gain_ns for each in findings] == [0]
