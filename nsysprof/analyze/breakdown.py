@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
 from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, ranks, stack_tables
+from nsysprof.core.parallel import side_by_side
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
@@ -86,6 +87,14 @@ class Breakdown(Shown):
         if table not in self._columns:
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
+
+    def made_ahead(self) -> Breakdown:
+        """The same; of a large report what text and files need of it is made now, side by side."""
+        if self.attribution.trace.apart:
+            tables = (partial(self.columns, name) for name in ("merged", "ranges"))
+            side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
+            side_by_side(lambda: self.diagnosis, lambda: self.columns("kernels"), apart=True)
+        return self
 
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
@@ -148,8 +157,9 @@ class Breakdown(Shown):
         """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
         paths = self.merged_paths
         asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
-        answers = {summary.name: summary.make(self.attribution, asked) for summary in SUMMARIES}
-        return {name: answer for name, answer in answers.items() if answer is not None}
+        makers = [partial(summary.make, self.attribution, asked) for summary in SUMMARIES]
+        answers = side_by_side(*makers, apart=self.attribution.trace.apart)
+        return {each.name: answer for each, answer in zip(SUMMARIES, answers, strict=True) if answer is not None}
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -176,7 +186,13 @@ class Breakdown(Shown):
         if select is not None and not len(rows):
             chosen = choose_windows(attribution, kinds.communication, select, merge)
             rows = _held(self, chosen)
-        return case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, launched=self.geometry)
+        case: Case
+        case, launched = side_by_side(
+            lambda: case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows),
+            lambda: self.geometry,
+            apart=attribution.trace.apart,
+        )
+        return replace(case, launched=launched)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

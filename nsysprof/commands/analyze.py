@@ -102,7 +102,7 @@ def analyze(
                 calls=kinds,
                 since=since,
                 until=until,
-            )
+            ).made_ahead()
 
         def tables(breakdown: Breakdown, made: Path) -> list[Path]:
             written, notes = write_tables(breakdown, made, instances=instances, packs=not writing.spreadsheet_safe)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
+from nsysprof.core.parallel import MIN_ROWS
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace import details
 from nsysprof.trace.about import About
@@ -349,6 +350,11 @@ class Trace:
     def __repr__(self) -> str:
         counts = f"{len(self.ranges):,} ranges, {len(self.launches):,} launches, {len(self.ops):,} GPU ops"
         return f"<Trace of {self.report.path.name}: {counts}>"
+
+    @property
+    def apart(self) -> bool:
+        """Whether things that are asked of it are worth a thread each: it is large, and fits into memory."""
+        return self.arena.limit is None and len(self.ops) >= MIN_ROWS
 
     @cached_property
     def thread_names(self) -> dict[int, str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
 from nsysprof.core.columns import distinct
+from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace, tid_of
@@ -100,20 +101,26 @@ def read_facts(
 
     ``op_owner`` is the range after which each GPU op is named, if that differs from the one that launched it.
     """
-    trace = attribution.trace
+    trace, communication = attribution.trace, kinds.communication
     reader = trace.report.reader
-    dependencies = reader.dependencies(trace)
+
+    def why() -> tuple[Dependencies, Reasons]:
+        dependencies = reader.dependencies(trace)
+        return dependencies, reasons(trace, dependencies)
+
+    (dependencies, known_reasons), activity, peers = side_by_side(
+        why, lambda: reader.host_activity(trace.arena), lambda: find_peers(trace, communication), apart=trace.apart
+    )
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
-    communication = kinds.communication
     return Facts(
         attribution=attribution,
         kinds=kinds,
         communication=communication,
         dependencies=dependencies,
-        activity=reader.host_activity(trace.arena),
-        reasons=reasons(trace, dependencies),
-        peers=find_peers(trace, communication),
+        activity=activity,
+        reasons=known_reasons,
+        peers=peers,
         copy_sizes=trace.copy_sizes(),
         copy_memory=_copy_memory(trace),
         collectives=reader.collectives(trace),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
+from nsysprof.core.parallel import side_by_side
 from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
@@ -22,6 +23,7 @@ from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _MAX_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
 _MAX_NAMES_SHOWN = 3  # of ranges that are never popped
+_MIN_BYTES_APART = 1 << 28  # of a file: tables of a smaller one are read one after the other
 _CHUNK = 1 << 17  # rows at a time where temporaries would be large
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
@@ -35,8 +37,13 @@ def build_trace(
     """The `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        ops, launches, work, other_calls, recorded_twice = _read_gpu_work(source, process_ids, tids, progress, arena)
-        nvtx = read_ranges(source, tids, progress, arena)
+        of_ranges = Coder()  # of tids in NVTX, which is read meanwhile
+        (ops, launches, work, other_calls, recorded_twice), nvtx = side_by_side(
+            lambda: _read_gpu_work(source, process_ids, tids, progress, arena),
+            lambda: read_ranges(source, of_ranges, progress, arena),
+            apart=arena.limit is None and report.file.stat().st_size >= _MIN_BYTES_APART,
+        )
+        nvtx = replace(nvtx, thread=arena.take(tids.encode(of_ranges.values), nvtx.thread))
         pids = process_ids.values
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
         gpus = gpus_of_devices(source, report.about.gpus, cuda_devices)
