@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,8 +58,8 @@ class Launches:
 
 def launches_of(trace: Trace) -> Launches | None:
     """The launches of a trace, whose report must be open; None where the reader has those of other ops."""
-    details = trace.report.reader.op_details(trace)
-    return launches(details, trace.report.about.cuda_gpus) if len(details.grid) == len(trace.ops) else None
+    found = _alike(trace.report.reader.op_details_by_parts(trace)) or _sorted(trace.report.reader.op_details(trace))
+    return _launches(*found, trace.report.about.cuda_gpus) if len(found[1]) == len(trace.ops) else None
 
 
 def no_launches(ops: int) -> Launches:
@@ -69,12 +69,13 @@ def no_launches(ops: int) -> Launches:
 
 def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
     """The distinct launches of GPU ops on the GPUs of a trace: linear in ops, all else is per distinct launch."""
-    columns = [details.grid, details.block, details.registers, details.shared]
-    columns += [details.dynamic_shared, details.local_memory]
-    first, of = _alike(columns)
-    order = np.lexsort([column[first] for column in columns])  # whichever comes first in the file
-    first, of = first[order], np.argsort(order, kind="stable")[of]
-    grid, block, registers, shared, dynamic, local = (column[first].astype(np.int64) for column in columns)
+    return _launches(*(_alike([details]) or _sorted(details)), gpus)
+
+
+def _launches(columns: list[Ints], of: NDArray[np.integer], gpus: Sequence[Gpu]) -> Launches:
+    order = np.lexsort(columns)  # whichever comes first in the file
+    of = np.argsort(order, kind="stable")[of]
+    grid, block, registers, shared, dynamic, local = (column[order].astype(np.int64) for column in columns)
     blocks, threads = (np.prod(np.stack(unpacked(each)), axis=0) for each in (grid, block))
     sizes = {gpu.sm_count for gpu in gpus}
     sms = max((size or 0 for size in sizes), default=0)
@@ -96,20 +97,38 @@ def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
     )  # fmt: skip
 
 
-def _alike(columns: list[Ints]) -> tuple[NDArray[np.intp], NDArray[np.integer]]:
-    """The first of equal rows, and which each row is like: by one hash of a row, compared with the row itself."""
-    key = np.zeros(len(columns[0]), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in columns:
-            key = key * _FACTOR + column.astype(np.int64).view(np.uint64)
-    coder, key = Coder(), mixed(key)
-    parts = (key[at : at + _PART].view(np.int64) for at in range(0, len(key), _PART))
-    of = np.concatenate([np.empty(0, np.int32), *map(coder.encode, parts)])
-    first = np.zeros(len(coder), np.intp)
-    first[of[::-1]] = np.arange(len(of))[::-1]
-    if all(np.array_equal(column, column[first][of]) for column in columns):
-        return first, of
-    return distinct(*columns)
+def _columns(details: OpDetails) -> list[Ints]:
+    columns = [details.grid, details.block, details.registers, details.shared]
+    return [*columns, details.dynamic_shared, details.local_memory]
+
+
+def _alike(parts: Iterable[OpDetails]) -> tuple[list[Ints], NDArray[np.int32]] | None:
+    """The distinct rows, as columns, and which of them each row is like: by one hash of a row, compared with the row
+    itself; None where two have one hash.
+    """
+    coder, known, of = Coder(), [np.empty(0, np.int64)] * len(_columns(no_op_details(0))), [np.empty(0, np.int32)]
+    for details in (part.take(slice(at, at + _PART)) for part in parts for at in range(0, len(part.grid), _PART)):
+        columns = _columns(details)
+        key = np.zeros(len(columns[0]), np.uint64)
+        with np.errstate(over="ignore"):
+            for column in columns:
+                key = key * _FACTOR + column.astype(np.int64).view(np.uint64)
+        of.append(code := coder.encode(mixed(key).view(np.int64)))
+        new = np.flatnonzero(code >= len(known[0]))
+        if len(new):
+            first = np.zeros(len(coder) - len(known[0]), np.intp)
+            first[code[new[::-1]] - len(known[0])] = new[::-1]
+            known = [np.append(rows, column[first]) for rows, column in zip(known, columns, strict=True)]
+        if not all(np.array_equal(rows[code], column) for rows, column in zip(known, columns, strict=True)):
+            return None
+    return known, np.concatenate(of)
+
+
+def _sorted(details: OpDetails) -> tuple[list[Ints], NDArray[np.integer]]:
+    """The same by sorting."""
+    columns = _columns(details)
+    first, of = distinct(*columns)
+    return [column[first] for column in columns], of
 
 
 # What tables say of the launch of a kernel, see `launch_columns`.

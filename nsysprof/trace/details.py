@@ -47,7 +47,7 @@ class OpDetails:
         known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
         return np.where(known, self.static_shared + self.dynamic_shared, -1)
 
-    def take(self, rows: NDArray[np.integer]) -> OpDetails:
+    def take(self, rows: NDArray[np.integer] | slice) -> OpDetails:
         """The details of the ops in ``rows``."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: each[rows] for name, each in columns.items() if each is not None})

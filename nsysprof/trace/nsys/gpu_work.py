@@ -1,6 +1,6 @@
 """Read GPU work from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE, with its launch parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -174,23 +174,29 @@ _NUMBERS = {
     "dynamic_shared": "dynamicSharedMemory",
     "local_memory": "localMemoryPerThread",
 }
+_DETAILS = ("correlation", "grid", "block", *_NUMBERS)
 
 
 def read_op_details(source: Source) -> OpDetails:
     """The `OpDetails` of a report, a row per row of `read_work`."""
-    rows = Growing(IN_MEMORY, **dict.fromkeys(("correlation", "grid", "block", *_NUMBERS), "i8"))
+    rows = Growing(IN_MEMORY, **dict.fromkeys(_DETAILS, "i8"))
+    for part in op_detail_parts(source):
+        rows.add(len(part.grid), **{name: getattr(part, name) for name in _DETAILS})
+    return OpDetails(**rows.take_rest())
+
+
+def op_detail_parts(source: Source) -> Iterator[OpDetails]:
+    """The same, block by block."""
     others = ("correlationId", *GRID, *BLOCK, *_NUMBERS.values())
     for table in WORK:  # of which `read_work` reads the rows
         known = present(source, table, others) if has_all(source, table, WORK_NEEDS) else []
         for block in source.blocks(table, known) if known else read_blocks(source, table, WORK_NEEDS):
-            rows.add(
-                block.rows,
+            yield OpDetails(
                 correlation=column(block, "correlationId"),
                 grid=packed(*(column(block, name) for name in GRID)),
                 block=packed(*(column(block, name) for name in BLOCK)),
                 **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
             )
-    return OpDetails(**rows.take_rest())
 
 
 def read_grids(source: Source, columns: Sequence[str] = GRID) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import BLOCK, read_grids, read_op_details
+from nsysprof.trace.nsys.gpu_work import BLOCK, op_detail_parts, read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
@@ -90,6 +90,11 @@ class NsysReader(Reader):
         """Launch parameters of each GPU op."""
         with reading(self.path):
             return read_op_details(self.source)
+
+    def op_details_by_parts(self, trace: Trace) -> Iterator[details.OpDetails]:
+        """The same, some rows at a time."""
+        with reading(self.path):
+            yield from op_detail_parts(self.source)
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
