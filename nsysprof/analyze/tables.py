@@ -77,7 +77,7 @@ class PathRows:
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
         if name == "exclusive_cpu_ns":
-            return exclusive_cpu(self.attribution)[self.instances]
+            return self.attribution.once(exclusive_cpu)[self.instances]
         home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(name, self.attribution.inclusive)
         values: NDArray[Any] = getattr(home, name)[self.instances]
         return values

@@ -244,12 +244,13 @@ def _busiest(case: Case) -> str:
 def _outside(case: Case) -> tuple[float, str]:
     """The part of the busy time of GPUs that lies outside all steps, and what most of it is."""
     trace, lost, total = case.facts.attribution.trace, {"copies": 0, "kernels": 0}, 0
+    of_kind = np.isin(np.arange(MIGRATION + 1), COPYING), np.isin(np.arange(MIGRATION + 1), (KERNEL, GRAPH))
     for gpu, busy in trace.gpu_busy.items():
         total += int((busy[1] - busy[0]).sum())
         windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
-        steps = merge(windows.start, windows.end)
-        for name, kinds in (("copies", COPYING), ("kernels", (KERNEL, GRAPH))):
-            rows = np.flatnonzero((trace.op_gpu == gpu) & np.isin(trace.ops.kind, kinds))
+        steps, here = merge(windows.start, windows.end), np.flatnonzero(trace.op_gpu == gpu)
+        for name, kinds in zip(lost, of_kind, strict=True):
+            rows = here[kinds[trace.ops.kind[here]]]
             mine = merge(trace.ops.start[rows], trace.ops.end[rows])
             lost[name] += int((mine[1] - mine[0]).sum() - covered(steps, *mine).sum())
     most = max(lost, key=lost.__getitem__)

@@ -129,7 +129,10 @@ def _creating(trace: Trace, activity: HostActivity, purpose: NDArray[np.uint8]) 
     length, process = calls.end - calls.start, (calls.threads & PROCESS_OF_THREAD)[calls.thread]
     long = np.flatnonzero((length >= _LONG_NS) & np.isin(purpose[:-1], _CREATES))
     first, group = distinct(calls.name[long], np.searchsorted(trace.processes, process[long]))
-    alike = [(calls.name == calls.name[row]) & (process == process[row]) for row in long[first].tolist()]
+    named = np.flatnonzero(np.isin(np.arange(len(calls.names)), calls.name[long])[calls.name])
+    alike = [
+        named[(calls.name[named] == calls.name[row]) & (process[named] == process[row])] for row in long[first].tolist()
+    ]
     usual = np.array([_usual(length[rows]) for rows in alike])
     long = long[length[long] >= _TIMES * usual[group]]
     begins = np.full(len(trace.devices), np.iinfo(np.int64).max)

@@ -108,10 +108,11 @@ def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_
     return most
 
 
-def _behind(ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _behind(ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
     graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
-    kind: NDArray[np.int64] = np.where(late, np.where(graph, _GRAPH_LAUNCH, _LAUNCH), np.where(marked, _EVENT, _OP))
+    launched = np.where(graph, np.uint8(_GRAPH_LAUNCH), np.uint8(_LAUNCH))
+    kind: NDArray[np.uint8] = np.where(late, launched, np.where(marked, np.uint8(_EVENT), np.uint8(_OP)))
     return kind
 
 
