@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from nsysprof.kernels.launches import Launches, launches_of, no_launches
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.summary import Answer, Asked
 from nsysprof.summaries.unified import UnifiedMemory, unified_memory
+from nsysprof.waits.facts import read_facts
 from nsysprof.waits.ranges import Chosen, choose_windows
 from nsysprof.waits.windows import steady
 
@@ -179,20 +180,26 @@ class Breakdown(Shown):
     @cached_property
     def case(self) -> Case:
         """What costs the steps of the program that the answer holds time; if it holds none, its ranges themselves."""
-        attribution, kinds = self.attribution, self.kinds
+        attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
-        chosen = choose_windows(attribution, kinds.communication, None, merge)
-        rows = _held(self, chosen)
-        if select is not None and not len(rows):
-            chosen = choose_windows(attribution, kinds.communication, select, merge)
+
+        def choose() -> tuple[Chosen, NDArray[np.intp]]:
+            chosen = choose_windows(attribution, kinds.communication, None, merge)
             rows = _held(self, chosen)
-        case: Case
-        case, launched = side_by_side(
-            lambda: case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows),
+            if select is not None and not len(rows):
+                chosen = choose_windows(attribution, kinds.communication, select, merge)
+                rows = _held(self, chosen)
+            return chosen, rows
+
+        (chosen, rows), facts, launched = side_by_side(
+            choose,
+            # of the ranges as recorded: iterations that are found need facts of their own
+            lambda: read_facts(attribution.launched, kinds, merge) if apart else None,
             lambda: self.geometry,
-            apart=attribution.trace.apart,
+            apart=apart,
         )
-        return replace(case, launched=launched)
+        known = facts if chosen.attribution is attribution.launched else None
+        return case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, facts=known, launched=launched)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,6 +1,7 @@
 """GPU ops and their time: what each path owns by op name, and what lies inside each merged path by kernel family."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import Ints
+from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
 from nsysprof.kernels.launches import Launches, main_launch
 from nsysprof.statistics.distributions import Groups, quartile_of_sorted
@@ -68,9 +70,12 @@ def kernel_tables(
     groups, called, queued = Groups.of(key[:stop]), called[:stop], queued[:stop]
     by_name = Groups.of(key[:stop] % names) if whole else groups
     del key
-    main = _main_launches(groups, how[:stop], length[:stop], launches)
-    owned, length = _by_name(groups, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True)))
-    medians = _launch_medians(by_name, called, queued)
+    main, (owned, length), medians = side_by_side(
+        partial(_main_launches, groups, how[:stop], length[:stop], launches),
+        partial(_by_name, groups, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True))),
+        partial(_launch_medians, by_name, called, queued),
+        apart=trace.apart,
+    )
     del called, queued
     if not whole:
         owned = ColumnTable({**owned.columns, **medians, **main})

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.intervals import covered, merge, union
+from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import busy_kernels
@@ -190,8 +191,10 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     all_of_it = [(int(each.start.min()), int(each.end.max())) for each in (trace.ops, calls) if len(each.start)]
-    outside_share, outside = _outside(case)
-    once, idle = tuple(set_up(case)), 1 - compute / total if total else 0.0
+    (outside_share, outside), once = side_by_side(
+        lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
+    )
+    idle = 1 - compute / total if total else 0.0
     found = worth_telling(ranked(cold_start(case, once, _one_gpu(found))))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]

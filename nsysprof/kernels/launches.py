@@ -59,7 +59,7 @@ class Launches:
 def launches_of(trace: Trace) -> Launches | None:
     """The launches of a trace, whose report must be open; None where the reader has those of other ops."""
     found = _alike(trace.report.reader.op_details_by_parts(trace)) or _sorted(trace.report.reader.op_details(trace))
-    return _launches(*found, trace.report.about.cuda_gpus) if len(found[1]) == len(trace.ops) else None
+    return _launches(found, trace.report.about.cuda_gpus) if len(found[1]) == len(trace.ops) else None
 
 
 def no_launches(ops: int) -> Launches:
@@ -69,10 +69,11 @@ def no_launches(ops: int) -> Launches:
 
 def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
     """The distinct launches of GPU ops on the GPUs of a trace: linear in ops, all else is per distinct launch."""
-    return _launches(*(_alike([details]) or _sorted(details)), gpus)
+    return _launches(_alike([details]) or _sorted(details), gpus)
 
 
-def _launches(columns: list[Ints], of: NDArray[np.integer], gpus: Sequence[Gpu]) -> Launches:
+def _launches(distinct_rows: tuple[list[Ints], NDArray[np.integer]], gpus: Sequence[Gpu]) -> Launches:
+    columns, of = distinct_rows
     order = np.lexsort(columns)  # whichever comes first in the file
     of = np.argsort(order, kind="stable")[of]
     grid, block, registers, shared, dynamic, local = (column[order].astype(np.int64) for column in columns)
