@@ -34,10 +34,13 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class ColumnArena:
-    """Allocates columns: in memory where ``limit`` is None, else in scratch files, mapped in about ``limit`` bytes."""
+    """Allocates columns: in memory where ``limit`` is None, else in scratch files, mapped in about ``limit`` bytes.
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
+    ``roomy``: there is memory enough for what an analysis makes side by side.
+    """
+
+    def __init__(self, limit: int | None = None, *, roomy: bool = True) -> None:
+        self.limit, self.roomy = limit, roomy and limit is None
         self._maps: list[weakref.ref[mmap.mmap]] = []
         self._watched = False
 

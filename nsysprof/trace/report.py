@@ -55,11 +55,13 @@ def read_tables(report: Report, progress: Progress | None = None, arena: ColumnA
 
 def allocator(report: Report, limit: int | None) -> ColumnArena:
     """Choose where columns are allocated if an analysis may take ``limit`` bytes of memory (None: no limit)."""
-    if limit is None or report.reader.bytes_needed(limit) <= limit:
+    needed = report.reader.bytes_needed(limit // _ROOM) if limit is not None else 0
+    if limit is None or _ROOM * needed <= limit:
         return IN_MEMORY
-    return ColumnArena(limit)
+    return ColumnArena(roomy=False) if needed <= limit else ColumnArena(limit)
 
 
+_ROOM = 3  # times as much memory may be taken where tables are made side by side
 # What JSON documents hold of a report and of each GPU.
 _ABOUT = (
     *("nsys_version", "recorder_version", "export_version", "schema_version", "start_utc", "duration_ns"),

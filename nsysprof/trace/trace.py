@@ -357,8 +357,8 @@ class Trace:
 
     @property
     def apart(self) -> bool:
-        """Whether things that are asked of it are worth a thread each: it is large, and fits into memory."""
-        return self.arena.limit is None and len(self.ops) >= MIN_ROWS
+        """Whether things that are asked of it are worth a thread each: it is large, and memory is larger."""
+        return self.arena.roomy and len(self.ops) >= MIN_ROWS
 
     @cached_property
     def thread_names(self) -> dict[int, str]:

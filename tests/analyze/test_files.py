@@ -26,7 +26,8 @@ from nsysprof.results.folder import report_folder
 from nsysprof.trace.report import open_report
 from nsysprof.trace.trace import Report
 from tests.conftest import MakeTrace
-from tests.kit.reports import RUN, broken_down
+from tests.kit.command_line import quietly
+from tests.kit.reports import RUN, TRACES, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
 FILES = [
@@ -496,3 +497,16 @@ def test_large_tables_are_compressed_and_that_is_said(tmp_path: Path, monkeypatc
         analysis_files.FEW_ROWS,
         "kernels.csv.gz",
     )
+
+
+def test_what_is_made_side_by_side_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text and files of a report to the byte, whether its tables have a thread each or are made one by one."""
+    made: list[tuple[str, dict[str, bytes]]] = []
+    for rows in (1 << 60, 0):
+        monkeypatch.setattr("nsysprof.trace.trace.MIN_ROWS", rows)
+        monkeypatch.setattr("nsysprof.trace.nsys.build._MIN_BYTES_APART", rows)
+        monkeypatch.setattr("nsysprof.core.parallel.cores", lambda: 2)
+        done = quietly("analyze", TRACES / "block.sqlite", "--no-charts", "-o", tmp_path / "out", "--force")
+        made.append((done.out, {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}))
+    assert made[0] == made[1]
+    assert {"analysis.json", "calls.csv", "kernels.csv", "ranges.csv"} <= made[0][1].keys()

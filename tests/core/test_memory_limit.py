@@ -146,7 +146,9 @@ def test_the_limit_decides() -> None:
     """What fits stays in memory; what does not goes into scratch files; no limit is no limit."""
     with open_report(TRACES / "run.sqlite") as report:
         assert allocator(report, None) is IN_MEMORY
-        assert allocator(report, 10**9) is IN_MEMORY
+        assert allocator(report, 2 * 10**9) is IN_MEMORY
+        fits = allocator(report, 10**9)
+        assert (fits.limit, fits.roomy, IN_MEMORY.roomy) == (None, False, True)  # not what is made side by side
         assert allocator(report, 10**6).limit == 10**6
 
 

@@ -41,7 +41,7 @@ def build_trace(
         (ops, launches, work, other_calls, recorded_twice), nvtx = side_by_side(
             lambda: _read_gpu_work(source, process_ids, tids, progress, arena),
             lambda: read_ranges(source, of_ranges, progress, arena),
-            apart=arena.limit is None and report.file.stat().st_size >= _MIN_BYTES_APART,
+            apart=arena.roomy and report.file.stat().st_size >= _MIN_BYTES_APART,
         )
         nvtx = replace(nvtx, thread=arena.take(tids.encode(of_ranges.values), nvtx.thread))
         pids = process_ids.values
