@@ -147,7 +147,7 @@ def step_windows(
     _, line = distinct(path, trace.thread_process[thread])
     order = np.lexsort((trace.ranges.start[rows], line))
     rows, thread, path, line = rows[order], thread[order], path[order], line[order]
-    first, line = distinct(line, np.where(_side_by_side(trace, rows, thread, line), thread, -1))
+    first, line = distinct(line, np.where(_side_by_side(trace, rows, thread, line), thread.astype(np.int64), -1))
     windows = gpu_windows(attribution, rows, line.astype(np.int32), communication)
     return _with_pauses(attribution, windows, communication), path[first]
 
