@@ -6,12 +6,15 @@
 The file has, of one seed and backend `math`: `losses` of 60 steps, `weights_on_pieces` (mean loss of the weights of a
 step on the pieces of another, no gradient), `along` (loss at step 46 after a part of the update before it, with the
 mean cosine between a token's last hidden state and the mean of all), `layers` (after the update of one layer alone),
-and `variants` (the highest loss after step 20, its step, and the mean of the last ten of 100 steps).
+and `variants`, each of 70 steps with one suspect left out: the highest loss after step 20, its step, whether the losses
+still `jump` (by more than 2 from one step to the next, after step 20), and the mean of the last ten. The file is whole
+after each part.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,21 +25,25 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-AT, STEPS = 46, 100
+AT, STEPS, JUMP = 46, 70, 2.0
 AROUND = range(AT - 2, AT + 3)
 CHANGES: dict[str, dict[str, Any]] = {
     "as in gpt2.py": {},
+    "pieces of steps 46 and 60 swapped": {"swap": (46, 60)},
+    "pieces of steps 45 and 60 swapped": {"swap": (45, 60)},
+    "no update at step 45": {"skip": 45},
     "float32 throughout": {"autocast": False},
     "AdamW with beta2 0.95": {"betas": (0.9, 0.95)},
     "seed 1": {"seed": 1},
     "seed 2": {"seed": 2},
+    "AdamW with epsilon 1e-5": {"eps": 1e-5},
     "gradients clipped at 1": {"clip": 1.0},
     "20 steps of warm-up": {"warm_up": 20},
     "learning rate 1e-4": {"lr": 1e-4},
 }
 
 
-def start(seed: int, lr: float = 3e-4, betas: tuple[float, float] = (0.9, 0.999)) -> tuple[Any, Any, torch.Tensor]:
+def start(seed: int, **options: Any) -> tuple[Any, Any, torch.Tensor]:
     """The model, its optimizer and the pieces of text of gpt2.py."""
     import transformers
 
@@ -45,8 +52,8 @@ def start(seed: int, lr: float = 3e-4, betas: tuple[float, float] = (0.9, 0.999)
     config = transformers.GPT2Config(n_layer=12, n_positions=1024, attn_implementation="sdpa", **off)
     model = transformers.GPT2LMHeadModel(config).to("cuda")
     pages = gpt2.text()
-    starts = torch.randint(len(pages) - 1024, (STEPS, 8), generator=torch.Generator().manual_seed(seed))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=betas, fused=True)
+    starts = torch.randint(len(pages) - 1024, (100, 8), generator=torch.Generator().manual_seed(seed))
+    optimizer = torch.optim.AdamW(model.parameters(), **{"lr": 3e-4, "fused": True, **options})
     return model, optimizer, pages[starts[:, :, None] + torch.arange(1024)].cuda()
 
 
@@ -71,16 +78,30 @@ def look(model: Any, tokens: torch.Tensor) -> tuple[float, float]:
     return round(float(functional.cross_entropy(logits, tokens[:, 1:].flatten())), 3), round(float(cosine.mean()), 3)
 
 
-def vary(seed: int = 0, warm_up: int = 0, autocast: bool = True, clip: float = 1e30, **options: Any) -> dict[str, Any]:
+def vary(
+    seed: int = 0,
+    warm_up: int = 0,
+    autocast: bool = True,
+    clip: float = 1e30,
+    swap: tuple[int, int] = (0, 0),
+    skip: int = -1,
+    **options: Any,
+) -> dict[str, Any]:
     """Train with one change."""
     model, optimizer, pieces = start(seed, **options)
-    full, losses = optimizer.param_groups[0]["lr"], []
-    for number, tokens in enumerate(pieces):
-        optimizer.param_groups[0]["lr"] = full * min(1.0, (number + 1) / (warm_up or 1))
-        losses.append(step(model, optimizer, tokens, autocast, clip))
+    full, losses, order = optimizer.param_groups[0]["lr"], [], list(range(STEPS))
+    order[swap[0]], order[swap[1]] = order[swap[1]], order[swap[0]]
+    for number, at in enumerate(order):
+        optimizer.param_groups[0]["lr"] = full * min(1.0, (number + 1) / (warm_up or 1)) * (number != skip)
+        losses.append(step(model, optimizer, pieces[at], autocast, clip))
     late = losses[20:]
-    ending = round(sum(losses[-10:]) / 10, 3)
-    return {"highest_after_20": max(late), "at_step": 20 + late.index(max(late)), "last_10": ending}
+    jump = max(new - old for old, new in itertools.pairwise(late))
+    return {
+        "highest_after_20": max(late),
+        "at_step": 20 + late.index(max(late)),
+        "jump": round(jump, 3) if jump > JUMP else None,
+        "last_10": round(sum(losses[-10:]) / 10, 3),
+    }
 
 
 def explain() -> dict[str, Any]:
@@ -118,7 +139,11 @@ def main() -> None:
     gpt2.DOCS = at.docs
     with sdpa_kernel([SDPBackend.MATH]):
         answer = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, **explain()}
-        answer["variants"] = {name: vary(**change) for name, change in CHANGES.items()}
+        answer["variants"] = {}
+        for name, change in CHANGES.items():
+            at.output.write_text(json.dumps(answer, indent=1) + "\n")
+            answer["variants"][name] = found = vary(**change)
+            print(f"{name}: {'jumps' if found['jump'] else 'no jump'}, {found}", flush=True)
     at.output.write_text(json.dumps(answer, indent=1) + "\n")
 
 
