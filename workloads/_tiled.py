@@ -4,6 +4,10 @@ stream.
 Tensors are passed by their addresses, nothing is copied; only what is not contiguous is made so first, by PyTorch. A
 call allocates the output and nothing else, and can be captured into a CUDA graph once one with tensors of the same
 shape was made outside of it: kernels are loaded then.
+
+Environment variables, read when a process compiles: NSYSPROF_TILED_SRC is a folder whose sources replace the shipped
+ones, NSYSPROF_TILED_SMEM_KB limits the shared memory of a block, NSYSPROF_TILED_DEBUG=1 prints each kernel that is
+compiled: its source, tile, registers and options.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,10 +42,11 @@ from _tiled_stages import (
 if TYPE_CHECKING:
     from _attention import Attend
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(os.environ.get("NSYSPROF_TILED_SRC") or Path(__file__).parent / "kernels")
 DTYPES = {"torch.float16": "fp16", "torch.float32": "fp32", "torch.bfloat16": "bf16"}
 _SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MOST_THREADS = 0  # CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+_LOCAL_BYTES, _REGISTERS = 3, 4  # CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_FUNC_ATTRIBUTE_NUM_REGS
 # Numbers of cudaDeviceAttr: those that `Device` has, and the two of the compute capability.
 _LIMITS = {"threads": 1, "multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97}
 
@@ -206,6 +212,8 @@ def device_limits(index: int) -> Device:
     from cupy.cuda import runtime
 
     limits = {name: runtime.deviceGetAttribute(number, index) for name, number in _LIMITS.items()}
+    if kib := os.environ.get("NSYSPROF_TILED_SMEM_KB"):
+        limits["shared_bytes"] = min(limits["shared_bytes"], int(kib) * 1024)
     return Device(
         name=runtime.getDeviceProperties(index)["name"].decode(),
         capability=(limits.pop("major"), limits.pop("minor")),
@@ -238,7 +246,12 @@ def _kernel(name: str, dtype: str, head_dim: int, index: int, tile: Tile) -> Ker
     device = device_limits(index)
     options = compile_options(name, macros(dtype, head_dim, tile), device)
     (function,) = loaded(name, [name], tile.shared_bytes, options)
-    most = driver.funcGetAttribute(_MOST_THREADS, function.ptr)
+    most, local, registers = (
+        driver.funcGetAttribute(number, function.ptr) for number in (_MOST_THREADS, _LOCAL_BYTES, _REGISTERS)
+    )
+    if os.environ.get("NSYSPROF_TILED_DEBUG"):
+        said = f"{tile}, {registers} registers, {local} bytes of local memory, {' '.join(options)}"
+        print(f"{KERNELS / name}.cu: {said}", file=sys.stderr)
     if most < tile.threads:
         raise TiledError(
             f"{name} has blocks of {tile.threads} threads, the registers of {device.name} suffice for {most}"

@@ -1,5 +1,6 @@
 """The attention backends of the workloads: what is switched on for them, how they are called, why they refuse."""
 
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,25 @@ def test_only_the_backend_that_is_asked_for_may_run() -> None:
         with BACKENDS[name].settings():
             on = {each for each, asked in enabled.items() if asked()}
         assert on == {"math" if name == "math_reduced" else name}
+
+
+def test_the_module_attends_alike_by_all_backends() -> None:
+    """PyTorch's choice, `math` and `naive` give one output and one gradient; what cannot be is refused by its name."""
+    import torch
+
+    attention = importlib.import_module("workloads").Attention
+    torch.manual_seed(0)
+    module = attention(32, 4)
+    x = torch.randn(2, 17, 32, requires_grad=True)
+    found = []
+    for module.backend in ("auto", "math", "naive"):
+        out = module(x)
+        found.append((out, *torch.autograd.grad(out.square().sum(), [x, *module.parameters()])))
+    for other in found[1:]:
+        assert all(torch.allclose(one, two, atol=1e-4) for one, two in zip(found[0], other, strict=True))
+    for wrong in ({"backend": "fast"}, {"width": 33}):
+        with pytest.raises(ValueError, match=r"no backend 'fast'|33 is no multiple"):
+            attention(**{"width": 32, "heads": 4, **wrong})
 
 
 def test_pytorchs_warnings_say_why() -> None:

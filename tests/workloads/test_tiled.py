@@ -222,6 +222,23 @@ def test_it_is_compiled_once_for_a_type_and_head_dimension(cupy: SimpleNamespace
     assert len(cupy.compiled) == 2
 
 
+def test_knobs_limit_shared_memory_and_show_what_is_compiled(
+    cupy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 48 KiB the wider tile of two does not fit, and the output is the same; sources come from the folder."""
+    import torch
+
+    import _tiled
+
+    monkeypatch.setenv("NSYSPROF_TILED_SMEM_KB", "48")
+    monkeypatch.setenv("NSYSPROF_TILED_DEBUG", "1")
+    q, k, v = torch.randn(3, 1, 2, 70, 128).half()
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert torch.allclose(_tiled.prepare("tiled_o1", causal=False)(q, k, v), want, atol=2e-3)
+    assert cupy.shared[0][1] <= 48 * 1024
+    assert f"{_tiled.KERNELS / 'tiled_o1.cu'}: Tile(rows=16, columns=32" in capsys.readouterr().err
+
+
 def test_views_and_odd_addresses_are_copied_first(cupy: SimpleNamespace) -> None:
     """Not contiguous, as a transformer block has them, or not on 16 bytes; longer keys and a diagonal of them."""
     import torch
