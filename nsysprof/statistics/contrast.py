@@ -86,8 +86,8 @@ class Contrast:
     ``reason`` in one line. ``warnings``: caveats of the two samples. ``worth``: the number of independent
     samples that those of either side count as; ``drift``: that of the side that drifts most, as a share, 0 for none.
 
-    ``runs``: the runs (processes) that the comparison is over; of one, all of it speaks of that run alone. ``freedom``:
-    of Student's t behind the interval of the ratio. ``gap``: how far apart the samples of the sides lie, over the sum
+    ``runs``: the runs (processes) that the comparison is over; of one, all of it speaks of that run alone. ``over``:
+    the logarithm of the ratio over several runs. ``gap``: how far apart the samples of the sides lie, over the sum
     of their ranges; below 0 where they overlap. ``sure``: whether that interval holds what it says. ``detectable``:
     the smallest change, as a share, that such samples would have shown in 80 of 100 cases in this family, at least
     the smallest meaningful effect; NaN where the interval is not sure.
@@ -114,7 +114,7 @@ class Contrast:
     worth: tuple[float, float]
     drift: float
     runs: int = 1
-    freedom: float = _NORMAL
+    over: OverRuns | None = None
     gap: float = math.inf
     sure: bool = True
     detectable: float = math.nan
@@ -275,7 +275,7 @@ def _over_runs(pair: _Pair, ratio: OverRuns) -> Contrast:
         drift=0.0,
         sure=enough_per_run(*pair),
         runs=ratio.runs,
-        freedom=ratio.freedom,
+        over=ratio,
     )
 
 
@@ -318,9 +318,9 @@ def _detectable(one: Contrast, rules: Rules) -> float:
     interval = one.ratio_interval
     if not one.sure or interval.method == RANGE:
         return math.nan
-    error = math.log(interval.high / interval.low) / 2 / t_quantile(interval.level, one.freedom)
-    reach = t_quantile(1 - rules.alpha / one.family, one.freedom) + t_quantile(2 * _POWER - 1, one.freedom)
-    return max(math.expm1(min(reach * error, 50.0)), rules.least_effect)
+    half = math.log(interval.high / interval.low) / 2
+    over = one.over or OverRuns(0.0, half / t_quantile(interval.level, _NORMAL), _NORMAL, 1)
+    return max(over.detectable(rules.alpha / one.family, _POWER), rules.least_effect)
 
 
 def noise_of(ratio: float) -> float:

@@ -2,15 +2,16 @@
 
 Samples of one process agree with each other better than with those of the next: where memory lies, which core
 launches, how warm the GPU is. So the medians of the runs are what is averaged and what varies, and however samples
-depend on each other within a run makes no difference. Few runs say little about how much runs vary; what many points of
-a sweep have in common in this makes up for it.
+depend on each other within a run makes no difference. Few runs say little about how much runs vary. An interval must
+hold for its own point, however the others vary: it takes nearly nothing from them. A test among many points takes what
+these have in common, and passes only if the interval does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +23,9 @@ WITHIN = "within this run"
 # By how much few variances may seem more alike than they are, in variances of their logarithms by chance; and the
 # share of the usual variance that none is taken to be below. Chosen by simulation (docs/statistics.md).
 _CAUTION, _LEAST_SHARE = 0.5, 0.5
+# The most degrees of freedom that an interval takes from the other points. With none, runs in two modes agree by chance
+# in one case of four; with more, the interval of a point that varies more than the others is too short (same page).
+_LENT = 0.3
 # Samples of a run whose median is one of those that runs may be compared by: fewer samples in two modes agree on one
 # of them in most runs, and in the other in a few, which three runs do not show.
 LEAST_PER_RUN = 14
@@ -37,9 +41,10 @@ USUAL_NOISE, HOST_NOISE, HOST_PACED = 0.05, 0.25, 0.8
 class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
-    ``freedom``: of Student's t that the mean less the truth follows, over the error. ``rounding``: the error, on the
-    logarithm, that all runs share because the clock advances in steps: half the width of its own 95 % interval.
-    ``sure``: whether the interval holds what it says, which takes `LEAST_PER_RUN` samples in each run.
+    ``freedom``: of Student's t that the mean less the truth follows, over the error. ``shared``: error and freedom of
+    the test, if the variance between runs is that of all points as far as they are alike in it. ``rounding``: the
+    error, on the logarithm, that all runs share because the clock advances in steps: half the width of its own 95 %
+    interval. ``sure``: whether the interval holds what it says, which takes `LEAST_PER_RUN` samples in each run.
     """
 
     mean: float
@@ -48,6 +53,7 @@ class OverRuns:
     runs: int
     rounding: float = 0.0
     sure: bool = True
+    shared: tuple[float, float] | None = None
 
     @property
     def value(self) -> float:
@@ -63,35 +69,48 @@ class OverRuns:
         half = self.half(level)
         return ConfidenceInterval(float(np.exp(self.mean - half)), float(np.exp(self.mean + half)), level, RUNS)
 
+    def _tests(self) -> list[tuple[float, float]]:
+        """Error, with that of the clock, and freedom of the interval, then of the test."""
+        both = ((self.error, self.freedom), self.shared or (self.error, self.freedom))
+        return [(max(error, self.rounding / t_quantile(LEVEL, freedom)), freedom) for error, freedom in both]
+
     @property
     def p(self) -> float:
         """The two-sided p-value of the logarithm being 0; below 0.05 only where the interval excludes 1."""
-        error = self.half() / t_quantile(LEVEL, self.freedom)
-        return t_outside(self.mean / error, self.freedom) if error else float(self.mean == 0)
+        own, shared = (
+            t_outside(self.mean / error, freedom) if error else float(self.mean == 0)
+            for error, freedom in self._tests()
+        )
+        return shared if own < 1 - LEVEL else max(own, shared)
 
     def detectable(self, alpha: float, power: float = 0.8) -> float:
-        """The smallest change, as a share, that a two-sided test at ``alpha`` would find with this power."""
-        error = self.half() / t_quantile(LEVEL, self.freedom)
-        reach = t_quantile(1 - alpha, self.freedom) + t_quantile(2 * power - 1, self.freedom)
-        return math.expm1(min(reach * error, 50.0))
+        """The smallest change, as a share, that interval and test at ``alpha`` would find with this power."""
+        reaches = [
+            (t_quantile(1 - limit, freedom) + t_quantile(2 * power - 1, freedom)) * error
+            for limit, (error, freedom) in zip((1 - LEVEL, alpha), self._tests(), strict=True)
+        ]
+        return math.expm1(min(max(reaches), 50.0))
 
     def less(self, base: OverRuns) -> OverRuns:
         """The difference from the mean over other runs, with the degrees of freedom of Welch and Satterthwaite."""
-        squares = np.array([self.error, base.error]) ** 2
-        freedoms = np.array([self.freedom, base.freedom])
-        freedom = float(squares.sum() ** 2 / (squares**2 / freedoms).sum()) if squares.any() else 1.0
-        return OverRuns(
-            self.mean - base.mean,
-            float(np.sqrt(squares.sum())),
-            freedom,
-            min(self.runs, base.runs),
-            float(np.hypot(self.rounding, base.rounding)),
-        )
+        own = _welch((self.error, self.freedom), (base.error, base.freedom))
+        shared = _welch(self.shared, base.shared) if self.shared and base.shared else None
+        rounding = float(np.hypot(self.rounding, base.rounding))
+        return OverRuns(self.mean - base.mean, *own, min(self.runs, base.runs), rounding, shared=shared)
 
     def against_new(self, value: float) -> OverRuns:
         """The difference of one more run of this logarithm from the mean: it varies as a run does, not as a mean."""
-        error = self.error * float(np.sqrt(self.runs + 1))
-        return OverRuns(value - self.mean, error, self.freedom, self.runs, self.rounding)
+        wider = float(np.sqrt(self.runs + 1))
+        shared = (self.shared[0] * wider, self.shared[1]) if self.shared else None
+        return replace(self, mean=value - self.mean, error=self.error * wider, shared=shared)
+
+
+def _welch(*sides: tuple[float, float]) -> tuple[float, float]:
+    """The standard error and the degrees of freedom of a difference, from those of both sides."""
+    squares, freedoms = np.array(sides).T
+    squares = squares**2
+    freedom = float(squares.sum() ** 2 / (squares**2 / freedoms).sum()) if squares.any() else 1.0
+    return float(np.sqrt(squares.sum())), freedom
 
 
 def scope_of(runs: int) -> str:
@@ -118,18 +137,34 @@ def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
 def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
     """Average logarithms over the runs, each of ``logs`` those of one quantity; two runs are the least.
 
-    The variance between runs is that of the quantity itself, drawn towards what is usual of all of them as far as they
-    are alike in it (`moderated_variances`); a single quantity goes by its own. ``roundings``: see `rounding_of`.
+    The interval goes by the variance of the quantity itself; a third of a degree of freedom is that of all, so that
+    medians that agree by chance make no narrow interval. The test goes by what is usual of all, as far as they are
+    alike in it (`moderated_variances`). A single quantity goes by its own. ``roundings``: see `rounding_of`.
     """
     roundings = roundings or [0.0] * len(logs)
     counts = np.array([len(each) for each in logs])
     floor = np.maximum((_LEAST_TICK * (np.array(roundings) / _ROUNDED)) ** 2, _LEAST_VARIANCE)
     own = np.maximum([float(np.var(each, ddof=1)) for each in logs], floor)
-    variances, freedoms = moderated_variances(own, counts - 1.0)
+    lent = _LENT * (len(logs) > 1)
+    drawn = (lent * _usual(own, counts - 1.0) + (counts - 1) * own) / (lent + counts - 1)
+    shared, freedoms = moderated_variances(own, counts - 1.0)
     return [
-        OverRuns(float(np.mean(each)), float(np.sqrt(variance / len(each))), float(freedom), len(each), rounding)
-        for each, variance, freedom, rounding in zip(logs, variances, freedoms, roundings, strict=True)
+        OverRuns(
+            float(np.mean(each)),
+            float(np.sqrt(drawn[place] / len(each))),
+            len(each) - 1 + lent,
+            len(each),
+            roundings[place],
+            shared=(float(np.sqrt(shared[place] / len(each))), float(freedoms[place])),
+        )
+        for place, each in enumerate(logs)
     ]
+
+
+def _usual(variances: Floats, freedoms: Floats) -> float:
+    """The usual one of variances with few degrees of freedom: their median, over that of chi-squared."""
+    median_of_chi = (1 - 2 / (9 * float(np.median(freedoms)))) ** 3  # Wilson and Hilferty, over the degrees of freedom
+    return float(np.median(variances)) / median_of_chi
 
 
 def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
@@ -152,8 +187,7 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
     prior = 2 * _inverse_trigamma(excess)
     usual = float(np.exp(logs.mean() + _digamma(prior / 2) - math.log(prior / 2)))
     drawn: Floats = (prior * usual + freedoms * variances) / (prior + freedoms)
-    median_of_chi = (1 - 2 / (9 * float(np.median(freedoms)))) ** 3  # Wilson and Hilferty, over the degrees of freedom
-    drawn = np.maximum(drawn, _LEAST_SHARE * np.median(variances) / median_of_chi)
+    drawn = np.maximum(drawn, _LEAST_SHARE * _usual(variances, freedoms))
     return drawn, np.minimum(prior + freedoms, all_freedom)
 
 

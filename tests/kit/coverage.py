@@ -1,26 +1,28 @@
-"""How often 95 % intervals hold the truth, and how often the same is called different: the table of docs/statistics.md.
+"""How often 95 % intervals hold the truth, and how often the same is called different, for docs/statistics.md.
 
-    python -m tests.kit.coverage
+    python -m tests.kit.coverage [one] [three] [unequal]
 
-simulates every cell, with two processes and fixed seeds, and writes the table into the page; that takes some nine
-minutes. A cell is a source of samples and their number n.
+simulates the cells of all tables, or of these, with two processes and fixed seeds, and writes them into the page; that
+takes some nine minutes, nearly all for `one`. A cell is a source of samples and their number n.
 
 One run: n samples; the truth is the median of what the run was drawn from, given the regimes that it went through,
 because an interval within a run claims no more. Both sides of a comparison are taken in turn, so that regimes and drift
 of the machine hit both. Three runs: a sweep of 12 points, n samples of each in three runs together, whose levels vary
-by 1 % from run to run; the truth is the mean of the logarithm of the median over all runs that there could be.
+by 1 % from run to run; the truth is the mean of the logarithm of the median over all runs that there could be. Unequal:
+such sweeps by the medians of their runs alone, in which one point, or all, differ from run to run in another way.
 """
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from nsysprof.statistics.contrast import FASTER, SLOWER, Rules, contrast
+from nsysprof.statistics.contrast import FASTER, SLOWER, Rules, contrast, holm
 from nsysprof.statistics.runs import LEAST_PER_RUN, over_runs, rounding_of
 from nsysprof.statistics.summary import summarize
 
@@ -33,7 +35,8 @@ STEP, LEVEL = 32.0, 5_000.0  # of the clock, and of the kernel that it times, in
 # Where fewer runs than this get an interval the cell says that there is none.
 LEAST_GIVEN = 0.25
 _ANY_SIZE = Rules(least_effect=0)
-_BEGIN, _END = "<!-- made by: python -m tests.kit.coverage -->", "<!-- end -->"
+TABLES = ("one", "three", "unequal")
+_BEGIN, _END = "<!-- made by: python -m tests.kit.coverage {} -->", "<!-- end -->"
 
 
 def _regimes(rng: Rng, n: int) -> Floats:
@@ -152,20 +155,67 @@ def three_runs(source: Source, n: int, times: int, seed: int = 2) -> Cell:
     return Cell(1.0, held / times / POINTS, different / times / POINTS)
 
 
-def _cell(asked: tuple[int, int]) -> tuple[Cell, Cell]:
-    source, n = SOURCES[asked[0]], asked[1]
-    return one_run(source, n, 4000, 2000), three_runs(source, n, 1000)
+def _moved(part: float, by: float) -> Callable[[Rng, tuple[int, ...]], Floats]:
+    """Normal medians, a part of them moved by so many standard deviations; their mean over all runs is 0."""
+    return lambda rng, size: rng.normal(size=size) + by * (rng.random(size) < part) - by * part
 
 
-def table_lines(cells: dict[tuple[int, int], tuple[Cell, Cell]]) -> Iterator[str]:
-    """The two tables of the page."""
-    head = f"| source | {' | '.join(f'n = {n}' for n in SIZES)} |"
-    for which, title in enumerate(("One run", "Three runs, n samples together")):
-        yield from ("", f"{title}: share of intervals that contain the truth · of A/A pairs called different.", "")
-        yield from (head, f"| --- |{' ---: |' * len(SIZES)}")
-        for number, source in enumerate(SOURCES):
-            texts = [_text(cells[number, n][which]) for n in SIZES]
-            yield f"| {source.name} | {' | '.join(texts)} |"
+UNEQUAL: dict[str, Callable[[Rng, tuple[int, ...]], Floats]] = {
+    "as the others": lambda rng, size: rng.normal(size=size),
+    "2x as much": lambda rng, size: 2 * rng.normal(size=size),
+    "4x as much": lambda rng, size: 4 * rng.normal(size=size),
+    "10x as much": lambda rng, size: 10 * rng.normal(size=size),
+    "heavy tails (t, 3 degrees of freedom)": lambda rng, size: rng.standard_t(3, size),
+    "two modes, 2 σ apart": _moved(0.5, 2),
+    "two modes, 6 σ apart": _moved(0.5, 6),
+    "two modes, 20 σ apart": _moved(0.5, 20),
+    "one run in six 3 σ higher": _moved(1 / 6, 3),
+    "one run in six 10 σ higher": _moved(1 / 6, 10),
+}
+
+
+def unequal(how: str, number: int, times: int, seed: int = 3) -> tuple[float, float, float, float]:
+    """Sweeps of which so many points vary in this way, the others normally: shares of intervals of such points and of
+    others that hold the truth, of sweeps in which a point is called different after Holm's correction, and of intervals
+    of such points that hold it by Student's t of their own runs alone.
+    """
+    rng = np.random.default_rng([seed, number, *how.encode()])
+    logs = rng.normal(size=(times, POINTS, RUNS))
+    logs[:, :number] = UNEQUAL[how](rng, (times, number, RUNS))
+    held, alone, different = np.zeros(POINTS), 0, 0
+    for sweep in (BETWEEN * logs).tolist():
+        found = over_runs(sweep)
+        held += np.array([abs(each.mean) <= each.half() for each in found])
+        different += min(holm([each.p for each in found])) < 0.05
+        [single] = over_runs(sweep[:1])
+        alone += abs(single.mean) <= single.half()
+    others = float(held[number:].mean()) if number < POINTS else np.nan
+    return float(held[:number].mean()) / times, others / times, different / times, alone / times
+
+
+def _cell(asked: tuple[str, int, int]) -> Cell | tuple[float, ...]:
+    table, place, n = asked
+    if table == "unequal":
+        return unequal(list(UNEQUAL)[place], n, 6000)
+    return one_run(SOURCES[place], n, 4000, 2000) if table == "one" else three_runs(SOURCES[place], n, 1000)
+
+
+def table_lines(table: str, cells: dict[tuple[str, int, int], Any]) -> Iterator[str]:
+    """A table of the page."""
+    if table == "unequal":
+        yield from ("", "Three runs, 12 points: share of intervals that contain the truth.", "")
+        yield "| a point varies | one point so | the 11 others | sweeps with a difference | all 12 so | plain t |"
+        yield f"| --- |{' ---: |' * 5}"
+        for place, name in enumerate(UNEQUAL):
+            one, every = (cells[table, place, number] for number in (1, POINTS))
+            texts = (f"{100 * share:.1f}" for share in (*one[:3], every[0], one[3]))
+            yield f"| {name} | {' | '.join(texts)} |"
+        return
+    title = {"one": "One run", "three": "Three runs, n samples together"}[table]
+    yield from ("", f"{title}: share of intervals that contain the truth · of A/A pairs called different.", "")
+    yield from (f"| source | {' | '.join(f'n = {n}' for n in SIZES)} |", f"| --- |{' ---: |' * len(SIZES)}")
+    for number, source in enumerate(SOURCES):
+        yield f"| {source.name} | {' | '.join(_text(cells[table, number, n]) for n in SIZES)} |"
 
 
 def _text(cell: Cell) -> str:
@@ -175,16 +225,22 @@ def _text(cell: Cell) -> str:
     return f"{100 * cell.held:.1f} · {different}"
 
 
-def main() -> None:
-    """Simulate all cells, and write the tables."""
+def main(tables: Sequence[str]) -> None:
+    """Simulate all cells of these tables, and write them."""
     page = Path(__file__).parents[2] / "docs" / "statistics.md"
-    places = [(number, n) for n in reversed(SIZES) for number in range(len(SOURCES))]
+    rows = {"one": (len(SOURCES), SIZES), "three": (len(SOURCES), SIZES), "unequal": (len(UNEQUAL), (1, POINTS))}
+    places = [
+        (table, number, n) for table in tables for n in reversed(rows[table][1]) for number in range(rows[table][0])
+    ]
     with ProcessPoolExecutor(2) as pool:
         cells = dict(zip(places, pool.map(_cell, places), strict=True))
     text = page.read_text(encoding="utf-8")
-    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
-    page.write_text("\n".join([before + _BEGIN, *table_lines(cells), "", _END]) + after, encoding="utf-8")
+    for table in tables:
+        begin = _BEGIN.format(table)
+        before, _, rest = text.partition(begin)
+        text = "\n".join([before + begin, *table_lines(table, cells), "", _END]) + rest.partition(_END)[2]
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or TABLES)
