@@ -36,6 +36,7 @@ OTHER_BENCHES = (
     *("best-kernels", "best-kernels/flash-attn", "selection/cost", "short-block"),
     *("training/block", "training/gpt", "training/backward", "training/deterministic"),
     *("decoding/prefill", "decoding/decode-graph"),
+    *(f"tiled-attention/o5-o6/wide/{name}" for name in ("sigma-3", "sigma-30", "sigma-30-128")),
 )
 TILED_BENCHES = tuple(
     f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
@@ -590,16 +591,22 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
         ("training", "| program", "block gpt"),
         ("training", "| S | efficient", "backward"),
         ("decoding", "| | math", "prefill decode-graph"),
+        (
+            "tiled-attention/o5-o6/wide",
+            "| problem | `flash` | `cudnn` | `tiled_o5` | `tiled_o6` | ag",
+            "sigma-3 sigma-30 sigma-30-128",
+        ),
     ],
 )
 def test_tables_of_a_page_quote_the_sweeps(study: str, head: str, results: str) -> None:
     """Each latency, speed-up, size and rate of the table that begins so is one of the sweeps of the study."""
     folder = ANALYSIS / study
-    text = (folder / "README.md").read_text(encoding="utf-8")
+    page = next(each / "README.md" for each in (folder, folder.parent) if (each / "README.md").exists())
+    text = page.read_text(encoding="utf-8")
     table = text[text.index(f"\n{head}") :].partition("\n\n")[0].splitlines()[3:]
     frames = [pd.read_csv(folder / each / "results.csv") for each in results.split()]
     ratios = pd.concat(pd.read_csv(folder / each / "comparisons.csv") for each in results.split())
-    known = set(ratios["speedup"].map(format_ratio))
+    known = {*ratios["speedup"].map(format_ratio), *map(ratio_cell, ratios.to_dict("records"))}
     for frame in frames:
         for ns in pd.concat([frame["median_ns"], frame["graph_median_ns"]]).dropna():
             known |= {format_ns(ns), f"{ns / 1e3:.1f}", f"{ns / 1e3:.0f}", f"{ns / 1e3:.0f} µs", f"{ns / 1e3:.1f} µs"}
@@ -631,6 +638,12 @@ def test_the_losses_of_training_are_quoted_as_recorded() -> None:
             float(f"{far:.1g}" if far < 0.01 else f"{far:.2g}") for far in apart
         ]
     assert f"at most {format_share(most)} from the losses of `math`" in readme_of("training")
+    jump = json.loads((folder / "jump.json").read_text("utf-8"))
+    rows = re.findall(r"^\| (.+?) \| ([\d.]+) \| (\d+) \| (yes|no)", (folder / "README.md").read_text("utf-8"), re.M)
+    assert [(high, at, said) for _, high, at, said in rows] == [
+        (f"{each['highest_after_20']:.2f}", str(each["at_step"]), "yes" if each["jump"] else "no")
+        for each in jump["variants"].values()
+    ]
 
 
 def test_the_page_of_runs_quotes_its_counts() -> None:
