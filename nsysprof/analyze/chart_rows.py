@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
-from nsysprof.core.columns import ColumnTable, stack_tables
+from nsysprof.core.columns import ColumnTable, stack_tables, sums
 from nsysprof.core.intervals import Ints, union_length
 from nsysprof.core.text import shorten, shorten_all
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
@@ -245,11 +245,11 @@ def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
     families, merged = breakdown.columns("families"), breakdown.columns("merged")
     shape = (len(merged), len(breakdown.groups.labels))
     where = families["row"], families["group"]
-    ops, sums = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    ops, total = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     np.add.at(ops, where, families["ops"])
-    np.add.at(sums, where, families["sum_ns"])
-    sums[:, breakdown.groups.place(OTHER)] += merged["sum_ns"] - sums.sum(axis=1)
-    return ops, sums
+    np.add.at(total, where, families["sum_ns"])
+    total[:, breakdown.groups.place(OTHER)] += merged["sum_ns"] - total.sum(axis=1)
+    return ops, total
 
 
 def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
@@ -259,13 +259,11 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
     if not len(kernels):
         return None
     groups = breakdown.groups
-    ops, sums = (np.zeros(len(groups.labels), np.int64) for _ in range(2))
-    np.add.at(ops, kernels["group"], kernels["count"])
-    np.add.at(sums, kernels["group"], kernels["sum_ns"])
+    ops, total = (sums(kernels["group"], kernels[name], len(groups.labels)) for name in ("count", "sum_ns"))
     paths = merged.take(np.array(chain)).texts("merged_path").tolist()
     busy, launches = _own_busy(breakdown, set(paths))
     if breakdown.by:  # the ops of one process or GPU only: their overlap is not worked out
-        busy, launches = int(sums.sum()), -1
+        busy, launches = int(total.sum()), -1
     return _one_row(
         text=f"{paths[0]} itself",
         order=chain[0],
@@ -273,7 +271,7 @@ def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
         launches=launches,
         kernels=ops.sum() - ops[[groups.place(family) for family in NO_KERNELS]].sum(),
         ops=ops,
-        sum_ns=sums,
+        sum_ns=total,
         busy_ns=busy,
     )
 

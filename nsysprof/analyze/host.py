@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.charts.marks import RANGE, Marks
+from nsysprof.core.columns import sums
 from nsysprof.core.intervals import Ints, busy_columns
 from nsysprof.core.text import shorten
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
@@ -56,8 +57,7 @@ class HostLane:
     def most(self, until: int) -> tuple[str, int]:
         """The CUDA call that takes most time before a moment, and that time in ns."""
         rows = np.flatnonzero((self.kind <= CUDA) & (self.start < until))
-        total = np.zeros(len(self.names), np.int64)
-        np.add.at(total, self.name[rows], np.minimum(self.end[rows], until) - self.start[rows])
+        total = sums(self.name[rows], np.minimum(self.end[rows], until) - self.start[rows], len(self.names))
         return self.names[int(total.argmax())], int(total.max(initial=0))
 
 
@@ -72,9 +72,8 @@ def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
 def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostLane, ...]:
     """The lanes of the `MAX_HOSTS` threads that spend most time in CUDA calls; ``edges`` bound the columns."""
     calls, lanes = activity.calls, []
-    cuda = np.zeros(len(calls.threads), np.int64)
     rows = np.flatnonzero(activity.kind <= CUDA)
-    np.add.at(cuda, calls.thread[rows], np.maximum(calls.end[rows] - calls.start[rows], 1))
+    cuda = sums(calls.thread[rows], np.maximum(calls.end[rows] - calls.start[rows], 1), len(calls.threads))
     ranked = np.argsort(-cuda, kind="stable")[:MAX_HOSTS]
     for code in np.sort(ranked[cuda[ranked] > 0]).tolist():
         tid = int(calls.threads[code])

@@ -10,7 +10,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
-from nsysprof.core.columns import ColumnTable, Texts
+from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.intervals import Ints
 from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
@@ -104,8 +104,7 @@ def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) 
     first = np.cumsum(count) - count
     low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
     path, name = np.divmod(groups.codes, names)
-    size_bytes = np.zeros(len(first), np.int64)
-    np.add.at(size_bytes, np.searchsorted(groups.codes, moved), size)
+    size_bytes = sums(np.searchsorted(groups.codes, moved), size, len(first))
     columns = {
         "path": path - 1,
         "name": name.astype(np.int32),
@@ -185,25 +184,25 @@ def family_table(
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of
     pairs, column = np.unique(pair, return_inverse=True)
     # The last row takes what no kept range has inside.
-    sums = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _SUMS]
+    totals = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _SUMS]
     path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
     for part in op_slices(attribution.trace):
         cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.trace.ops.name[part]]
-        for total, values in zip(sums, _SUMS.values(), strict=True):
+        for total, values in zip(totals, _SUMS.values(), strict=True):
             np.add.at(total.reshape(-1), cell, values(attribution.trace.ops, part))
     for level in _deepest_first(merged):
-        for total in sums:
+        for total in totals:
             np.add.at(total, merged.parent[level], total[level])
     odd = keep & ((attribution.trace.ranges.kind == START_END) | crossing(attribution, merged.depth[merged_of]))
     if odd.any():
-        _count_inside(sums, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
-    row, place = np.nonzero(sums[0][:-1])
+        _count_inside(totals, attribution, merged_of, keep & np.isin(merged_of, merged_of[odd]), column)
+    row, place = np.nonzero(totals[0][:-1])
     return ColumnTable(
         {
             "path": row,
             "family": Texts(pairs[place] >> 8, FAMILIES),
             "group": pairs[place] & 0xFF,
-            **{name: total[row, place] for name, total in zip(_SUMS, sums, strict=True)},
+            **{name: total[row, place] for name, total in zip(_SUMS, totals, strict=True)},
         }
     )
 
@@ -231,16 +230,16 @@ def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
 
 
 def _count_inside(
-    sums: list[Ints], attribution: Attribution, merged_of: NDArray[np.int32], ranges: NDArray[np.bool_], column: Ints
+    totals: list[Ints], attribution: Attribution, merged_of: NDArray[np.int32], ranges: NDArray[np.bool_], column: Ints
 ) -> None:
     """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
     ops = attribution.trace.ops
     rows = np.flatnonzero(ranges)
-    inside = cover(attribution, rows, merged_of, len(sums[0]) - 1)
+    inside = cover(attribution, rows, merged_of, len(totals[0]) - 1)
     paths = np.flatnonzero(np.bincount(merged_of[rows]))
     column_of_op = attribution.trace.arena.take(column.astype(np.int16), ops.name)
     for code in np.unique(column_of_op).tolist():
-        for total, values in zip(sums, _SUMS.values(), strict=True):
+        for total, values in zip(totals, _SUMS.values(), strict=True):
             per_launch = np.zeros(len(attribution.trace.launches) + 1, np.int64)
             for part in op_slices(attribution.trace):
                 chosen = np.flatnonzero(column_of_op[part] == code)

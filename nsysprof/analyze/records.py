@@ -20,7 +20,7 @@ from nsysprof.analyze.tables import InstanceRows, instance_columns
 from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
 from nsysprof.attribution.paths import instance_numbers
 from nsysprof.attribution.split import device_labels
-from nsysprof.core.columns import Texts
+from nsysprof.core.columns import Texts, sums
 from nsysprof.results.table import Table, table
 from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import pid_of, tid_of
@@ -258,10 +258,9 @@ def _launches(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
     known = np.flatnonzero(ops.launch >= 0)
     launch = ops.launch[known]
     count = np.bincount(launch, minlength=len(launches))
-    total = np.zeros(len(launches), np.int64)
+    total = sums(launch, (ops.end - ops.start)[known], len(launches))
     first = np.full(len(launches), np.iinfo(np.int64).max)
     last = np.full(len(launches), np.iinfo(np.int64).min)
-    np.add.at(total, launch, (ops.end - ops.start)[known])
     np.minimum.at(first, launch, ops.start[known])
     np.maximum.at(last, launch, ops.end[known])
     correlation = np.zeros(len(launches), np.int64)

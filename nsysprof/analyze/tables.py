@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import Cover, added_up, cover, overlapping
-from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.columns import Column, ColumnTable, Texts, marked, sums
 from nsysprof.core.intervals import Index, Ints
 from nsysprof.kernels.classify import NO_KERNELS, Kinds
 from nsysprof.kernels.launches import COLUMNS as LAUNCH_COLUMNS
@@ -84,8 +84,7 @@ class PathRows:
 
     def total(self, name: str) -> Ints:
         """Add up `values` per path."""
-        out = np.zeros(len(self.paths), np.int64)
-        np.add.at(out, self.of[self.instances], self.values(name).astype(np.int64, copy=False))
+        out = sums(self.of[self.instances], self.values(name).astype(np.int64, copy=False), len(self.paths))
         if name in _SHARED and self._together is not None:
             paths, together = self._together
             out[paths] = together.sums(_SHARED[name](self.attribution))[paths]
@@ -123,8 +122,7 @@ class PathRows:
         process = trace.thread_process[trace.ranges.thread][self.instances]
         out = np.zeros(len(self.paths), np.int64)
         for part in np.split(code, np.flatnonzero(np.diff(process)) + 1):
-            seen = np.zeros(len(out), bool)
-            seen[part] = True
+            seen = marked(part, len(out))
             out += seen
         return out
 

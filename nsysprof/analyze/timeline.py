@@ -18,6 +18,7 @@ from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.core.columns import sums
 from nsysprof.core.intervals import Ints, busy_columns, column, column_edges, merge
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
@@ -228,9 +229,8 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
     ranges = np.bincount(thread[kept], minlength=count)
     launches = np.bincount(trace.launches.thread, minlength=count)
     working = kept & (attribution.inclusive.launches > 0)
-    work = np.zeros(count, np.int64)
     outer = np.flatnonzero(working & (level == level[working].min(initial=1 << 30)))
-    np.add.at(work, thread[outer], attribution.inclusive.busy_ns[outer])
+    work = sums(thread[outer], attribution.inclusive.busy_ns[outer], count)
     if not working.any():
         work = ranges
     by_work = np.lexsort((-launches, -ranges, -work)).tolist()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.attribution.range_work import launches_inside
-from nsysprof.core.columns import ColumnTable
+from nsysprof.core.columns import ColumnTable, marked, sums
 from nsysprof.core.intervals import Ints, merge
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.trace.trace import GRAPH, KERNEL, Ops, Trace
@@ -129,8 +129,7 @@ def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
 def _of_stream(breakdown: Breakdown) -> Zoom:
     """Zoom in on some GPU ops of the busiest stream."""
     trace = breakdown.attribution.trace
-    total = np.zeros(len(trace.streams), np.int64)
-    np.add.at(total, trace.ops.stream, trace.ops.end - trace.ops.start)
+    total = sums(trace.ops.stream, trace.ops.end - trace.ops.start, len(trace.streams))
     total[trace.stream_gpu < 0] = -1  # migrations of unified memory
     rows = np.flatnonzero(trace.ops.stream == int(np.argmax(total)))
     part = _together(trace, rows)
@@ -173,8 +172,8 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
     reach = np.maximum.accumulate(end)
     fresh = end - np.maximum(start, np.append(start[0], reach[:-1]))  # that no op before it covers
     computes = (ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)
-    sums = [np.append(0, np.cumsum(each)) for each in (np.maximum(fresh, 0), end - start, (end - start) * computes)]
-    busy, total, kernels = (each[most:] - each[:-most] for each in sums)
+    added = [np.append(0, np.cumsum(each)) for each in (np.maximum(fresh, 0), end - start, (end - start) * computes)]
+    busy, total, kernels = (each[most:] - each[:-most] for each in added)
     dense = busy / np.maximum(reach[most - 1 :] - start[:count], 1)
     longest = int(np.argmax(start[1:] - reach[:-1]))  # between this op and the next one
     at = np.arange(count)
@@ -200,10 +199,8 @@ def _stretch(breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int |
     host, apart = _host_extent(breakdown, calls, None if cut else row, first, last)
     margin = (last - first) // 50
     begin, end = (first - margin, last + margin) if apart else host
-    own = np.zeros(len(ops), bool)
-    own[rows] = True
-    streams = np.zeros(len(trace.streams), bool)
-    streams[ops.stream[rows]] = True
+    own = marked(rows, len(ops))
+    streams = marked(ops.stream[rows], len(trace.streams))
     others = np.flatnonzero(streams[ops.stream] & ~own & (ops.end > begin) & (ops.start < end))
     left_out = max(len(others) - _MAX_MARKS, 0)
     shown = np.sort(np.append(rows, others[:_MAX_MARKS]))

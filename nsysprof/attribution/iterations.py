@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.loops import Chains, Loop, chains_of, fold_loops, inner_rounds, rounds
+from nsysprof.core.columns import sums
 from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural
 from nsysprof.trace.details import NO_RANGES, OtherRanges, RangeName
@@ -96,10 +97,8 @@ def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
     kind[ops.launch[rows]] = ops.kind[rows]
     before = np.flatnonzero((kind[:-1] == MEMSET) & (out[1:] == 0))  # a set of the workspace belongs to it
     out[before] = 0
-    work = np.zeros(len(out) + 1, np.int64)
     computes = (ops.kind == KERNEL) | (ops.kind == GRAPH)
-    np.add.at(work, ops.launch, np.where(computes, ops.end - ops.start, 0))
-    return out, exact, work[:-1]
+    return out, exact, sums(ops.launch, np.where(computes, ops.end - ops.start, 0), len(out) + 1)[:-1]
 
 
 def _gaps(start: Ints, end: Ints) -> Ints:
@@ -182,8 +181,7 @@ def _outermost(chains: Chains) -> Ints:
     """
     size, around = chains.end - chains.start, chains.parent
     more = (around >= 0) & (chains.count > chains.count[around])
-    inside = np.zeros(len(size) + 1, np.int64)
-    np.add.at(inside, around[more], size[more])
+    inside = sums(around[more], size[more], len(size) + 1)
     gone = (chains.count < _FEW) & (inside[:-1] >= _MOSTLY * size)
     top = around < 0
     for row in np.flatnonzero(gone).tolist():  # outer ones stand before inner ones

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.columns import marked
 from nsysprof.core.intervals import (
     Index,
     Ints,
@@ -260,8 +261,7 @@ def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) ->
 
 def _busy(calls: LaunchWork, inside: Index) -> int:
     """Busy time of the GPU ops of some launches, added over devices."""
-    member = np.zeros(len(calls.start), bool)
-    member[inside] = True
+    member = marked(inside, len(calls.start))
     ops = np.flatnonzero(member[calls.call])
     return sum(
         union_length(calls.op_start[ran], calls.op_end[ran])

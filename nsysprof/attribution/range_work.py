@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
+from nsysprof.core.columns import marked, sums
 from nsysprof.core.intervals import Index, Ints, contained_slices, expand_ranges, layers, merge, slice_reduce
 from nsysprof.trace.trace import START_END, Trace
 
@@ -157,9 +158,7 @@ def added_up(attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] |
     out.
     """
     launch = attribution.trace.ops.launch if ops is None else attribution.trace.ops.launch[ops]
-    out = np.zeros(len(attribution.trace.launches) + 1, np.int64)
-    np.add.at(out, launch, per_op)
-    return out[:-1]
+    return sums(launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 
 # ---- chosen instances, cut into calls: what comparisons are computed from
@@ -268,8 +267,7 @@ def range_work(
     left = 0
     idle_calls = count - len(np.unique(call[call >= 0]))
     if replay is not None and (replay[op] >= 0).any():
-        of_graph = np.zeros(len(windows), bool)
-        of_graph[window[replay[op] >= 0]] = True
+        of_graph = marked(window[replay[op] >= 0], len(windows))
         kept = (replay[op] >= 0) | ~of_graph[window]
         left = int(np.count_nonzero(~kept))
         op, window, call = op[kept], window[kept], call[kept]

@@ -18,6 +18,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.range_work import index_work
 from nsysprof.check.budget import OF_KERNELS
+from nsysprof.core.columns import marked, sums
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
@@ -70,8 +71,7 @@ class RangeFinder:
         )
         rows = [row for text, row in self._by_text[first:last] if matches(text)]
         rows = rows or [row for name, named in self._by_name.items() if matches(name) for row in named]
-        hit = np.zeros(len(self.texts), bool)
-        hit[rows] = True
+        hit = marked(rows, len(self.texts))
         return np.flatnonzero(outermost(self._parent, hit))
 
 
@@ -294,17 +294,16 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
     if whole in rows:
         trace = breakdown.attribution.trace
         ops = np.flatnonzero(trace.op_gpu >= 0)
-        counts, total = (np.zeros(len(trace.op_names), np.int64) for _ in range(2))
-        np.add.at(counts, trace.ops.name[ops], 1)
-        np.add.at(total, trace.ops.name[ops], (trace.ops.end - trace.ops.start)[ops])
+        counts = np.bincount(trace.ops.name[ops], minlength=len(trace.op_names))
+        total = sums(trace.ops.name[ops], (trace.ops.end - trace.ops.start)[ops], len(counts))
         name = np.flatnonzero(counts)
         others = ops_inside(breakdown, [row for row in rows if row != whole])
         return {**others, whole: OpsInside(name, counts[name], total[name])}
     instances, row = _instances(breakdown, rows)
     work = work_inside(breakdown.attribution, instances, row, len(breakdown.merged))
-    sums = work.groupby(["number", "name"], as_index=False)[["count", "sum_ns"]].sum()
-    columns = OpsInside(*(sums[name].to_numpy(np.int64) for name in ("name", "count", "sum_ns")))
-    number = sums["number"].to_numpy()
+    added = work.groupby(["number", "name"], as_index=False)[["count", "sum_ns"]].sum()
+    columns = OpsInside(*(added[name].to_numpy(np.int64) for name in ("name", "count", "sum_ns")))
+    number = added["number"].to_numpy()
     return {row: columns.take(slice(*np.searchsorted(number, [row, row + 1]).tolist())) for row in rows}
 
 
@@ -345,6 +344,5 @@ def _instances(breakdown: Breakdown, rows: Iterable[int]) -> tuple[NDArray[np.in
     """The range instances of some rows of ``merged``, and the row of every instance of the report."""
     [(part, of_path)] = breakdown.parts
     row = of_path[breakdown.merged_of].astype(np.int32)
-    wanted = np.zeros(len(breakdown.merged) + 1, bool)
-    wanted[list(rows)] = True
+    wanted = marked(list(rows), len(breakdown.merged) + 1)
     return np.flatnonzero(part.keep & wanted[row]), row

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.range_work import index_work
 from nsysprof.compare.loaded import LoadedReport
+from nsysprof.core.columns import sums
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
 from nsysprof.kernels.classify import short_name
@@ -129,8 +130,7 @@ def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
         rows = np.unique(index_work(level.attribution, each).ops_of(each)[0]) if len(each) else rows[:0]
         ops = level.attribution.trace.ops
     count = np.bincount(ops.name[rows], minlength=len(loaded.trace.op_names))
-    total = np.zeros(len(count), np.int64)
-    np.add.at(total, ops.name[rows], ops.end[rows] - ops.start[rows])
+    total = sums(ops.name[rows], ops.end[rows] - ops.start[rows], len(count))
     known = rows[rows < len(loaded.grids)] if level is None else rows[:0]
     blocks = np.bincount(ops.name[known], loaded.grids[known] % _GRID, minlength=len(count))
     out: Kernels = {}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex
 from nsysprof.compare.op_causes import Causes
-from nsysprof.core.columns import ranks
+from nsysprof.core.columns import ranks, sums
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE
@@ -110,8 +110,7 @@ def side_ledger(
     ops = index.attribution.trace.ops
     count = len(causes.texts)
     length = work.end - work.start
-    total = np.zeros(count, np.int64)
-    np.add.at(total, causes.of, length)
+    total = sums(causes.of, length, count)
     kernels = np.bincount(causes.of, weights=ops.kind[work.op] == KERNEL, minlength=count)
     launches = _distinct(causes.of, ops.launch[work.op], count)
     present = np.bincount(causes.of, minlength=count).tolist()
@@ -221,8 +220,7 @@ def evidence_rows(
     blocks, block = np.unique(grid, return_inverse=True)
     dims = tuple(max(len(each), 1) for each in (causes.texts, trace.op_names, blocks))
     distinct, group = np.unique(np.ravel_multi_index((causes.of, name, block), dims), return_inverse=True)
-    total = np.zeros(len(distinct), np.int64)
-    np.add.at(total, group, work.end - work.start)
+    total = sums(group, work.end - work.start, len(distinct))
     cause, kernel, block = np.unravel_index(distinct, dims)
     frame = pd.DataFrame(
         {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import marked
 from nsysprof.kernels.classify import Kinds, function_name
 from nsysprof.trace.trace import KERNEL
 
@@ -127,7 +128,7 @@ def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple
         return []
     softmax = anchors[middle]
     first, last = anchors[np.flatnonzero(middle) - 1], anchors[np.flatnonzero(middle) + 1]
-    is_qk, is_softmax, is_pv = (_marked(rows, len(role)) for rows in (first, softmax, last))
+    is_qk, is_softmax, is_pv = (marked(rows, len(role)) for rows in (first, softmax, last))
     before, behind = _neighbours(anchors, group)
     to_qk = _at(is_qk, behind)
     scores = _at(is_qk, before) & _at(is_softmax, behind)
@@ -162,12 +163,6 @@ def _neighbours(anchors: NDArray[np.intp], group: NDArray[np.integer]) -> tuple[
     return before, behind
 
 
-def _marked(rows: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
-    out = np.zeros(count, bool)
-    out[rows] = True
-    return out
-
-
 def _at(mark: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """The mark of each row; False for -1."""
     return np.append(mark, False)[rows]
@@ -175,7 +170,6 @@ def _at(mark: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 def _shared(behind: NDArray[np.intp], some: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which GPU ops stand between the same anchors as one of ``some``."""
-    stretch = np.zeros(len(some) + 1, bool)
-    stretch[behind[some]] = True
+    stretch = marked(behind[some], len(some) + 1)
     stretch[-1] = False
     return stretch[behind]

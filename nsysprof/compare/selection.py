@@ -17,6 +17,7 @@ from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, i
 from nsysprof.compare.gap_ledger import Edges, SideLedger, evidence_rows, nearest, side_ledger, step_edges
 from nsysprof.compare.loaded import WHOLE, LoadedReport
 from nsysprof.compare.op_causes import Causes, op_causes
+from nsysprof.core.columns import marked
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
 from nsysprof.core.text import plural
@@ -70,8 +71,7 @@ def select_calls(
         nothing = np.empty(0, np.intp)
         return SelectedCalls(WHOLE, nothing, nothing, WHOLE_TRACE)
     merged = loaded.merged
-    inside = np.zeros(len(merged), bool)
-    inside[code] = True
+    inside = marked(code, len(merged))
     inside = ancestors_or_self(merged.parent, inside)
     inside[code] = False
     if per is None:
@@ -118,8 +118,7 @@ def _counted(
         windows = windows[pick_instances(length[windows], instances)]
     windows = np.sort(windows)
     every = selected.calls[np.argsort(ranges.start[selected.calls], kind="stable")]
-    chosen = np.zeros(len(ranges), bool)
-    chosen[windows] = True
+    chosen = marked(windows, len(ranges))
     around = innermost_marked(loaded.attribution.parent, chosen)[every]
     inside, window = chosen[around], np.searchsorted(windows, around)
     counted = inside.copy()
@@ -128,8 +127,7 @@ def _counted(
         counted &= ~loaded.left_out[every]
         begin = np.full(len(windows), np.iinfo(np.int64).max)
         np.minimum.at(begin, window[counted], ranges.start[every[counted]])
-        late = np.zeros(len(windows), bool)
-        late[window[inside & ~counted]] = True
+        late = marked(window[inside & ~counted], len(windows))
         since = np.where(late & (begin < np.iinfo(np.int64).max), begin, np.iinfo(np.int64).min)
     calls = windows if selected.calls is selected.windows else np.sort(every[counted])
     return replace(selected, windows=windows, calls=calls, since=since, counted=counted)

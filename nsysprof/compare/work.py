@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.compare.loaded import LoadedReport
 from nsysprof.compare.selection import Selection
+from nsysprof.core.columns import marked
 from nsysprof.core.text import join_first, join_words, one_line
 from nsysprof.core.units import format_count, format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import short_name
@@ -369,8 +370,7 @@ def _by_kind(side: Selection) -> tuple[dict[str, int], dict[str, int]]:
     trace, work = side.loaded.trace, side.work
     ops = trace.ops
     begin, end = (side.steps.start, side.steps.end) if side.steps is not None else (work.first_ns, work.last_ns)
-    mine = np.zeros(len(ops), bool)
-    mine[work.op] = True
+    mine = marked(work.op, len(ops))
     order = np.argsort(begin)
     at = np.searchsorted(begin[order], ops.start, side="right") - 1
     during = (at >= 0) & (ops.start < end[order][np.maximum(at, 0)])

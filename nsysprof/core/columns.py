@@ -81,6 +81,13 @@ def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArra
     return out
 
 
+def marked(rows: Any, count: int) -> NDArray[np.bool_]:
+    """Mark some rows, by their numbers, of ``count``."""
+    out = np.zeros(count, bool)
+    out[rows] = True
+    return out
+
+
 def ranks(texts: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32]:
     """Return the place of each text, or other value, among the sorted ones; of equal ones the first comes first."""
     rank = np.empty(len(texts), np.int32)
@@ -335,17 +342,15 @@ class ColumnTable:
         for row in zip(*(column.tolist() for column in self.columns.values()), strict=True):
             yield dict(zip(self.columns, row, strict=True))
 
-    def summed(self, keys: Sequence[str], sums: Sequence[str]) -> ColumnTable:
+    def summed(self, keys: Sequence[str], added: Sequence[str]) -> ColumnTable:
         """Merge rows of equal keys, in order of first appearance: the key columns, and the sums of others."""
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
             codes = codes_of(self.columns[name])
             group, example = first_appearances(group * (codes.max(initial=0) + 1) + codes)
         columns: dict[str, Column] = {name: self.columns[name][example] for name in keys}
-        for name in sums:
-            total = np.zeros(len(example), np.int64)
-            np.add.at(total, group, self[name])
-            columns[name] = total
+        for name in added:
+            columns[name] = sums(group, self[name], len(example))
         return ColumnTable(columns)
 
     def frame(self) -> pd.DataFrame:

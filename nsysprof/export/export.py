@@ -19,6 +19,7 @@ from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.analyze.records import TABLES, Column, RecordTable, record_tables
 from nsysprof.attribution.attribute import attribute
+from nsysprof.core.columns import marked
 from nsysprof.core.document import read_if_document
 from nsysprof.core.files import csv_field, open_regular, whole_file
 from nsysprof.errors import NsysprofError
@@ -116,8 +117,7 @@ def _array(pa: Any, column: Column) -> Any:
     if column.texts is None:
         return pa.array(column.values, mask=column.absent)
     codes = column.values.astype(np.int32, copy=False)
-    used = np.zeros(len(column.texts) + 1, bool)
-    used[codes] = True
+    used = marked(codes, len(column.texts) + 1)
     used = used[:-1]  # only texts of these rows: a row group holds its own dictionary
     place = np.cumsum(used, dtype=np.int32) - np.int32(1)
     texts = [column.texts[code].encode(errors="replace").decode() for code in np.flatnonzero(used).tolist()]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.levels import choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.core.columns import sums
 from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import innermost_marked
 from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, WHOLE
@@ -66,7 +67,7 @@ def range_iterations(
     group, begin, row_of = np.unique(
         code.astype(np.int64) * len(labels) + label, return_index=True, return_inverse=True
     )
-    each = {name: _added(row_of, values, len(group)) for name, values in columns.items()}
+    each = {name: sums(row_of, values, len(group)) for name, values in columns.items()}
     inside = attribution.inclusive
     first, last = _bounds(
         row_of, inside.first_op_ns[rows], inside.last_op_ns[rows], inside.launches[rows] > 0, len(group)
@@ -92,7 +93,7 @@ def range_iterations(
         first_ns=first[shown],
         last_ns=last[shown],
         columns={name: values[shown] for name, values in each.items()},
-        totals={name: _added(path, values, len(merged))[order] for name, values in each.items()},
+        totals={name: sums(path, values, len(merged))[order] for name, values in each.items()},
         path_first_ns=path_first[order],
         path_last_ns=path_last[order],
         main=-1 if main is None else int(place[main]),
@@ -110,12 +111,6 @@ def _path_texts(merged: Paths) -> list[str]:
             name, number = f"{text} (start/end)" if start_end else f"{text} ({number + 1})", number + 1
         texts[name] = None
     return list(texts)[1:]
-
-
-def _added(group: NDArray[np.integer], values: Ints, count: int) -> Ints:
-    out = np.zeros(count, np.int64)
-    np.add.at(out, group, values)
-    return out
 
 
 def _bounds(
@@ -151,7 +146,7 @@ def _iteration_path(
 
     Of several the outermost ones, and of these the one that keeps its GPUs busy for longest; None if there is none.
     """
-    held = _added(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged))
+    held = sums(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged))
     wanted: list[int] = np.flatnonzero(np.bincount(path[each["span"] > 0], minlength=len(merged))).tolist()
     if choice.per is None:
         level = choose_level(attribution, None, choice.merge)
@@ -172,7 +167,7 @@ def _chosen_paths(merged: Paths, path: NDArray[np.int64], total: Ints, main: int
     what is left out.
     """
     present = np.flatnonzero(np.bincount(path, minlength=len(merged)))
-    weight = _added(path, total, len(merged))
+    weight = sums(path, total, len(merged))
     order: list[int] = present[np.lexsort((-weight[present], merged.depth[present], present != main))].tolist()
     lost = len(order) - MAX_PATHS
     if lost <= 0:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import sums
 from nsysprof.fleet.identity import Ranked
 from nsysprof.formats.rank_answer import RankPart
 from nsysprof.statistics.confidence import LEVEL
@@ -196,8 +197,7 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     matched["length"] = matched["end"] - matched["start"]
     matched["one"] = matched["group"] * (int(matched["place"].max()) + 1) + matched["place"]
     waiting, last = wait_for_last(matched["one"].to_numpy(np.int64), matched["length"].to_numpy(np.int64))
-    caused = np.zeros(len(matched), np.int64)
-    np.add.at(caused, last, waiting)
+    caused = sums(last, waiting, len(matched))
     matched["waiting"], matched["caused"] = waiting, caused
     matched["late"] = _late(ranks, matched)
     matched["peer"] = matched["rank"].to_numpy()[last]
@@ -228,10 +228,9 @@ def _late(ranks: Sequence[Ranked], matched: pd.DataFrame) -> NDArray[np.int64]:
         until = np.full(len(part.collective), np.iinfo(np.int64).min)
         rows = matched.iloc[mine]
         until[rows["of"]] = np.minimum(rows["start"] + rows["waiting"], rows["until"])
-        late = np.zeros(len(part.collective), np.int64)
         blocked = np.minimum(part.blocking_end, until[part.blocking_of]) - part.blocking_start
-        np.add.at(late, part.blocking_of, np.where(part.blocking_start < until[part.blocking_of], blocked, 0))
-        out[mine] = late[rows["of"]]
+        blocked = np.where(part.blocking_start < until[part.blocking_of], blocked, 0)
+        out[mine] = sums(part.blocking_of, blocked, len(part.collective))[rows["of"]]
     return out
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.range_work import cover
+from nsysprof.core.columns import sums
 from nsysprof.core.nesting import outermost
 from nsysprof.core.text import join_first
 from nsysprof.kernels.classify import OTHER_SOFTMAX, UNMATCHED, Kinds, Rules, classify, load_rules, short_name
@@ -124,8 +125,7 @@ def observe_backends(
     by_name = work.assign(row=row[run])[deciding].groupby(["row", "name"], as_index=False)[["count", "sum_ns"]].sum()
     by_name = by_name.sort_values(["row", "sum_ns"], ascending=[True, False], kind="stable", ignore_index=True)
     kernels = by_name.assign(kernel=[trace.op_names[code] for code in by_name["name"].tolist()])
-    inside = np.zeros(len(groups), np.int64)
-    np.add.at(inside, row[run], np.where(kind == KERNEL, work["count"], 0))
+    inside = sums(row[run], np.where(kind == KERNEL, work["count"], 0), len(groups))
     return Observed(
         groups.assign(
             observed=pd.Series([labels[code] for code in groups["label"].tolist()], dtype=object),

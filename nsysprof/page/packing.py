@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import marked
 from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
 from nsysprof.core.text import shorten
 from nsysprof.kernels.classify import FAMILIES, Kinds, short_name
@@ -83,8 +84,7 @@ def longest(start: Ints, end: Ints, most: int) -> NDArray[np.bool_] | None:
     """Mark the ``most`` marks that take longest, which a page holds one by one; None where these are all."""
     if len(start) <= most:
         return None
-    kept = np.zeros(len(start), bool)
-    kept[np.argpartition(start - end, most)[:most]] = True
+    kept = marked(np.argpartition(start - end, most)[:most], len(start))
     return kept
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.core.columns import Column as Values
-from nsysprof.core.columns import ColumnTable, Texts, sums
+from nsysprof.core.columns import ColumnTable, Texts, marked, sums
 from nsysprof.core.intervals import Ints, covered_by, union, union_length
 from nsysprof.core.text import one_line, plural, read_list, visible
 from nsysprof.core.units import format_ns, format_share
@@ -321,8 +321,7 @@ def _first_launches(trace: Trace) -> tuple[int, int]:
         return 0, 0
     rows = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0) & ~ops.from_graph)
     group = trace.op_process[rows].astype(np.int64) * len(trace.op_names) + ops.name[rows]
-    maybe = np.zeros(int(group.max(initial=0)) + 1, bool)
-    maybe[group[slow[ops.launch[rows]]]] = True
+    maybe = marked(group[slow[ops.launch[rows]]], int(group.max(initial=0)) + 1)
     rows, group = rows[maybe[group]], group[maybe[group]]
     start = launches.start[ops.launch[rows]]
     length = launches.end[ops.launch[rows]] - start

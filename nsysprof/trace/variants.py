@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import ranks
+from nsysprof.core.columns import marked, ranks
 from nsysprof.trace.details import OtherRanges, RangeName
 from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END, Copies, Launches, Ops, Ranges, Trace
 
@@ -74,8 +74,7 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
     ops, launches, arena = trace.ops, trace.launches, trace.arena
     rows = np.flatnonzero(chosen)
     launch = arena.take(ops.launch, rows)
-    used = np.zeros(len(launches) + 1, bool)
-    used[launch] = True
+    used = marked(launch, len(launches) + 1)
     used[-1] = False  # where GPU ops without a launch point
     place = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     calls = np.flatnonzero(used)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.columns import Column, ColumnTable, Texts, distinct
+from nsysprof.core.columns import Column, ColumnTable, Texts, distinct, sums
 from nsysprof.core.intervals import Ints, covered, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
@@ -113,8 +113,7 @@ def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict
     at, window = expand_ranges(first, count), np.repeat(mine, count)
     inside = np.minimum(end[at], windows.end[window]) - np.maximum(start[at], windows.start[window])
     first, place = distinct(window, name[at])  # a row per window and kernel
-    ns, count = np.zeros(len(first), np.int64), np.bincount(place, minlength=len(first))
-    np.add.at(ns, place, inside)
+    ns, count = sums(place, inside, len(first)), np.bincount(place, minlength=len(first))
     return {"window": window[first], "name": name[at[first]].astype(np.int64), "ns": ns, "waits": count}
 
 
@@ -145,11 +144,10 @@ def _fill_times(
     compute = covered(lines.compute, start, end)
     blocks = np.where(pieces["cause"] == COMMUNICATION, pieces["end_ns"] - pieces["start_ns"], 0)
     parts = {"communication_ns": pieces["communication_ns"], "copies_ns": pieces["copies_ns"]}
-    added = {}
-    for name, values in {**parts, "blocking_ns": blocks}.items():
-        total = np.zeros(len(windows), np.int64)
-        np.add.at(total, pieces["window"], values)
-        added[name] = total[mine]
+    added = {
+        name: sums(pieces["window"], values, len(windows))[mine]
+        for name, values in {**parts, "blocking_ns": blocks}.items()
+    }
     idle = end - start - compute - added["communication_ns"] - added["copies_ns"]
     for name, values in {"compute_ns": compute, **added, "idle_ns": idle}.items():
         table[name][mine] = values
@@ -173,11 +171,8 @@ def _sums(
 ) -> dict[str, NDArray[np.int64]]:
     """Equal keys as one row, with their ``waits`` and ``ns`` added up."""
     first, place = distinct(*keys.values())
-    out = {name: values[first].astype(np.int64) for name, values in keys.items()}
-    for name, values in (("waits", waits), ("ns", ns)):
-        out[name] = np.zeros(len(first), np.int64)
-        np.add.at(out[name], place, values)
-    return out
+    added = {name: sums(place, values, len(first)) for name, values in (("waits", waits), ("ns", ns))}
+    return {name: values[first].astype(np.int64) for name, values in keys.items()} | added
 
 
 def _rows(
@@ -222,8 +217,7 @@ def _shares(
 ) -> dict[str, NDArray[np.float64]]:
     """Times per window of their group, and as parts of the time of its windows."""
     count = np.bincount(group)
-    span = np.zeros(len(count), np.int64)
-    np.add.at(span, group, windows["end_ns"] - windows["start_ns"])
+    span = sums(group, windows["end_ns"] - windows["start_ns"], len(count))
     return {"per_instance_ns": ns / count[asked], "share_of_span": ns / span[asked]}
 
 

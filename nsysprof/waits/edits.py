@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import marked
 from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.replay import LONG_AGO, Network
@@ -76,8 +77,7 @@ def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: 
     Each row is on one thread, both moments included; ``start`` are the moments of the launch, the first of the
     launching thread. GPU ops launched there then follow each other like the ops of a graph.
     """
-    inside = np.zeros(len(network.time), bool)
-    inside[expand_ranges(first, stop - first + 1)] = True
+    inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     network.gap[inside & (network.node < 0)] = 0
     nodes = network.node[inside & (network.node >= 0)]
     own, other = network.edges

@@ -17,7 +17,7 @@ from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.levels import MIN_REPEATS, WHOLE, Level, choose_level
 from nsysprof.attribution.paths import SLOWEST, Instances, instances_text, merged_names, pick_instances
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, marked
 from nsysprof.core.intervals import Ints, covered, merge
 from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
@@ -195,8 +195,7 @@ def count_calls(
     fits = np.array([fnmatchcase(one, per) or fnmatchcase(other, per) for one, other in both], bool)
     matches = fits[ranges.name]
     parent = attribution.parent.astype(np.int64)
-    windowed = np.zeros(len(ranges), bool)
-    windowed[windows.range[windows.range >= 0]] = True
+    windowed = marked(windows.range[windows.range >= 0], len(ranges))
     inside, outermost = np.zeros(len(ranges) + 1, np.int64), 0
     up = parent[np.flatnonzero(matches)]
     while len(up):  # one level up at a time: as many rounds as ranges are deep

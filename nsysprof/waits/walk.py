@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import sort_groups
-from nsysprof.core.columns import pick
+from nsysprof.core.columns import marked, pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import GRAPH, MEMCPY, Ops, Trace
@@ -90,10 +90,9 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
         known = first + np.flatnonzero(ops.launch[first : first + _CHUNK] >= 0)
         launch = ops.launch[known]
         launched[known] = np.where(ops.kind[known] == MEMCPY, launches.start[launch], launches.end[launch])
-    marked = np.zeros(len(ops), bool)
-    marked[lanes.behind(event_calls(dependencies)[0], place)] = True
+    recorded = marked(lanes.behind(event_calls(dependencies)[0], place), len(ops))
     ready = arena.take(ends, op)
-    return Reasons(op, edge, ready, in_stream, launched, marked, _latency(trace, ready, launched, marked))
+    return Reasons(op, edge, ready, in_stream, launched, recorded, _latency(trace, ready, launched, recorded))
 
 
 def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_]) -> Ints:

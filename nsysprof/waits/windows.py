@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.columns import distinct, pick
+from nsysprof.core.columns import distinct, marked, pick
 from nsysprof.core.intervals import Ints, covered, expand_ranges, merge, union_length
 from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
@@ -310,8 +310,7 @@ def _gaps(
     count = np.maximum(np.searchsorted(start, stop, side="left") - first, 0) + 1
     whose = np.repeat(np.arange(len(window)), count)
     at = expand_ranges(first, count)
-    tail = np.zeros(len(whose), bool)
-    tail[np.cumsum(count) - 1] = True
+    tail = marked(np.cumsum(count) - 1, len(whose))
     low = np.maximum(np.where(at > 0, pick(end, at - 1, 0), begin[whose]), begin[whose])
     following = np.minimum(at, len(start))
     high = np.where(tail, stop[whose], pick(start, following, 0))

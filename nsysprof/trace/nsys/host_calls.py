@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
-from nsysprof.core.columns import Coder, ranks
+from nsysprof.core.columns import Coder, marked, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace import details
 from nsysprof.trace.calls import activity_kind, launches_work, outermost_calls, waits_for_gpu
@@ -158,8 +158,7 @@ def read_calls(
     rank = ranks([text for _, text, _ in called])
     kept = _outermost(others, others.pop("id"), rank)
     others = {name: values[kept] for name, values in others.items()}
-    asked_for = np.zeros(keys.count, bool)
-    asked_for[columns["slot"]] = True
+    asked_for = marked(columns["slot"], keys.count)
     duplicates = len(columns["slot"]) - int(asked_for.sum())
     around: NDArray[np.integer] = np.empty(0, np.int64)
     if duplicates:
