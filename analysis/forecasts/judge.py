@@ -3,7 +3,7 @@
     python analysis/forecasts/judge.py [forecasts.csv ...] [--outcomes outcomes.csv ...] [-o DIR]
 
 Writes results.csv, results.png and ranking.csv, and prints the tables as Markdown, and what
-`nsysprof.forecast.questions.PUBLISHED` is to hold. A case without an outcome is open and counts as nothing.
+`nsysprof.forecast.forecast.PUBLISHED` is to hold. A case without an outcome is open and counts as nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from nsysprof.forecast.questions import PUBLISHED
+from nsysprof.forecast.forecast import PUBLISHED
 from tests.conftest import MakeTrace
 from tests.kit.trace import Range, launch_kernel
 

@@ -11,7 +11,7 @@ import pytest
 import nsysprof
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.core.units import format_ns
-from nsysprof.forecast import questions
+from nsysprof.forecast import forecast as forecasts
 from nsysprof.forecast.forecast import Forecast, changes_that_help
 from nsysprof.forecast.text import changes_text, parts_table
 from nsysprof.kernels.classify import load_rules
@@ -27,7 +27,7 @@ STEPS, GEMMS = 6, 8
 @pytest.fixture(autouse=True)
 def nothing_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests are of the model: its record widens intervals, and changes with each study."""
-    monkeypatch.setattr(questions, "PUBLISHED", {})
+    monkeypatch.setattr(forecasts, "PUBLISHED", {})
 
 
 def ask(path: Path, **changes: Any) -> Forecast:
@@ -227,7 +227,7 @@ def test_an_interval_without_a_cause_is_of_steps_and_of_what_it_slowed(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is published of other kinds widens it, that of removals not; below lies 5 % of the gain, at most 20 %."""
-    monkeypatch.setattr(questions, "PUBLISHED", {"remove": (0.1, 0.7, 0.66, 5), "delay": (0.1, 0.2, 0.5, 5)})
+    monkeypatch.setattr(forecasts, "PUBLISHED", {"remove": (0.1, 0.7, 0.66, 5), "delay": (0.1, 0.2, 0.5, 5)})
 
     def copy_and_run(program: Program) -> None:
         copy_in(program)
@@ -247,7 +247,7 @@ def test_an_interval_without_a_cause_is_of_steps_and_of_what_it_slowed(
 def test_an_interval_ends_where_the_gpu_has_what_stays_to_do(trace: MakeTrace) -> None:
     """However far off such forecasts were: eight kernels of 60 us take 480."""
     path = trace(*steps(copy_in).items)
-    questions.PUBLISHED["delay"] = (0.1, 0.9, 0.99, 5)  # of a copy of the record
+    forecasts.PUBLISHED["delay"] = (0.1, 0.9, 0.99, 5)  # of a copy of the record
     answer = ask(path, delay=["layers=1us"])
     assert answer.low_ns >= GEMMS * 60 * US
 

@@ -11,7 +11,7 @@ import pytest
 
 import nsysprof
 from nsysprof.core.units import format_ns
-from nsysprof.forecast import questions
+from nsysprof.forecast import forecast as forecasts
 from nsysprof.forecast.charts import plan_forecast
 from nsysprof.forecast.files import write_forecast
 from nsysprof.forecast.forecast import Forecast
@@ -38,7 +38,7 @@ LOADER = TRACES.parent / "docs/gallery/loader.sqlite"
 @pytest.fixture(autouse=True)
 def nothing_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests are of the model: its record widens intervals, and changes with each study."""
-    monkeypatch.setattr(questions, "PUBLISHED", {})
+    monkeypatch.setattr(forecasts, "PUBLISHED", {})
 
 
 def ask(path: Path, select: str | None = None, **changes: Any) -> Forecast:
@@ -128,7 +128,7 @@ def test_a_critical_path_has_each_ns_once(lag: int, behind: int, ns: dict[int, i
 def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several kinds of questions the one that was off most counts; without a record for each there is none."""
     before = ask(BLOCK, STEPS, graph=["backward"])
-    monkeypatch.setattr(questions, "PUBLISHED", {"graph": (0.03, 0.08, 0.06, 27)})
+    monkeypatch.setattr(forecasts, "PUBLISHED", {"graph": (0.03, 0.08, 0.06, 27)})
     after = ask(BLOCK, STEPS, graph=["backward"])
     assert after.low_ns == pytest.approx(before.low_ns * 0.94)
     assert after.high_ns == pytest.approx(before.high_ns * 1.06)
