@@ -152,9 +152,9 @@ def next_command(finding: Finding, file: Any, asked_by: str) -> str:
     return f"nsysprof {name} {report}" + ("" if finding.path == WHOLE else f" --range {quote(path)}")
 
 
-def records(diagnosis: Diagnosis, file: Any, asked_by: str) -> list[dict[str, Any]]:
+def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[str, Any]]:
     """The findings for the key ``diagnosis`` of a JSON document, best first."""
-    return [each.record(next_command(each, file, asked_by)) for each in diagnosis.findings]
+    return [each.record(next_command(each, file, asked_by)) for each in (diagnosis.findings if diagnosis else ())]
 
 
 def steps_text(diagnosis: Diagnosis) -> str:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ from markupsafe import Markup
 from PIL import Image
 
 from nsysprof import __version__
+from nsysprof.attribution.attribute import Attribution
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.palette import COLOURS, text_on
+from nsysprof.core.text import visible
+from nsysprof.page.environment import report_facts
+from nsysprof.results.table import TextTable
 
 _PARTS = Path(__file__).parent / "parts"
 # Of pages with a timeline, and of those without.
@@ -46,6 +50,38 @@ def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
         colours=COLOURS,
         text_on=text_on,
         policy=_policy(scripts),
+    )
+
+
+def answer_page(
+    attribution: Attribution,
+    command: str,
+    title: str,
+    headline: str,
+    findings: Iterable[str],
+    chosen: str,
+    charts: Sequence[dict[str, str]],
+    tables: Iterable[tuple[str, str, TextTable | None]],
+    template: str = "answer.html",
+    **more: Any,
+) -> str:
+    """The page of an answer about one report: findings, the steps ``chosen``, `figures`, tables, facts of the report.
+
+    A table has a key and a head; None is left out. ``more`` are other values of the template.
+    """
+    report, clause = attribution.trace.report, visible(f"{chosen[:1].upper()}{chosen[1:]}")
+    return fill(
+        template,
+        command=command,
+        title=title,
+        subtitle=visible(str(report.path)),
+        headline=visible(headline),
+        findings=[*map(visible, findings)],
+        chosen=f"{clause}." if clause else "",
+        charts=charts,
+        tables=[(key, head, table.html()) for key, head, table in tables if table],
+        facts=report_facts(report, attribution.threads),
+        **{"with_timeline": False, **more},
     )
 
 

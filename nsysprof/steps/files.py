@@ -39,9 +39,7 @@ def steps_document(answer: Steps) -> dict[str, Any]:
         "left_out": answer.left_out,
         "paths": [_path(chain) for chain in answer.chains],
         "findings": [asdict(each) for each in findings(answer)],
-        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "steps")
-        if answer.diagnosis is not None
-        else [],
+        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "steps"),
         "steps": records(STEPS.of(answer.steps[answer.steps["class"] != CLASSES[TYPICAL]])),
     }
 

@@ -69,8 +69,6 @@ def why_document(answer: Why) -> dict[str, Any]:
         "residuals": records(answer.residuals),
         "bounds": answer.bounds or None,
         "findings": [each.listed() for found in answer.findings.values() for each in found],
-        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "why")
-        if answer.diagnosis is not None
-        else [],
+        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "why"),
         "rows": records(WHY.of(answer.rows)),
     }

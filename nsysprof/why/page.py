@@ -13,9 +13,8 @@ from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.text import gain_text
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.page.environment import report_facts
 from nsysprof.page.packing import PageRow, clip, longest, op_leads, op_names, pack
-from nsysprof.page.template import figures, fill
+from nsysprof.page.template import answer_page, figures
 from nsysprof.why.charts import CHARTS, RUNS, WORDS, kinds_of_names, title_of
 from nsysprof.why.files import WHY
 from nsysprof.why.instance import Instance, median_instance
@@ -34,27 +33,25 @@ _SHOWN = (
 
 def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
     """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
-    report = answer.attribution.trace.report
     paths = ranked_paths(answer)
     instance = median_instance(answer, paths[0] if paths else None)
     rows = answer.rows[answer.rows["cause"] != "compute"]
     rows = rows.sort_values("waited_ns", ascending=False, kind="stable")
     more = f"{len(rows) - MAX_ROWS:,} rows more: see why.csv" if len(rows) > MAX_ROWS else ""
-    return fill(
+    return answer_page(
+        answer.attribution,
+        "why",
+        "Why the GPU waits",
+        title_of(answer, instance.path) if instance else "Nothing ran on a GPU.",
+        _sentences(instance.findings) if instance else [],
+        answer.chosen,
+        figures(CHARTS, pictures),
+        [("rows", "Waits", WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more) if len(rows) else None)],
         "why.html",
-        command="why",
         with_timeline=instance is not None,
-        title="Why the GPU waits",
-        subtitle=visible(str(report.path)),
-        headline=visible(title_of(answer, instance.path)) if instance else "Nothing ran on a GPU.",
-        findings=_sentences(instance.findings) if instance else [],
-        chosen=f"{visible(answer.chosen[:1].upper() + answer.chosen[1:])}." if answer.chosen else "",
-        charts=figures(CHARTS, pictures),
         timeline=_timeline(instance) if instance else None,
         paths=[_path(answer, path) for path in paths[:MAX_PATHS]],
         left_out=max(len(paths) - MAX_PATHS, 0),
-        tables=[("rows", "Waits", WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more).html())] if len(rows) else [],
-        facts=report_facts(report, answer.attribution.threads),
     )
 
 
