@@ -3,8 +3,9 @@
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from nsysprof.trace.nsys.metrics import read_samples
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
+_T = TypeVar("_T")
 # Tables of events that one reader or another reads.
 _READ = re.compile(
     r"CUPTI_ACTIVITY_KIND_(?:KERNEL|MEMCPY|MEMSET|GRAPH_TRACE|RUNTIME|DRIVER|SYNCHRONIZATION|CUDA_EVENT|OPENACC_\w+)"
@@ -68,6 +70,11 @@ class NsysReader(Reader):
                 folder.cleanup()
             raise
 
+    def _read(self, read: Callable[..., _T], *more: Any) -> _T:
+        """What ``read`` finds in the source; a failure to read it names the report."""
+        with reading(self.path):
+            return read(self.source, *more)
+
     def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
         """The ranges, launches and GPU ops; long columns are allocated in ``arena``."""
         return build_trace(report, self.source, progress, arena)
@@ -83,13 +90,11 @@ class NsysReader(Reader):
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
         """MPI calls and OpenACC constructs."""
-        with reading(self.path):
-            return read_other_ranges(self.source, trace, sources)
+        return self._read(read_other_ranges, trace, sources)
 
     def op_details(self, trace: Trace) -> details.OpDetails:
         """Launch parameters of each GPU op."""
-        with reading(self.path):
-            return read_op_details(self.source)
+        return self._read(read_op_details)
 
     def op_details_by_parts(self, trace: Trace) -> Iterator[details.OpDetails]:
         """The same, some rows at a time."""
@@ -98,33 +103,27 @@ class NsysReader(Reader):
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
-        with reading(self.path):
-            return read_grids(self.source)
+        return self._read(read_grids)
 
     def blocks(self) -> NDArray[np.int64]:
         """The block of each kernel."""
-        with reading(self.path):
-            return read_grids(self.source, BLOCK)
+        return self._read(read_grids, BLOCK)
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:
         """All host CUDA calls."""
-        with reading(self.path):
-            return read_call_list(self.source, progress)
+        return self._read(read_call_list, progress)
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
         """The calls of MPI and the operating system."""
-        with reading(self.path):
-            return read_other_calls(self.source, kinds, arena)
+        return self._read(read_other_calls, kinds, arena)
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
         """Dependencies between streams."""
-        with reading(self.path):
-            return read_dependencies(self.source, trace)
+        return self._read(read_dependencies, trace)
 
     def captures(self, trace: Trace) -> details.Captures:
         """Where CUDA graph nodes were captured."""
-        with reading(self.path):
-            return read_captures(self.source, trace)
+        return self._read(read_captures, trace)
 
     def not_read(self) -> dict[str, int]:
         """The event tables that nsysprof does not use, with their numbers of rows."""
@@ -143,33 +142,27 @@ class NsysReader(Reader):
 
     def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
         """Activity of the host threads."""
-        with reading(self.path):
-            return read_host_activity(self.source, arena)
+        return self._read(read_host_activity, arena)
 
     def page_faults(self) -> details.PageFaults:
         """Page faults of unified memory."""
-        with reading(self.path):
-            return read_page_faults(self.source)
+        return self._read(read_page_faults)
 
     def memory(self) -> details.MemoryEvents:
         """Allocations and releases of GPU memory."""
-        with reading(self.path):
-            return read_memory(self.source)
+        return self._read(read_memory)
 
     def samples(self, about: About) -> dict[int, details.GpuSamples]:
         """Samples of GPU metrics."""
-        with reading(self.path):
-            return read_samples(self.source, about)
+        return self._read(read_samples, about)
 
     def thread_names(self) -> dict[int, str]:
         """The name of each named globalTid."""
-        with reading(self.path):
-            return read_thread_names(self.source)
+        return self._read(read_thread_names)
 
     def job(self) -> details.Job:
         """Rank, host and start time, from the environment and system information in the report."""
-        with reading(self.path):
-            return read_job(self.source)
+        return self._read(read_job)
 
 
 def _source(file: Path) -> tuple[Source, str]:
