@@ -122,8 +122,7 @@ class PathRows:
         process = trace.thread_process[trace.ranges.thread][self.instances]
         out = np.zeros(len(self.paths), np.int64)
         for part in np.split(code, np.flatnonzero(np.diff(process)) + 1):
-            seen = marked(part, len(out))
-            out += seen
+            out += marked(part, len(out))
         return out
 
     def devices(self) -> Ints:

@@ -261,8 +261,7 @@ def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) ->
 
 def _busy(calls: LaunchWork, inside: Index) -> int:
     """Busy time of the GPU ops of some launches, added over devices."""
-    member = marked(inside, len(calls.start))
-    ops = np.flatnonzero(member[calls.call])
+    ops = np.flatnonzero(marked(inside, len(calls.start))[calls.call])
     return sum(
         union_length(calls.op_start[ran], calls.op_end[ran])
         for device in np.flatnonzero(np.bincount(calls.device[ops])).tolist()

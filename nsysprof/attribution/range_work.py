@@ -153,12 +153,9 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
     return out
 
 
-def added_up(attribution: Attribution, per_op: NDArray[Any], ops: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """For each launch, the sum of a column over its GPU ops (all, or the rows ``ops``); ops without a launch are left
-    out.
-    """
-    launch = attribution.trace.ops.launch if ops is None else attribution.trace.ops.launch[ops]
-    return sums(launch, per_op, len(attribution.trace.launches) + 1)[:-1]
+def added_up(attribution: Attribution, per_op: NDArray[Any]) -> NDArray[np.int64]:
+    """For each launch, the sum of a column over its GPU ops; ops without a launch are left out."""
+    return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 
 # ---- chosen instances, cut into calls: what comparisons are computed from

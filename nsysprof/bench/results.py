@@ -115,9 +115,9 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     return " ".join(shared), own
 
 
-def read_bench_results(path: Path, rules: Rules = DEFAULT_RULES) -> BenchResults:
+def read_bench_results(path: Path) -> BenchResults:
     """The results of a ``samples.json`` or of the folder that holds it; raises as `read_bench_samples` does."""
-    return results_of_samples(read_bench_samples(path), rules)
+    return results_of_samples(read_bench_samples(path))
 
 
 def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> BenchResults:

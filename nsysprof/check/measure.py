@@ -71,8 +71,7 @@ class RangeFinder:
         )
         rows = [row for text, row in self._by_text[first:last] if matches(text)]
         rows = rows or [row for name, named in self._by_name.items() if matches(name) for row in named]
-        hit = marked(rows, len(self.texts))
-        return np.flatnonzero(outermost(self._parent, hit))
+        return np.flatnonzero(outermost(self._parent, marked(rows, len(self.texts))))
 
 
 # ---- a sample per call
@@ -344,5 +343,4 @@ def _instances(breakdown: Breakdown, rows: Iterable[int]) -> tuple[NDArray[np.in
     """The range instances of some rows of ``merged``, and the row of every instance of the report."""
     [(part, of_path)] = breakdown.parts
     row = of_path[breakdown.merged_of].astype(np.int32)
-    wanted = marked(list(rows), len(breakdown.merged) + 1)
-    return np.flatnonzero(part.keep & wanted[row]), row
+    return np.flatnonzero(part.keep & marked(list(rows), len(breakdown.merged) + 1)[row]), row

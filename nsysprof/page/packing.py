@@ -84,8 +84,7 @@ def longest(start: Ints, end: Ints, most: int) -> NDArray[np.bool_] | None:
     """Mark the ``most`` marks that take longest, which a page holds one by one; None where these are all."""
     if len(start) <= most:
         return None
-    kept = marked(np.argpartition(start - end, most)[:most], len(start))
-    return kept
+    return marked(np.argpartition(start - end, most)[:most], len(start))
 
 
 def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
@@ -149,10 +148,9 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
         family = family.reshape(len(family), -1, STEP).sum(axis=2)
 
 
-def busy_shares(start: Ints, end: Ints, length: int, columns: int = COARSEST) -> list[float]:
+def busy_shares(start: Ints, end: Ints, length: int) -> list[float]:
     """Find in which part of each of some columns something ran, in percent with one decimal."""
-    edges = column_edges(0, length, columns)
-    first, last = merge(start, end)
-    busy = np.diff(cover_before(first, last, edges))
+    edges = column_edges(0, length, COARSEST)
+    busy = np.diff(cover_before(*merge(start, end), edges))
     shares: list[float] = np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()
     return shares

@@ -42,16 +42,14 @@ def account_of(
     kinds: Kinds,
     merge_names: Sequence[str] | None,
     chosen: NDArray[np.integer] | None = None,
-    facts: Facts | None = None,
 ) -> Account:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
-    ``chosen`` are the rows of windows to account for, ascending (None: all); ``facts`` are the result of `read_facts`,
-    if already known.
+    ``chosen`` are the rows of windows to account for, ascending (None: all).
     """
     named = attribution.op_owner if attribution.replay is not None else None
     attribution = attribution.launched
-    facts = facts or read_facts(attribution, kinds, merge_names, named)
+    facts = read_facts(attribution, kinds, merge_names, named)
     windows = windows if chosen is None else windows.take(chosen)
     table = _window_columns(facts, windows, paths)
     _, group = distinct(table.texts("path").codes, table["gpu"], table["pid"])

@@ -194,13 +194,12 @@ def account_for(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
     rows: NDArray[np.integer] | None = None,
-    facts: Facts | None = None,
 ) -> Why:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
 
-    Where ``rows`` are given, only for these windows, in ascending order; ``facts`` are read where they are not given.
+    Where ``rows`` are given, only for these windows, in ascending order.
     """
-    answer = account_of(attribution, windows, paths, kinds, merge_names, rows, facts)
+    answer = account_of(attribution, windows, paths, kinds, merge_names, rows)
     windows = windows if rows is None else windows.take(rows)
     facts, frame = answer.facts, answer.windows.frame()
     residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
