@@ -156,9 +156,8 @@ def _measured(
     if shares["refused"]:
         warnings.append(f"{point.name}: {shares['refused']}")
     return {
-        **_spread(summary),
+        **_spread(summary, point.latency_ns),
         **latency,
-        **_mean_and_tail(point.latency_ns),
         **{f"graph_{name}": replay[name] for name in ("median_ns", "low_ns", "high_ns")},
         "runs": len(point.by_run("eager")),
         "scope": scope_of(runs.runs if runs else 1),
@@ -185,8 +184,12 @@ def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
     return found
 
 
-def _spread(summary: Summary) -> dict[str, Any]:
+def _spread(summary: Summary, values: Floats) -> dict[str, Any]:
+    """How samples are spread; the 99 % quantile of fewer would be made of the largest one alone."""
     return {
+        "mean_ns": float(values.mean()),
+        "sd_ns": float(values.std(ddof=1)) if len(values) > 1 else _NAN,
+        "p99_ns": float(np.quantile(values, 0.99)) if len(values) >= LEAST_FOR_P99 else _NAN,
         "n_effective": summary.order.effective,
         "outliers": summary.outliers,
         "cv": _NAN if summary.cv is None else summary.cv,
@@ -196,15 +199,6 @@ def _spread(summary: Summary) -> dict[str, Any]:
         "q95_ns": summary.p95,
         "min_ns": summary.minimum,
         "max_ns": summary.maximum,
-    }
-
-
-def _mean_and_tail(values: Floats) -> dict[str, float]:
-    """Mean, standard deviation and 99 % quantile; that of fewer samples would be made of the largest one alone."""
-    return {
-        "mean_ns": float(values.mean()),
-        "sd_ns": float(values.std(ddof=1)) if len(values) > 1 else _NAN,
-        "p99_ns": float(np.quantile(values, 0.99)) if len(values) >= LEAST_FOR_P99 else _NAN,
     }
 
 

@@ -51,11 +51,6 @@ WAITS = {
 TINTS = ("#a9cbe8", "#f2c393", "#b2d8aa", "#cdb6e0", "#eeb1be", "#e3d88a", "#a3d6d6", "#cbc0b0")
 
 
-def family_legend(present: Sequence[bool]) -> list[tuple[str, str]]:
-    """Legend entries, ``(family, colour)``, of the families that a chart shows; a flag per family."""
-    return [entry for entry, shown in zip(COLOURS.items(), present, strict=True) if shown]
-
-
 def _channels(colour: str) -> list[float]:
     return [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
 

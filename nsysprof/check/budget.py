@@ -126,11 +126,6 @@ class RangeBudget:
     growth: Mapping[str, float]
 
     @property
-    def times_to_grow(self) -> dict[str, float]:
-        """By what part of the baseline's median each time may grow."""
-        return {name: part for name, part in self.growth.items() if name not in OF_KERNELS}
-
-    @property
     def of_kernels(self) -> bool:
         """Whether a limit is on what a thread of any kernel needs."""
         return not {*self.caps, *self.growth}.isdisjoint(OF_KERNELS)

@@ -134,8 +134,8 @@ class Facts:
         """The growth of every time that has a limit on it, by row and measure."""
         tolerances: dict[tuple[int, str], float] = {}
         for each in self.matched:
-            for measure, tolerance in each.asked.times_to_grow.items():
-                for row in each.rows.tolist():
+            for measure, tolerance in each.asked.growth.items():
+                for row in each.rows.tolist() if measure not in OF_KERNELS else ():
                     tolerances[row, measure] = min(tolerance, tolerances.get((row, measure), tolerance))
         other, step = other_gpu(self.breakdown, self.baselines), self.breakdown.attribution.trace.clock_step
         return growths(self.samples, self.baselines, other, tolerances, step)
@@ -191,11 +191,10 @@ def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
             rule = "must exist" if asked.min_instances is None else "min_instances"
             yield limited.outcome(rule, MIN, least, limited.calls, UNIT_COUNT, limited.calls >= least)
         for measure, allowed in asked.caps.items():
-            judge = {SLOW_STEPS: limited.slow_steps}.get(measure)
-            if judge is None and measure in OF_KERNELS:
-                yield limited.of_kernels(measure, allowed)
+            if measure == SLOW_STEPS:
+                yield limited.slow_steps(allowed)
             else:
-                yield judge(allowed) if judge else limited.cap(measure, allowed)
+                yield (limited.of_kernels if measure in OF_KERNELS else limited.cap)(measure, allowed)
         for forbidden in asked.forbidden:
             yield limited.forbidden(forbidden)
         if asked.backend:

@@ -94,15 +94,7 @@ def fleet(
     if not resume and not writing.force:
         check_unfinished(folder)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
-    options = {
-        "per": per,
-        "merge": list(choice.merge),
-        "skip": skip,
-        "threads": reading.threads,
-        "graphs": reading.graphs,
-        "ranges": reading.ranges,
-        "rank_from": rank_from,
-    }
+    asked_for = choice.options(rank_from, threads=reading.threads, graphs=reading.graphs, ranges=reading.ranges)
     tasks = _tasks(files, choice, reading)
     for note in notes:
         print_message(note)
@@ -110,7 +102,7 @@ def fleet(
         answers, where = _answers(tasks, kept, ClusterChoice(workers, scheduler), resume=resume, strict=strict)
         with progress_bar() as progress:
             progress("comparing ranks", 0)
-            answer = fleet_answer(answers, rank_from=pattern, options=options)
+            answer = fleet_answer(answers, rank_from=pattern, options=asked_for)
     question = Question(
         "fleet", "comparing ranks", "run", FLEET_SCHEMA, FLEET_FILES, FLEET_CHARTS,
         lambda given, made: write_fleet(given, asked, made), "fleet_page",

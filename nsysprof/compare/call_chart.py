@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
-from nsysprof.charts.palette import COLOURS, IDLE, INK, family_legend
+from nsysprof.charts.palette import COLOURS, IDLE, INK
 from nsysprof.compare.comparison import Comparison, compared_reports
 from nsysprof.compare.findings import at, compared
 from nsysprof.compare.selection import SPAN, STEP, Selection
@@ -319,10 +319,8 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
 
 
 def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
-    present = np.zeros(len(FAMILIES), bool)
-    for call in calls:
-        present[call.family] = True
-    entries = family_legend(present.tolist())
+    present = {FAMILIES[code] for call in calls for code in np.unique(call.family).tolist()}
+    entries = [(family, colour) for family, colour in COLOURS.items() if family in present]
     if any(call.idle_ns for call in calls):
         entries.append(("idle: no GPU op of the call runs", IDLE))
     return entries

@@ -149,15 +149,10 @@ def _common_names(shown: Sequence[Difference]) -> tuple[str, str]:
     return shorten_both(*(next(iter(names)) if len(names) == 1 else SIDES), _NAME)
 
 
-def pair_headline(row: Mapping[str, Any]) -> str:
-    """`math is 24.1x slower than flash at S=4096`, from a row of `Comparison.pairs`."""
-    names = shorten_both(row["base_name"], row["new_name"], _NAME)
-    return compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
-
-
 def _single_title(difference: Difference) -> str:
     """The finding: how much slower, and which causes make most of it."""
-    row, text = difference.row, pair_headline(difference.row)
+    row, names = difference.row, shorten_both(*difference.names, _NAME)
+    text = compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
     if row["verdict"] == NO_CLEAR_CHANGE:
         base, new = (format_ns(row[f"{side}_median_ns"]) for side in SIDES)
         return f"{text}: {base} against {new} {difference.each}"

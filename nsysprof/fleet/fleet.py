@@ -38,14 +38,6 @@ def fleet(
     files, _ = find_reports([os.fspath(name) for name in names])
     choice = Choice(per, tuple(merge), skip)
     tasks = (ReportTask(file, choice, threads, rules, None, None, graphs, ranges) for file in files)
-    options = {
-        "per": per,
-        "merge": list(merge),
-        "skip": skip,
-        "threads": threads,
-        "graphs": graphs,
-        "ranges": ranges,
-        "rank_from": rank_from,
-    }
+    options = choice.options(rank_from, threads=threads, graphs=graphs, ranges=ranges)
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     return fleet_answer([examine_report(task) for task in tasks], rank_from=pattern, options=options)

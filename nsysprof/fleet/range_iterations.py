@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,10 @@ class Choice:
     per: str | None = None
     merge: tuple[str, ...] = DEFAULT_MERGE
     skip: int = 0
+
+    def options(self, rank_from: str | None, **reading: str) -> dict[str, Any]:
+        """What was asked for, by the names of the options."""
+        return {"per": self.per, "merge": list(self.merge), "skip": self.skip, **reading, "rank_from": rank_from}
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,6 @@ class Timed(msgspec.Struct, frozen=True):
     launches: float
     ledger: dict[str, int]
 
-    @property
-    def waits_ns(self) -> int:
-        """The time in which the GPU is idle, per step."""
-        return self.mean_ns - self.busy_ns
-
 
 class Run(msgspec.Struct, frozen=True):
     """A report: ``started`` in seconds since 1970, None where unknown; ``commit`` of its record or name, or empty.
