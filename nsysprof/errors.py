@@ -1,7 +1,5 @@
 """The one exception that users may cause."""
 
-from __future__ import annotations
-
 
 class NsysprofError(Exception):
     """A known failure: one line (what and where) and a hint, which is a command where possible.

@@ -1,7 +1,5 @@
 """Where the time of a report went: opens it, chooses its ranges, and breaks it down by range path and by kernel."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase

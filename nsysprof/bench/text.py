@@ -63,7 +63,10 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     sentences = [
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
         f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
-        _runs_of_plan(plan["runs"], plan["samples"]),
+        "1 run: intervals hold within this run (--runs 3: between runs)."
+        if plan["runs"] == 1
+        else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples a run, in an order drawn"
+        " anew; outputs are checked and memory is counted in the first.",
         "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
@@ -72,15 +75,6 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     if gpu_bytes and too_large:
         how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then passed over:")
     return _joined(_plain(table), [*how, *too_large])
-
-
-def _runs_of_plan(runs: int, samples: int) -> str:
-    if runs == 1:
-        return "1 run: intervals hold within this run (--runs 3: between runs)."
-    return (
-        f"{runs} runs, each a separate process: {math.ceil(samples / runs)} samples a run, in an order drawn anew;"
-        " outputs are checked and memory is counted in the first."
-    )
 
 
 # ---- results

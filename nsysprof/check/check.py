@@ -9,8 +9,6 @@
 The failure shows the table that ``nsysprof check`` prints.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Why one range is slower than another: pairs of ranges of one report, or of two, with their gap ledgers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A report into the files of other tools in one call: whole or not at all, and nothing over what is there."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import os

@@ -1,7 +1,5 @@
 """All ranks together: who is slow, who waits for whom, and what the slowest rank does with its time."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which of many ranks is slow, and who waits for whom, in one call: reports one after the other, in this process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Forecasts how much a change would save in the steps of a recorded program: replays it with and without the change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

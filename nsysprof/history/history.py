@@ -1,7 +1,5 @@
 """Levels of step times over runs: series of comparable runs, where each changes, and what every change consists of."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

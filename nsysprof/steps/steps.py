@@ -1,7 +1,5 @@
 """Finds the steps of a repeated range, judges their times, and says what slow ones spend more than typical ones."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

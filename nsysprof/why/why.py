@@ -1,7 +1,5 @@
 """Accounts for the GPU windows of ranges: compute by kernel, and every wait by cause and culprit; rows add up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
