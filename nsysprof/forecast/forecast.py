@@ -26,7 +26,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.forecast.path import PathParts, path_parts
 from nsysprof.forecast.profiler import Unprofiled, unprofiled_network
 from nsysprof.formats.run_record import file_facts
-from nsysprof.kernels.classify import Kinds, Rules, kinds_of
+from nsysprof.kernels.classify import Rules, kinds_of
 from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
 from nsysprof.trace.details import unpacked
@@ -179,8 +179,8 @@ def forecast(
     attribution = attribute(attribution).launched
     kinds = kinds_of(attribution.trace, rules)
     picked = choose_windows(attribution, kinds.communication, select, merge_names)
-    attribution, windows, paths, chosen = (picked.attribution, picked.windows, picked.texts, picked.level)
-    if not len(windows):
+    attribution = picked.attribution
+    if not len(picked.windows):
         some = "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
     case = case_of(attribution, select, kinds, merge_names, chosen=picked)
@@ -192,7 +192,7 @@ def forecast(
         program.notes.append(f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading")
     if doubt := program.doubt:
         raise AbstainError(*doubt)
-    return _answered(case, steps, paths, kinds, chosen, question, record, as_profiled)
+    return _answered(case, steps, question, record, as_profiled)
 
 
 def changes_that_help(
@@ -218,12 +218,11 @@ def _steps(case: Case, wanted: Changes) -> list[Step]:
 # ---- what is not known
 
 
-def _overlap(program: Program, times: Times, kinds: Kinds) -> int:
+def _overlap(program: Program, times: Times) -> int:
     """For how long compute kernels of a GPU run side by side, added over GPUs; without those of a few blocks."""
     trace = program.attribution.trace
-    talks = kinds.communication
     grids, kernel = trace.report.reader.grids(), trace.ops.kind == KERNEL
-    computes = kernel & ~talks[trace.ops.name]
+    computes = kernel & ~program.facts.communication[trace.ops.name]
     if len(grids) == np.count_nonzero(kernel):
         sms = max((gpu.sm_count or 0 for gpu in trace.report.about.cuda_gpus), default=0)
         x, y, z = unpacked(grids)
@@ -241,14 +240,7 @@ def _overlap(program: Program, times: Times, kinds: Kinds) -> int:
 
 
 def _answered(
-    case: Case,
-    steps: list[Step],
-    paths: Sequence[str],
-    kinds: Kinds,
-    chosen: Level,
-    question: dict[str, Any],
-    record: Path | None,
-    as_profiled: bool,
+    case: Case, steps: list[Step], question: dict[str, Any], record: Path | None, as_profiled: bool
 ) -> Forecast:
     program = case.program
     network, spans, windows, length = program.network, program.spans, program.windows, program.lengths
@@ -262,7 +254,7 @@ def _answered(
     best = int(np.argmax(np.bincount(group, weights=weights)))
     group = np.where(np.isin(np.arange(len(windows)), case.rows), group, -1)  # without warm-up
     mine = np.flatnonzero(group == best)
-    path = paths[int(windows.path[mine[0]])]
+    path = case.chosen.texts[int(windows.path[mine[0]])]
     residual = float(np.median(program.residual[mine]))
     if residual > MAX_RESIDUAL:
         raise AbstainError(
@@ -278,28 +270,26 @@ def _answered(
     for step in steps:
         step.apply(edited)
     after = replay(edited)
-    overlap = _overlap(program, after, kinds) - _overlap(program, base, kinds)
+    overlap = _overlap(program, after) - _overlap(program, base)
     if overlap > MAX_OVERLAP * int(length.sum()):
         raise AbstainError(
             f"kernels would run side by side for {format_ns(overlap)} more than recorded: how they slow each other is"
             " not modelled",
             f"nsysprof why {program.file} shows what runs side by side",
         )
-    return _measured(case, steps, path, chosen, question, unprofiled, residual, mine, group, paths,
-                     (base_network, base), (edited, after))  # fmt: skip
+    replayed = (base_network, base), (edited, after)
+    return _measured(case, steps, path, question, unprofiled, residual, mine, group, *replayed)
 
 
 def _measured(
     case: Case,
     steps: list[Step],
     path: str,
-    chosen: Level,
     question: dict[str, Any],
     unprofiled: Unprofiled | None,
     residual: float,
     mine: NDArray[np.intp],
     group: NDArray[np.intp],
-    paths: Sequence[str],
     before: tuple[Network, Times],
     after: tuple[Network, Times],
 ) -> Forecast:
@@ -312,11 +302,8 @@ def _measured(
     _, error = published_error(other_kinds)
     middle_ns = float(np.median(new[mine]))
     low, high, level = _interval(new[mine])
-    if len(other_kinds) < len(steps):  # as sure as the replay, and as single steps
-        quarter, three = np.quantile(new[mine], [0.25, 0.75])
-        slowed = min(AFTERMATH * max(float(np.median(base[mine])) - middle_ns, 0.0), MOST * middle_ns)
-        low = max(min(low, float(quarter)) * (1 - residual) - slowed, min(low, (1 - MOST) * middle_ns))
-        high = max(high, float(three)) * (1 + residual)
+    if len(other_kinds) < len(steps):
+        low, high = _wider(low, high, base[mine], new[mine], residual)
     stays = float(np.median(_busy(spans, after[1], mine)))
     away = np.abs(base[mine] - np.median(base[mine])) + np.abs(new[mine] - np.median(new[mine]))
     middle = int(mine[np.argmin(away)])
@@ -331,12 +318,7 @@ def _measured(
     at = np.searchsorted(windows.start[mine], begun, side="right") - 1
     calls = calls[(at >= 0) & (begun < windows.end[mine][at])]
     gain = float(np.median(base[mine]) - np.median(new[mine]))
-    others = []
-    for number in range(int(group.max()) + 1):
-        rows = np.flatnonzero(group == number)
-        if number != group[mine[0]]:
-            medians = float(np.median(base[rows])), float(np.median(new[rows]))
-            others.append((paths[int(windows.path[rows[0]])], int(windows.gpu[rows[0]]), *medians))
+    rows_of = [np.flatnonzero(group == number) for number in range(int(group.max()) + 1) if number != group[mine[0]]]
     return Forecast(
         attribution=program.attribution,
         question=question,
@@ -358,9 +340,17 @@ def _measured(
         after=parts[1],
         per_call_ns=gain * len(mine) / len(calls) if len(calls) else None,
         notes=tuple(dict.fromkeys(program.notes)),
-        steps=chosen,
+        steps=case.chosen.level,
         warm_up=int((group < 0).sum()),
-        others=tuple(others),
+        others=tuple(
+            (
+                case.chosen.texts[int(windows.path[rows[0]])],
+                int(windows.gpu[rows[0]]),
+                float(np.median(base[rows])),
+                float(np.median(new[rows])),
+            )
+            for rows in rows_of
+        ),
         case=case,
     )
 
@@ -379,6 +369,14 @@ def _interval(values: Ints) -> tuple[float, float, float]:
     numbers = values.astype(np.float64)
     found = median_interval(numbers, dependence(numbers), level=LEVEL)
     return found.low, found.high, found.level
+
+
+def _wider(low: float, high: float, base: Ints, new: Ints, residual: float) -> tuple[float, float]:
+    """An interval of steps without something: as sure as the replay, and as single steps."""
+    middle, (quarter, three) = float(np.median(new)), np.quantile(new, [0.25, 0.75]).tolist()
+    slowed = min(AFTERMATH * max(float(np.median(base)) - middle, 0.0), MOST * middle)
+    low = max(min(low, quarter) * (1 - residual) - slowed, min(low, (1 - MOST) * middle))
+    return low, max(high, three) * (1 + residual)
 
 
 def published_error(kinds: Sequence[str]) -> tuple[str, float]:
