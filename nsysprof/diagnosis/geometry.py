@@ -1,6 +1,7 @@
 """A kernel whose launch leaves most of the GPU empty: few blocks or threads, an empty last wave, low occupancy."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,30 +9,31 @@ from numpy.typing import NDArray
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.finding import NAME, Finding
+from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
 from nsysprof.hardware.occupancy import LIMITERS
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
 
 MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
-# Threads of a block with which as many blocks as a multiprocessor holds (32) fill it (2,048); with fewer it stays part
-# empty.
-FULL = 64
-# Part of an SM's warps from which on more of them hide latency no better, as a rule of thumb of CUDA's best practices.
-ENOUGH_WARPS = 0.5
-LOW = 0.2  # of them; from here down a kernel that loads memory keeps too few loads on their way
+FULL = 64  # threads of a block: 32 such blocks, as many as a multiprocessor holds, fill it
+# Warps of a multiprocessor that hide most latency: dependent arithmetic needs four for each of its four schedulers, loads
+# of memory need 8 to 32 by how many each thread has on their way.
+ENOUGH_WARPS = 16
+FEW_WARPS = 12  # from here down
+_WARP = 32
 _MAX_WAVES = 3  # of more, blocks of unequal length fill the last one
 _LONG_WAVE_NS = 10_000
 _MAX_HELD = 2  # blocks of an SM: of more, those of the last wave have its units and the memory to themselves
 # Kernels that keep few warps by design, as they wait for nothing: of libraries that pipeline copies and matrix units.
 PIPELINED = ("gemm", "attention")
 _MANY = {
-    "cuda": "launch at least as many blocks as the GPU has multiprocessors ({sms}): give each block less work",
+    "cuda": "launch at least {sms} blocks of this size, one per multiprocessor: give each thread less work (smaller"
+    " blocks with the same threads gain little)",
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
     " (the GPU has {sms} multiprocessors)",
 }
-_WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave most lanes empty"}
+_WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"}
 _EVEN = {"cuda": "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"}
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
@@ -42,35 +44,58 @@ _FULLER = {
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Kernels whose grid or blocks are too small, with what a full GPU would save at most: time × its idle share."""
+    """Kernels whose grid or blocks are too small, with what a full GPU would save: time × its idle share."""
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
-    if fault_share(busy.case) >= MANY_FAULTS:  # the time of a kernel may be that of its page faults
-        return
+    faults = fault_share(busy.case)  # the time of a kernel may be that of its page faults
     row = found.of[busy.op]
     known = (found.blocks > 0) & (found.threads > 0)
-    filled = np.minimum(found.threads / FULL, 1.0)
+    used = part_used(found)
     few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
-    idle = {
-        "small-grid": np.where(few, 1 - found.blocks / found.sms * filled, 0.0)[row],
-        "tiny-blocks": np.where(known & ~few, 1 - filled, 0.0)[row],
-    }
-    own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
-    rest = own & (known & ~few & (filled == 1))[row]
+    idle = {"small-grid": np.where(few, 1 - used, 0.0)[row]}
+    if faults < MANY_FAULTS:
+        tiny = known & ~few & (found.threads < FULL)
+        idle["tiny-blocks"] = np.where(tiny, 1 - used, 0.0)[row]
+        own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
+        rest = own & (known & ~few & ~tiny)[row]
+        tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
+        idle["tail-wave"] = np.where(rest, tail, 0.0)
+        low = (held_warps(found) <= FEW_WARPS) & (found.held.blocks > 0)
+        idle["low-occupancy"] = np.where(rest & low[row] & (tail == 0), 1 - used[row], 0.0)
+    for kind, share in idle.items():
+        yield from _worst(busy, found, kind, share, faults)
+
+
+def held_warps(found: Launches) -> NDArray[np.float64]:
+    """The warps that a multiprocessor holds of each launch; infinite where that is not known."""
+    return np.where(found.held.blocks > 0, found.held.blocks, np.inf) * -(-np.maximum(found.threads, 1) // _WARP)
+
+
+def part_used(found: Launches) -> NDArray[np.float64]:
+    """The part of the GPU that each launch keeps busy: of its multiprocessors, of the warps that they need, of lanes."""
+    of_block = -(-np.maximum(found.threads, 1) // _WARP)
+    each = found.blocks / max(found.sms, 1)
+    warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))
+    part: NDArray[np.float64] = np.minimum(each, 1) * np.minimum(warps / ENOUGH_WARPS, 1)
+    return part * found.threads / (_WARP * of_block)
+
+
+def _tail(found: Launches) -> NDArray[np.float64]:
+    """The part of its time in which each launch leaves the GPU empty behind the last whole wave; 0 for little."""
     waves = np.nan_to_num(found.waves)
     whole = np.ceil(waves)
     uneven = (waves > 1) & (whole <= _MAX_WAVES) & (found.held.blocks <= _MAX_HELD)
-    tail = np.where(uneven & (found.tail >= MIN_EMPTY * whole), found.tail / np.maximum(whole, 1), 0.0)
-    idle["tail-wave"] = np.where(rest & (busy.length >= _LONG_WAVE_NS * whole[row]), tail[row], 0.0)
-    low = (found.held.blocks > 0) & (found.held.occupancy <= LOW)
-    idle["low-occupancy"] = np.where(rest & low[row], 1 - found.held.occupancy[row] / ENOUGH_WARPS, 0.0)
-    for kind, share in idle.items():
-        yield from _worst(busy, found, kind, share)
+    return np.where(uneven & (found.tail >= MIN_EMPTY * whole), found.tail / np.maximum(whole, 1), 0.0)
 
 
-def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64]) -> Iterator[Finding]:
-    """The finding about the kernel that would gain most from a full GPU, if it is worth telling."""
+def _worst(
+    busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float
+) -> Iterator[Finding]:
+    """The finding about the kernel that would gain most from a full GPU, if it is worth telling.
+
+    If its time may be that of page faults, nothing is promised.
+    """
     trace = busy.case.facts.attribution.trace
     lost = np.rint(busy.alone * share).astype(np.int64)
     total = np.bincount(busy.name, lost, len(trace.op_names)).astype(np.int64)
@@ -84,7 +109,9 @@ def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64]) -
     most = int(found.of[busy.op[mine[np.argmax(busy.alone[mine])]]])
     cause = one_line(short_name(trace.op_names[name]), NAME)
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {_shape(found, kind, most)}: {{amount}}"
-    yield busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(busy.alone[mine].sum()))
+    told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(busy.alone[mine].sum()))
+    unsure = replace(told, remedy="", basis=UNTRIED, gain_ns=0, gain_high_ns=0)
+    yield unsure if faults >= MANY_FAULTS else told
 
 
 def _shape(found: Launches, kind: str, row: int) -> str:

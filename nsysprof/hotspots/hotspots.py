@@ -20,7 +20,7 @@ from nsysprof.diagnosis.busy import Busy, busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose, stretches
 from nsysprof.diagnosis.finding import BOUND, REPLAYED
-from nsysprof.diagnosis.geometry import ENOUGH_WARPS, LOW, MIN_EMPTY, PIPELINED
+from nsysprof.diagnosis.geometry import FEW_WARPS, MIN_EMPTY, PIPELINED, held_warps, part_used
 from nsysprof.diagnosis.kinds import MIN_SHARE
 from nsysprof.hardware.peaks import GpuLimits, limits_of
 from nsysprof.kernels.classify import Rules, kinds_of, short_name
@@ -192,11 +192,11 @@ class _Launch:
         """The launch in a row of those that are known, of a kernel of a family; -1 for none."""
         if known is None or row < 0 or not known.sms or known.blocks[row] <= 0:
             return cls()
-        few = min(float(known.blocks[row]) / known.sms, 1.0)
-        if few <= 1 - MIN_EMPTY:
-            return cls(few, f"{int(known.blocks[row]):,} blocks on {known.sms:,} multiprocessors")
-        warps = float(known.held.occupancy[row]) if known.held.blocks[row] and family not in PIPELINED else 1.0
-        return cls(warps / ENOUGH_WARPS, f"{format_share(warps)} occupancy") if warps <= LOW else cls(1.0)
+        used = float(part_used(known)[row])
+        if known.blocks[row] <= (1 - MIN_EMPTY) * known.sms:
+            return cls(used, f"{int(known.blocks[row]):,} blocks on {known.sms:,} multiprocessors")
+        low = family not in PIPELINED and held_warps(known)[row] <= FEW_WARPS
+        return cls(used, f"{format_share(float(known.held.occupancy[row]))} occupancy") if low else cls(1.0)
 
 
 def _spot(
