@@ -19,6 +19,19 @@ def hotspots(
     report: options.ReportArgument,
     select: options.StepsOption = None,
     by: Annotated[Literal["kernel", "family"], typer.Option(help="A row per kernel, or per kernel family.")] = "kernel",
+    counters: Annotated[
+        Path | None,
+        typer.Option(
+            help="Hardware counters of the same program [default: the .counters.csv beside REPORT].", metavar="CSV"
+        ),
+    ] = None,
+    peaks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Result of bench --measure-peaks on this GPU; its peaks replace those of the data sheet.",
+            metavar="FILE",
+        ),
+    ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 10,
     markdown: options.MarkdownOption = False,
@@ -39,7 +52,9 @@ def hotspots(
         merge = None if no_merge else DEFAULT_MERGE
         return Question(
             "hotspots", "hot spots", "hot spots", SCHEMA, FILES[::-1], CHARTS, write_hotspots, "hotspots_page",
-            ask=lambda read: find(read.attributions[0], select, by=by, rules=read.rules, merge_names=merge),
+            ask=lambda read: find(
+                read.attributions[0], select, by=by, rules=read.rules, merge_names=merge, counters=counters, peaks=peaks
+            ),
             text=lambda answer: hotspots_text(answer, top, full=writing.full, markdown=markdown),
         )  # fmt: skip
 

@@ -6,11 +6,9 @@ kernels of one name and grid, in order, if both runs have equally many. Several 
 their median.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -19,13 +17,9 @@ from numpy.typing import NDArray
 from nsysprof.attribution.paths import DEFAULT_MERGE, merged_names, split_path
 from nsysprof.compare.selection import Selection
 from nsysprof.formats.counters import CounterFile
+from nsysprof.kernels.names import plain_name
 from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.trace import KERNEL
-
-_CAST = re.compile(r"\((?:(?:un)?signed |const )*\w+\)(?=-?\d)")  # (int)4, (unsigned long)2, (bool)0
-_QUALIFIER = re.compile(r"(?:\w+|<unnamed>|\(anonymous namespace\))::")
-_SUFFIX = re.compile(r"(?<=\d)[uUlL]+\b")
-_LAMBDA = re.compile(r"[\[{]\s*lambda\(([^()]*)\)\s*(?:\(instance (\d+)\)|#(\d+))?\s*[\]}]")
 
 
 @dataclass(frozen=True)
@@ -146,19 +140,6 @@ def _codes(side: Selection, counters: CounterFile) -> tuple[NDArray[np.int64], N
     ours = ours * len(both)
     ours[is_kernel] += grid[: len(grids)]
     return ours, theirs * len(both) + grid[len(grids) :]
-
-
-@lru_cache(maxsize=20_000)
-def plain_name(kernel: str) -> str:
-    """A kernel's name without the parts that Nsight Systems and Nsight Compute write differently.
-
-    Those are casts of template arguments, namespaces (which Nsight Compute omits in part), the notation of lambdas
-    and blanks. Different kernels may share a plain name, so it counts only where range and order agree.
-    """
-    text = kernel.replace("true", "1").replace("false", "0")
-    text = _LAMBDA.sub(lambda match: f"λ({match[1]}){match[2] or match[3] or 1}", text)
-    text = _SUFFIX.sub("", _CAST.sub("", text))
-    return "".join(_QUALIFIER.sub("", text).removeprefix("void ").split())
 
 
 # ---- order

@@ -11,14 +11,15 @@ from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
+from nsysprof.diagnosis.reached import least_part
 from nsysprof.hardware.occupancy import LIMITERS
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
 
 MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
 FULL = 64  # threads of a block: 32 such blocks, as many as a multiprocessor holds, fill it
-# Warps of a multiprocessor that hide most latency: dependent arithmetic needs four for each of its four schedulers, loads
-# of memory need 8 to 32 by how many each thread has on their way.
+# Warps of a multiprocessor that hide most latency: dependent arithmetic needs four for each of its four schedulers,
+# loads of memory need 8 to 32 by how many each thread has on their way.
 ENOUGH_WARPS = 16
 FEW_WARPS = 12  # from here down
 _WARP = 32
@@ -69,16 +70,19 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
 
 def held_warps(found: Launches) -> NDArray[np.float64]:
     """The warps that a multiprocessor holds of each launch; infinite where that is not known."""
-    return np.where(found.held.blocks > 0, found.held.blocks, np.inf) * -(-np.maximum(found.threads, 1) // _WARP)
+    held: NDArray[np.float64] = np.where(found.held.blocks > 0, found.held.blocks, np.inf)
+    held *= -(-np.maximum(found.threads, 1) // _WARP)
+    return held
 
 
 def part_used(found: Launches) -> NDArray[np.float64]:
-    """The part of the GPU that each launch keeps busy: of its multiprocessors, of the warps that they need, of lanes."""
+    """The part of the GPU that each launch keeps busy: of multiprocessors, of the warps that they need, of lanes."""
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))
     part: NDArray[np.float64] = np.minimum(each, 1) * np.minimum(warps / ENOUGH_WARPS, 1)
-    return part * found.threads / (_WARP * of_block)
+    part *= found.threads / (_WARP * of_block)
+    return part
 
 
 def _tail(found: Launches) -> NDArray[np.float64]:
@@ -89,9 +93,7 @@ def _tail(found: Launches) -> NDArray[np.float64]:
     return np.where(uneven & (found.tail >= MIN_EMPTY * whole), found.tail / np.maximum(whole, 1), 0.0)
 
 
-def _worst(
-    busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float
-) -> Iterator[Finding]:
+def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float) -> Iterator[Finding]:
     """The finding about the kernel that would gain most from a full GPU, if it is worth telling.
 
     If its time may be that of page faults, nothing is promised.
@@ -103,7 +105,8 @@ def _worst(
     if not busy.enough(int(total[name])):
         return
     mine = np.flatnonzero((busy.name == name) & (lost > 0))
-    gain = busy.gained(busy.op[mine], lost[mine])
+    free = 1 - least_part(busy, mine)  # a full GPU still has to move what the kernel moves
+    gain = busy.gained(busy.op[mine], np.minimum(lost[mine], np.rint(busy.alone[mine] * free).astype(np.int64)))
     if not busy.enough(gain):
         return
     most = int(found.of[busy.op[mine[np.argmax(busy.alone[mine])]]])

@@ -10,7 +10,8 @@ from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import COLOURS, INK, LESS, MORE, OTHERS, WHOLE
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_bandwidth, format_ns, format_share, scale_ns
-from nsysprof.hotspots.hotspots import COMPUTE, LATENCY, MEMORY, OCCUPANCY, UNKNOWN, Hotspots, Spot
+from nsysprof.diagnosis.reached import COMPUTE, MEMORY
+from nsysprof.hotspots.hotspots import LATENCY, OCCUPANCY, UNKNOWN, Hotspots, Spot
 from nsysprof.hotspots.text import called, limit_words, spots_table, whole_words
 from nsysprof.results.table import TextTable
 

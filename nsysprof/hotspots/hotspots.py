@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +16,30 @@ from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.columns import Column, ColumnTable, Texts
 from nsysprof.core.intervals import Ints
-from nsysprof.core.units import format_bytes, format_share
+from nsysprof.core.text import join_words, plural
+from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy, busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose, stretches
 from nsysprof.diagnosis.finding import BOUND, REPLAYED
 from nsysprof.diagnosis.geometry import FEW_WARPS, MIN_EMPTY, PIPELINED, held_warps, part_used
 from nsysprof.diagnosis.kinds import MIN_SHARE
-from nsysprof.hardware.peaks import GpuLimits, limits_of
+from nsysprof.diagnosis.reached import SHAPES, Reached, Roofs, Sources, roofs_of
+from nsysprof.errors import NsysprofError
+from nsysprof.formats.counters import CounterFile, counters_beside, read_counters
+from nsysprof.formats.samples import read_bench_samples
+from nsysprof.hardware.peaks import GpuLimits
 from nsysprof.kernels.classify import Rules, kinds_of, short_name
 from nsysprof.kernels.launches import Launches, launch_columns, main_launch, no_launches
-from nsysprof.kernels.shapes import OpWork, op_work
 from nsysprof.trace.about import Gpu
+from nsysprof.trace.trace import Trace
 from nsysprof.waits.changes import Changes
 
 TRIED = 10  # kernels that are replayed, the longest first
-# What kernels reach of data-sheet peaks at best: large products in half precision 76 %, and copies and element-wise
-# kernels 91 %, of an H200 (analysis and programs on one).
-REACHABLE = {"compute": 0.76, "memory": 0.91}
 NEAR = 0.4  # of a peak: from here on it is what limits a kernel
 SHORTEST_NS = 3_000  # launching work on all multiprocessors and waiting for the last takes about as long
 _WORTH = 0.95  # of its time: what is nearer to a limit is at it
-_SURE = 0.5  # of the time of a kernel: with less of it from known shapes, these say nothing
-COMPUTE, MEMORY, OCCUPANCY, LATENCY, UNKNOWN = "compute", "memory", "occupancy", "latency", "unknown"
+OCCUPANCY, LATENCY, UNKNOWN = "occupancy", "latency", "unknown"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Spot:
 class Hotspots(Shown):
     """The hot spots of the steps of a ``place``, the longest first: ``spots``, and as columns ``table``.
 
-    ``gpu`` and its ``limits``; ``known``: whether operators have shapes; ``others``: paths and GPUs with less time.
+    ``gpu`` and its ``limits``; ``known``: whether operators have shapes; ``others``: paths and GPUs with less time;
+    ``doubts`` are about counters.
     """
 
     case: Case
@@ -82,6 +85,7 @@ class Hotspots(Shown):
     known: bool
     others: int
     table: ColumnTable = field(compare=False)
+    doubts: tuple[str, ...] = ()
 
     @property
     def attribution(self) -> Attribution:
@@ -108,7 +112,7 @@ class Hotspots(Shown):
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what is doubtful or missing in the trace."""
         trace = self.attribution.trace
-        return (*trace.report.about.warnings, *trace.warnings)
+        return (*self.doubts, *trace.report.about.warnings, *trace.warnings)
 
 
 def hotspots(
@@ -118,54 +122,91 @@ def hotspots(
     by: str = "kernel",
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    counters: str | os.PathLike[str] | None = None,
+    peaks: str | os.PathLike[str] | None = None,
 ) -> Hotspots:
     """The hot spots of the steps that the glob ``select`` matches, without one of those that `diagnose` chooses.
 
     ``attribution`` is what `attribute` gave, of a report that is still open, or a file to read; ``by`` is ``kernel`` or
-    ``family``. Of several paths and GPUs it is about the one with most time. Near-linear in GPU ops.
+    ``family``. ``counters``, a file of the same program (None: the one beside the report), come before shapes and GPU
+    metrics; ``peaks`` of a result of ``bench --measure-peaks`` before those of the data sheet. Of several paths and
+    GPUs it is about the one with most time. Near-linear in GPU ops. Raises `NsysprofError` for a file that does not
+    fit.
     """
     attribution = attribute(attribution).launched
     kinds = kinds_of(attribution.trace, rules)
-    return hottest(case_of(attribution, select, kinds, merge_names), by)
+    counted, doubts = _counters(attribution.trace, counters)
+    measured = _measured(attribution.trace, Path(peaks)) if peaks else None
+    case = case_of(attribution, select, kinds, merge_names)
+    return replace(hottest(case, by, counters=counted, peaks=measured), doubts=doubts)
 
 
-def hottest(case: Case, by: str = "kernel", tried: int = TRIED, most: int | None = None) -> Hotspots:
+def _counters(trace: Trace, file: str | os.PathLike[str] | None) -> tuple[CounterFile | None, tuple[str, ...]]:
+    """Counters and doubts about them: a file that was named must be right, one beside the report is left out else."""
+    path = Path(file) if file else counters_beside(trace.report.path)
+    if path is None:
+        return None, ()
+    try:
+        found = read_counters(path)
+        _check_gpu(trace, path, found.gpus)
+    except NsysprofError as error:
+        if file:
+            raise
+        return None, (f"the counters beside the report are left out: {error.message}",)
+    return found, tuple(found.doubts)
+
+
+def _measured(trace: Trace, path: Path) -> GpuLimits:
+    """The peaks that were measured."""
+    limits = read_bench_samples(path).limits
+    if not limits.measured_flops and not limits.measured_bytes_per_s:
+        raise NsysprofError(f"{path} has no measured peaks", "nsysprof bench --measure-peaks, on the GPU of the report")
+    _check_gpu(trace, path, (limits.name,) if limits.name else ())
+    return limits
+
+
+def _check_gpu(trace: Trace, path: Path, gpus: Sequence[str]) -> None:
+    """Raise `NsysprofError` for a file about other GPUs than the report's."""
+    names = dict.fromkeys(gpu.name for gpu in trace.report.about.cuda_gpus)
+    if gpus and names and not {*names} & {*gpus}:
+        ours = join_words([*names])
+        raise NsysprofError(f"{path} was measured on {join_words(gpus)}, the report on {ours}", "measure on that GPU")
+
+
+def hottest(
+    case: Case,
+    by: str = "kernel",
+    tried: int = TRIED,
+    most: int | None = None,
+    counters: CounterFile | None = None,
+    peaks: GpuLimits | None = None,
+) -> Hotspots:
     """The first ``most`` `Hotspots` of a case, of which the first ``tried`` are replayed."""
-    trace = case.facts.attribution.trace
     place = next(iter(case.places), None)
-    gpu = _gpu(trace.report.about.cuda_gpus, place)
-    clock, sms, width = (gpu.clock_hz, gpu.sm_count, gpu.bandwidth_bytes_per_s) if gpu else (None, None, None)
-    limits = limits_of(gpu.name, gpu.compute_capability, sms, width, clock) if gpu else GpuLimits()
-    nothing = np.empty(0, np.intp)
+    roofs = roofs_of(case, place, peaks)
     busy = busy_kernels(case, place) if place else None
-    op = busy.op if busy else nothing
-    work = op_work(trace)
     known = case.launches
     spots: list[Spot] = []
-    main = np.empty(0, np.int64)
-    if busy is not None and place is not None and len(op):
+    main, shapes = np.empty(0, np.int64), False
+    if busy is not None and place is not None and len(busy.op):
+        op, length = busy.op, busy.length
         group, names = _groups(busy, by)
         main = np.full(len(names), -1)
-        length = busy.length
         if known is not None:
             main = main_launch(group, known.of[op], length, len(names), len(known))
         order = np.argsort(-np.bincount(group, length, len(names)), kind="stable")[:most]
         main = main[order]
+        groups = [np.flatnonzero(group == at) for at in order.tolist()]
+        sources = Sources(busy, roofs, groups, counters)
+        shapes = sources.work.known
         for number, at in enumerate(order.tolist()):
-            rows = np.flatnonzero(group == at)
-            family = case.facts.kinds.family[int(busy.name[rows[0]])]
+            family = case.facts.kinds.family[int(busy.name[groups[number][0]])]
             launch = _Launch.of(known, int(main[number]), family)
-            spots.append(_spot(busy, place, names[at], rows, work, limits, gpu, launch))
+            spots.append(_spot(busy, names[at], groups[number], [*sources.of(number)], roofs, launch))
         _replay(case, place, spots, tried)
-    return Hotspots(
-        case, place, by, tuple(spots), gpu, limits, work.known, max(len(case.places) - 1, 0), _table(spots, known, main)
-    )
-
-
-def _gpu(gpus: Sequence[Gpu], place: Place | None) -> Gpu | None:
-    """The GPU of a place, or the only kind of GPU there is."""
-    mine = next((gpu for gpu in gpus if place is not None and gpu.id == place.gpu), None)
-    return mine or (gpus[0] if gpus and len({gpu.name for gpu in gpus}) == 1 else None)
+    others = max(len(case.places) - 1, 0)
+    table = _table(spots, known, main)
+    return Hotspots(case, place, by, tuple(spots), roofs.gpu, roofs.limits, shapes, others, table)
 
 
 def _groups(busy: Busy, by: str) -> tuple[Ints, list[str]]:
@@ -194,47 +235,32 @@ class _Launch:
             return cls()
         used = float(part_used(known)[row])
         if known.blocks[row] <= (1 - MIN_EMPTY) * known.sms:
-            return cls(used, f"{int(known.blocks[row]):,} blocks on {known.sms:,} multiprocessors")
+            return cls(used, f"{plural(int(known.blocks[row]), 'block')} on {known.sms:,} multiprocessors")
         low = family not in PIPELINED and held_warps(known)[row] <= FEW_WARPS
         return cls(used, f"{format_share(float(known.held.occupancy[row]))} occupancy") if low else cls(1.0)
 
 
 def _spot(
-    busy: Busy,
-    place: Place,
-    name: str,
-    rows: NDArray[np.intp],
-    work: OpWork,
-    limits: GpuLimits,
-    gpu: Gpu | None,
-    launch: _Launch,
+    busy: Busy, name: str, rows: NDArray[np.intp], every: Sequence[Reached], roofs: Roofs, launch: _Launch
 ) -> Spot:
-    kinds, trace = busy.case.facts.kinds, busy.case.facts.attribution.trace
+    kinds, trace, place = busy.case.facts.kinds, busy.case.facts.attribution.trace, busy.place
     op, length = busy.op[rows], busy.length[rows]
-    total, code = int(length.sum()), int(busy.name[rows[0]])
+    total = int(length.sum())
     windows = busy.case.windows.take(place.windows)
     step = np.searchsorted(np.sort(windows.start), trace.ops.start[op], side="right") - 1
-    per_step = np.bincount(step, length, place.steps)
-    sure = ~np.isnan(work.flops[op])
-    ns = int(length[sure].sum())
-    known = ns >= _SURE * total and ns > 0
-    flops, moved = (float(each[op][sure].sum()) / ns * 1e9 if known else np.nan for each in (work.flops, work.moved))
-    types, counts = np.unique(work.dtype[op], return_counts=True)
-    dtype, unit = _unit(str(types[counts.argmax()]), kinds.math_unit[code], kinds.family[code])
-    peak = limits.datasheet_flops(dtype, None) if dtype else None
-    shares = {COMPUTE: flops / peak if peak else np.nan, MEMORY: moved / (limits.bytes_per_s or np.nan)}
-    some = {kind: share for kind, share in shares.items() if not np.isnan(share)}
-    if kinds.family[code] not in ("gemm", "attention") and "conv" not in kinds.cause[code]:
-        some.pop(COMPUTE, None) if MEMORY in some else None  # one FLOP per element is no measure of its arithmetic
-    limit, basis, share, scale, reason = _limit(some, launch, total / len(rows), known)
-    suspect = _suspect(some, moved * total / len(rows) / 1e9, gpu)
-    if suspect:
-        limit, basis, share, scale, reason = UNKNOWN, "", np.nan, np.nan, suspect
-    intensity = flops / moved if moved > 0 else np.nan
+    found = next((each for each in every if each.shares), Reached())
+    suspect = next((each.suspect for each in every if each.suspect), "")
+    rates = next((each for each in every if not np.isnan(each.flops_per_s)), found)
+    limit, basis, share, scale, reason = _limit(found, roofs, launch, total / len(rows))
+    if limit == UNKNOWN:
+        shaped = any(each.basis == SHAPES and not np.isnan(each.flops_per_s) for each in every)
+        missing = "peaks of this GPU not known" if shaped else "shapes of its operator not recorded"
+        reason = suspect or missing
     return Spot(
-        name, _glob(busy, name), kinds.family[code], op, len(rows) / place.steps, float(np.median(per_step)),
-        total / max(place.total_ns, 1), limit, basis, share, unit, flops, moved,
-        intensity, scale, reason,
+        name, _glob(busy, name), kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
+        float(np.median(np.bincount(step, length, place.steps))), total / max(place.total_ns, 1), limit, basis, share,
+        found.unit or rates.unit, rates.flops_per_s, rates.bytes_per_s,
+        rates.flops_per_s / rates.bytes_per_s if rates.bytes_per_s > 0 else np.nan, scale, reason,
     )  # fmt: skip
 
 
@@ -247,48 +273,21 @@ def _glob(busy: Busy, name: str) -> str:
     return short if alone and not set(short) & set("*?[=") else name
 
 
-def _unit(dtype: str, unit: str, family: str) -> tuple[str, str]:
-    """The type of the peak for a kernel, and that peak in words; empty where it is not known."""
-    products = family in ("gemm", "attention") or unit == "tensor core"
-    if unit == "FP32 FMA" or (dtype and not products):
-        return "fp32" if dtype != "fp64" else dtype, "FP32 on CUDA cores" if dtype != "fp64" else "FP64"
-    if not dtype:
-        return "", ""
-    if dtype == "fp64":
-        return dtype, "FP64"
-    fast = "tf32" if dtype == "fp32" else dtype
-    return fast, f"{fast.upper()} on tensor cores"
-
-
-def _limit(
-    shares: dict[str, float], launch: _Launch, mean_ns: float, known: bool
-) -> tuple[str, str, float, float, str]:
+def _limit(found: Reached, roofs: Roofs, launch: _Launch, mean_ns: float) -> tuple[str, str, float, float, str]:
     """Limit, basis, share of it, the part of its time that a kernel needs at a reachable limit, and a reason."""
+    shares = found.shares
     most = max(shares, key=lambda kind: shares[kind]) if shares else ""
-    part = max((share / REACHABLE[kind] for kind, share in shares.items()), default=np.nan)
+    part = max((share / roofs.reachable(kind) for kind, share in shares.items()), default=np.nan)
     floor = min(SHORTEST_NS / max(mean_ns, 1), 1.0)
     if most and shares[most] >= NEAR:
-        return most, "shapes", shares[most], max(min(part, 1.0), floor), ""
+        return most, found.basis, shares[most], max(min(part, 1.0), floor), ""
     if launch.full < 1:
-        return OCCUPANCY, "geometry", launch.full, max(launch.full, floor), launch.why
+        return OCCUPANCY, "geometry", launch.full, max(launch.full, np.nan_to_num(part), floor), launch.why
     if most:
-        return LATENCY, "shapes", shares[most], max(part, floor), f"{format_share(shares[most])} of the {most} peak"
+        return LATENCY, found.basis, shares[most], max(part, floor), f"{format_share(shares[most])} of the {most} peak"
     if mean_ns <= SHORTEST_NS:
         return LATENCY, "duration", np.nan, 1.0, ""
-    if known:
-        return UNKNOWN, "", np.nan, np.nan, "peaks of this GPU not known"
-    return UNKNOWN, "", np.nan, np.nan, "shapes of its operator not recorded"
-
-
-def _suspect(shares: dict[str, float], moved: float, gpu: Gpu | None) -> str:
-    """What may be wrong where a kernel would be faster than the hardware; empty where none is."""
-    for kind, share in shares.items():
-        if share > 1:
-            cache = gpu.l2_bytes if gpu else None
-            fits = kind == MEMORY and cache and moved <= cache
-            why = f"its {format_bytes(moved)} may stay in the L2 cache" if fits else "suspect: its shapes"
-            return f"{format_share(share)} of the {kind} peak is impossible; {why}"
-    return ""
+    return UNKNOWN, "", np.nan, np.nan, ""
 
 
 # ---- what the steps gain
@@ -304,7 +303,7 @@ def _replay(case: Case, place: Place, spots: list[Spot], tried: int) -> None:
     for at, each in enumerate(spots[:tried]):
         if np.isnan(each.scale):
             continue
-        scale = round(each.scale, 2) if each.scale < _WORTH else 1.0
+        scale = float(f"{each.scale:.2g}") if each.scale < _WORTH else 1.0
         gains = None if scale >= 1 else part.changed(mine, Changes(scale=[f"{each.glob}={scale:g}"]))
         if scale >= 1:
             gain, basis = 0.0, REPLAYED

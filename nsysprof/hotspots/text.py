@@ -12,8 +12,9 @@ from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.finding import BOUND, Finding
+from nsysprof.diagnosis.reached import COMPUTE, MEMORY
 from nsysprof.diagnosis.text import findings_text, headline
-from nsysprof.hotspots.hotspots import COMPUTE, LATENCY, MEMORY, OCCUPANCY, UNKNOWN, Hotspots, Spot
+from nsysprof.hotspots.hotspots import LATENCY, OCCUPANCY, UNKNOWN, Hotspots, Spot
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave

@@ -280,3 +280,24 @@ def _mangled_tokens(name: str) -> list[str]:
                 tokens.append(name[at])
             at += 1
     return tokens
+
+
+# ---- the same name in Nsight Systems and Nsight Compute
+
+_CAST = re.compile(r"\((?:(?:un)?signed |const )*\w+\)(?=-?\d)")  # (int)4, (unsigned long)2, (bool)0
+_QUALIFIER = re.compile(r"(?:\w+|<unnamed>|\(anonymous namespace\))::")
+_SUFFIX = re.compile(r"(?<=\d)[uUlL]+\b")
+_LAMBDA = re.compile(r"[\[{]\s*lambda\(([^()]*)\)\s*(?:\(instance (\d+)\)|#(\d+))?\s*[\]}]")
+
+
+@lru_cache(maxsize=20_000)
+def plain_name(kernel: str) -> str:
+    """A kernel's name without the parts that Nsight Systems and Nsight Compute write differently.
+
+    Those are casts of template arguments, namespaces (which Nsight Compute omits in part), the notation of lambdas
+    and blanks. Different kernels may share a plain name.
+    """
+    text = kernel.replace("true", "1").replace("false", "0")
+    text = _LAMBDA.sub(lambda match: f"λ({match[1]}){match[2] or match[3] or 1}", text)
+    text = _SUFFIX.sub("", _CAST.sub("", text))
+    return "".join(_QUALIFIER.sub("", text).removeprefix("void ").split())

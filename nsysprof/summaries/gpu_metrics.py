@@ -208,19 +208,32 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
 
     codes = np.unique(group).tolist()
     lines = [merge(start[group == code], end[group == code]) for code in codes]
+    span = [int((stop - begin).sum()) for begin, stop in lines]
+    found = means_of(samples, lines)
+    for at in sorted(range(len(codes)), key=lambda at: -span[at]):
+        yield "kernel" if codes[at] < len(trace.op_names) else "family", words[codes[at]], span[at], found[at]
+
+
+def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Mapping[str, Mean]]:
+    """The mean of each metric while each group of kernels runs, given by disjoint stretches of time.
+
+    From samples inside them, or of kernels that are too short for that by regression; together, the groups are all
+    that the GPU runs.
+    """
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)
     inside = [(share >= _WHOLE) & (total - share <= 1 - _WHOLE) for share in shares]
-    span = [int((stop - begin).sum()) for begin, stop in lines]
-    length = [time / len(begin) / max(samples.step_ns, 1) for time, (begin, _) in zip(span, lines, strict=True)]
+    length = [int((stop - begin).sum()) / max(len(begin), 1) / max(samples.step_ns, 1) for begin, stop in lines]
     direct = [not _BRIEF <= each < _LONG for each in length]
     fitted = {} if all(direct) else _fitted(samples, lines)
-    for at in sorted(range(len(codes)), key=lambda at: -span[at]):
+    out: list[Mapping[str, Mean]] = []
+    for at in range(len(lines)):
         means = {metric: mean_of(values, inside[at]) for metric, values in samples.values.items()}
         if not direct[at]:
             both = ((metric, each[at]) for metric, each in fitted.items())
             means |= {name: fit for name, fit in both if fit.basis == "regression" or np.isnan(means[name].mean)}
-        yield "kernel" if codes[at] < len(trace.op_names) else "family", words[codes[at]], span[at], means
+        out.append(means)
+    return out
 
 
 def _fitted(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> dict[str, list[Mean]]:

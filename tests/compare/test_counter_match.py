@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.compare.counter_match import plain_name
 from nsysprof.compare.files import gap_document
 from nsysprof.compare.roofline import roofline
 from nsysprof.compare.text import comparison_text
 from nsysprof.compare.traffic import Measured, tensor_share
 from nsysprof.errors import NsysprofError
+from nsysprof.kernels.names import plain_name
 from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run

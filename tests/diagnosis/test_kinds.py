@@ -485,8 +485,8 @@ def test_other_work_makes_no_slow_step_of_a_loop_that_was_found(trace: MakeTrace
 
 
 def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None:
-    """One block on managed memory, faults not recorded: its grid is named without advice, unless the program prefetches, or the
-    pages that moved explain little of its 20 ms.
+    """One block on managed memory, faults not recorded: its grid is named without advice, unless the program
+    prefetches, or the pages that moved explain little of its 20 ms.
     """
 
     def managed(api: str, moved: int = 0) -> list[Finding]:

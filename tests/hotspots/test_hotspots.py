@@ -10,14 +10,19 @@ import nsysprof
 from nsysprof.analyze.text import summary
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import REPLAYED
+from nsysprof.diagnosis.reached import REACHABLE
+from nsysprof.errors import NsysprofError
 from nsysprof.hotspots.charts import plan_hotspots
-from nsysprof.hotspots.hotspots import REACHABLE, Hotspots, hotspots
+from nsysprof.hotspots.hotspots import Hotspots, hotspots
 from nsysprof.hotspots.text import command, hotspots_text
 from nsysprof.kernels.shapes import op_work
 from tests.conftest import MakeTrace
+from tests.kit.bench_samples import write_samples
 from tests.kit.command_line import quietly
+from tests.kit.counters import Counted, write_counters
+from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
-from tests.kit.trace import Item, Range, launch_kernel
+from tests.kit.trace import Gpu, Item, Range, launch_kernel
 
 US, MS = 1_000, 1_000_000
 STEPS, STEP = 8, 150 * US  # of the host, which runs ahead of the GPU
@@ -197,3 +202,78 @@ def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
     assert work_of.moved.tolist()[:1] == [3 * 2 * 4096**2]
     assert work_of.dtype.tolist()[:1] == ["fp16"]
     assert (work_of.flops == work_of.flops).sum() == STEPS
+
+
+def streaming(trace: MakeTrace, *more: Any, blocks: int = 4096, gpu: int = 0) -> Path:
+    """Steps of one kernel of 2 ms, which samples of a GPU see read 30 % and write 25 % of the DRAM bandwidth."""
+    items: list[Item] = []
+    for step in range(STEPS):
+        at = step * 2 * MS
+        items.append(Range("step", at, at + MS))
+        items += launch_kernel("triad", (at + 10, at + 20), (at + 10 * US, at + 10 * US + 2 * MS - US), id=step + 1,
+                               grid=(blocks, 1, 1), block=(256, 1, 1), registers=32)  # fmt: skip
+    count = STEPS * 2 * MS // STEP_NS
+    values = {"sm_active": [99] * count, "dram_read": [30] * count, "dram_write": [25] * count}
+    return trace(*items, gpu_samples(values, gpu=gpu), *more)
+
+
+H200 = Gpu(0)
+
+
+def test_gpu_metrics_say_what_limits_a_kernel_without_shapes(trace: MakeTrace) -> None:
+    """55 % of the bandwidth, of which 91 % can be reached; samples of another GPU say nothing about this one."""
+    [spot] = found(streaming(trace, H200)).spots
+    assert (spot.limit, spot.basis, spot.reason) == ("memory", "GPU metrics", "")
+    assert spot.limit_share == pytest.approx(0.55, abs=0.01)
+    assert spot.scale == pytest.approx(0.55 / REACHABLE["memory"], abs=0.01)
+    [other] = found(streaming(trace, H200, Gpu(1), gpu=1)).spots
+    assert (other.limit, other.basis) == ("unknown", "")
+    assert other.gain_ns != other.gain_ns
+
+
+def test_a_full_gpu_still_moves_what_a_small_grid_moves(trace: MakeTrace) -> None:
+    """33 blocks use an eighth of the GPU, but 55 % of its bandwidth: neither answer promises more than that leaves."""
+    answer = found(streaming(trace, H200, blocks=33))
+    [spot] = answer.spots
+    assert spot.scale == pytest.approx(0.6, abs=0.01)
+    [grid] = [each for each in answer.diagnosis.findings if each.kind == "small-grid"]
+    assert grid.gain_ns / grid.total_ns == pytest.approx(1 - 0.55 / 0.91, abs=0.01)
+
+
+def test_counters_come_before_what_was_sampled(trace: MakeTrace, tmp_path: Path) -> None:
+    """Bytes and FLOPs of the same name and grid, over the time of the report; more than the peak is refused."""
+    path = streaming(trace, H200)
+    flops = round(0.8 * 2e-3 * 132 * 1980e6 * 256)
+
+    def counted(grid: str, times: int = 1) -> Hotspots:
+        rows = [Counted("", "triad", 1 << 20, 1 << 20, grid, more={"fp32_flops": times * flops, "tensor_flops": 0})]
+        file = write_counters(tmp_path / "c.csv", rows)
+        with nsysprof.open_report(path) as report:
+            return hotspots(nsysprof.attribute(report), counters=file)
+
+    [spot] = counted("4096x1x1").spots
+    assert (spot.limit, spot.basis, spot.unit) == ("compute", "counters", "FP32 on CUDA cores")
+    assert spot.limit_share == pytest.approx(0.8, abs=0.01)
+    assert counted("8x1x1").spots[0].basis == "GPU metrics"
+    assert counted("4096x1x1", times=2).spots[0].basis == "GPU metrics"
+
+
+def test_counters_of_another_gpu_are_refused(trace: MakeTrace, tmp_path: Path) -> None:
+    """Named, they are an error; beside the report they are left out with a warning."""
+    path = streaming(trace, H200)
+    other = {"gpus": [{"name": "NVIDIA A100"}]}
+    file = write_counters(path.with_suffix(".counters.csv"), [Counted("", "triad", 1, 1)], environment=other)
+    assert "left out" in found(path).warnings[0]
+    with nsysprof.open_report(path) as report, pytest.raises(NsysprofError, match="measured on NVIDIA A100"):
+        hotspots(nsysprof.attribute(report), counters=file)
+
+
+def test_measured_peaks_come_before_the_data_sheet(trace: MakeTrace, tmp_path: Path) -> None:
+    """All of the 4.1 TB/s that a copy reached can be reached."""
+    path = streaming(trace, H200)
+    rows = [Counted("", "triad", 2 << 30, 2 << 30, "4096x1x1")]
+    file = write_counters(tmp_path / "c.csv", rows)
+    with nsysprof.open_report(path) as report:
+        [spot] = hotspots(nsysprof.attribute(report), counters=file, peaks=write_samples(tmp_path)).spots
+    assert spot.limit_share == pytest.approx((4 << 30) / 1.999e-3 / 4.1e12, rel=0.01)
+    assert spot.scale == pytest.approx(spot.limit_share, abs=0.01)
