@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
-from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.case import INFLATION, Case, Place
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import counted, each_step
 from nsysprof.trace.trace import COPYING
@@ -16,6 +16,7 @@ from nsysprof.waits import edits
 from nsysprof.waits.windows import compute_ops
 
 LEAST, LEAST_NS = 0.05, 20_000  # of the steps, in all of them: what kernels could gain below is not told
+_FULL = 0.6  # of the steps: more than is left where launching takes twice as long as without the recorder
 Rows = NDArray[np.intp]
 
 
@@ -59,13 +60,23 @@ class Busy:
         """What all steps gain at most if GPU ops were ``shorter`` by so many ns: by arithmetic, and by a replay."""
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
-        return _least(int(shorter.sum()), gains)
+        return self._least(int(shorter.sum()), gains)
 
     def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
         """The same if one GPU op of ``length`` ns stood for several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
-        return _least(int(self._length_of(op).sum() - length[first].sum()), gains)
+        return self._least(int(self._length_of(op).sum() - length[first].sum()), gains)
+
+    def _least(self, ns: int, gains: Ints | None) -> int:
+        """The smaller of both. Kernels that fill the steps of a recorder that slows the CPU hide that in a replay."""
+        if gains is None:
+            return ns
+        replayed, total = int(gains.sum()), self.place.total_ns
+        slower = INFLATION.get(self.case.facts.attribution.trace.report.reader.recorder, 1.0)
+        if slower > 1 and self.alone.sum() >= _FULL * total:
+            replayed = max(replayed, round(total - (total - replayed) / slower))
+        return max(min(ns, replayed), 0)
 
     def _length_of(self, op: Rows) -> Ints:
         ops = self.case.facts.attribution.trace.ops
@@ -79,10 +90,6 @@ class Busy:
     def enough(self, ns: int) -> bool:
         """Whether a gain is worth telling."""
         return ns >= max(LEAST * self.place.total_ns, LEAST_NS)
-
-
-def _least(ns: int, gains: Ints | None) -> int:
-    return ns if gains is None else max(min(ns, int(gains.sum())), 0)
 
 
 def busy_kernels(case: Case, place: Place) -> Busy:

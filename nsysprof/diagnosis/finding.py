@@ -11,6 +11,8 @@ from nsysprof.core.text import one_line
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
+# An argument of the optimizer before a CUDA graph, the layout of a model before the fusion of kernels that it changes.
+_BEFORE = {"optimizer": "launch-bound", "channels-last": "pointwise"}
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
@@ -107,16 +109,15 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Those that were tried first, by what they are likely to gain; then what was not, by what is lost; what happens
     once last.
 
-    Of two remedies for the launches of a path the simpler one is first where it has a good part of the gain: an
-    argument of the optimizer before a CUDA graph. What paces steps, or says that a
-    recording is a cold start, comes before all.
+    Of two remedies for the same of a path the simpler one is first where it has a good part of the gain, see `_BEFORE`.
+    What paces steps, or says that a recording is a cold start, comes before all.
     """
-    graphs = {each.path: each for each in found if each.kind == "launch-bound"}
+    others = {(each.path, each.kind): each for each in found}
 
     def place(each: Finding) -> tuple[bool, bool, bool, float, int, str]:
-        gain, graph = each.likely_ns, graphs.get(each.path, each)
-        if each.kind == "optimizer" and each.gain_ns >= _SIMPLE * graph.gain_ns:
-            gain = max(gain, graph.likely_ns + 1)
+        gain, other = each.likely_ns, others.get((each.path, _BEFORE.get(each.kind, "")), each)
+        if each.gain_ns >= _SIMPLE * other.gain_ns > 0:
+            gain = max(gain, other.likely_ns + (other is not each))
         return each.kind not in (PACED, COLD), each.often == ONCE, each.basis == UNTRIED, -gain, -each.lost_ns, each.id
 
     return sorted(found, key=place)

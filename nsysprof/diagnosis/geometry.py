@@ -10,18 +10,22 @@ from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
+from nsysprof.diagnosis.fusion import norms_of_layout
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
-from nsysprof.diagnosis.reached import least_part
+from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.hardware.occupancy import LIMITERS
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
 
 MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
+_MIN_TAIL = 0.2  # of all waves: an H200 gained 0.14 of 0.22, and 0.42 of 0.44
 FULL = 64  # threads of a block: 32 such blocks, as many as a multiprocessor holds, fill it
 # Warps of a multiprocessor that hide most latency: dependent arithmetic needs four for each of its four schedulers,
 # loads of memory need 8 to 32 by how many each thread has on their way.
 ENOUGH_WARPS = 16
 FEW_WARPS = 12  # from here down
+# Up to half of all warps are few, too, for kernels that are sampled and reach less than this of any peak: they wait.
+MOST_WARPS, WAITING = 0.5, 0.4
 _WARP = 32
 _MAX_WAVES = 3  # of more, blocks of unequal length fill the last one
 _LONG_WAVE_NS = 10_000
@@ -52,18 +56,18 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     faults = fault_share(busy.case)  # the time of a kernel may be that of its page faults
     row = found.of[busy.op]
     known = (found.blocks > 0) & (found.threads > 0)
+    laid_out = np.isin(np.arange(len(busy.op)), norms_of_layout(busy)[1])  # another layout has other kernels
     used = part_used(found)
     few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
-    idle = {"small-grid": np.where(few, 1 - used, 0.0)[row]}
+    idle = {"small-grid": np.where(few[row] & ~laid_out, (1 - used)[row], 0.0)}
     if faults < MANY_FAULTS:
         tiny = known & ~few & (found.threads < FULL)
         idle["tiny-blocks"] = np.where(tiny, 1 - used, 0.0)[row]
         own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
-        rest = own & (known & ~few & ~tiny)[row]
+        rest = own & ~laid_out & (known & ~few & ~tiny)[row]
         tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
         idle["tail-wave"] = np.where(rest, tail, 0.0)
-        low = (held_warps(found) <= FEW_WARPS) & (found.held.blocks > 0)
-        idle["low-occupancy"] = np.where(rest & low[row] & (tail == 0), 1 - used[row], 0.0)
+        idle["low-occupancy"] = np.where(rest & (tail == 0), _waiting(busy, found, used)[row], 0.0)
     for kind, share in idle.items():
         yield from _worst(busy, found, kind, share, faults)
 
@@ -85,12 +89,21 @@ def part_used(found: Launches) -> NDArray[np.float64]:
     return part
 
 
+def _waiting(busy: Busy, found: Launches, used: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The part of its time that each launch may wait for memory, with few warps to run meanwhile."""
+    some, part = found.held.blocks > 0, found.held.occupancy
+    sampled = busy.place.gpu in busy.case.facts.attribution.trace.samples
+    more = some & (part <= MOST_WARPS) & sampled
+    idle: NDArray[np.float64] = np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
+    return idle
+
+
 def _tail(found: Launches) -> NDArray[np.float64]:
     """The part of its time in which each launch leaves the GPU empty behind the last whole wave; 0 for little."""
     waves = np.nan_to_num(found.waves)
     whole = np.ceil(waves)
     uneven = (waves > 1) & (whole <= _MAX_WAVES) & (found.held.blocks <= _MAX_HELD)
-    return np.where(uneven & (found.tail >= MIN_EMPTY * whole), found.tail / np.maximum(whole, 1), 0.0)
+    return np.where(uneven & (found.tail >= _MIN_TAIL * whole), found.tail / np.maximum(whole, 1), 0.0)
 
 
 def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float) -> Iterator[Finding]:
@@ -105,7 +118,11 @@ def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], f
     if not busy.enough(int(total[name])):
         return
     mine = np.flatnonzero((busy.name == name) & (lost > 0))
-    free = 1 - least_part(busy, mine)  # a full GPU still has to move what the kernel moves
+    shares = shares_of(busy, mine)
+    held = held_warps(found)[found.of[busy.op[mine]]].max()
+    if kind == "low-occupancy" and held > FEW_WARPS and max(shares.values(), default=1.0) > WAITING:
+        return
+    free = 1 - least_part(shares)  # a full GPU still has to move what the kernel moves
     gain = busy.gained(busy.op[mine], np.minimum(lost[mine], np.rint(busy.alone[mine] * free).astype(np.int64)))
     if not busy.enough(gain):
         return

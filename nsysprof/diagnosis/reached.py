@@ -221,9 +221,12 @@ def _by_metrics(means: Mapping[str, Mean], roofs: Roofs) -> Reached:
     )
 
 
-def least_part(busy: Busy, rows: Rows) -> float:
-    """The part of their time that some kernels need at least for the memory that they move; 0 where it is not known."""
-    for each in Sources(busy, roofs_of(busy.case, busy.place), [rows]).of(0):
-        if MEMORY in each.shares:
-            return min(each.shares[MEMORY] / REACHABLE[MEMORY], 1.0)
-    return 0.0
+def shares_of(busy: Busy, rows: Rows) -> Mapping[str, float]:
+    """The parts of the peaks that some kernels reach, by the surest basis; nothing where it is not known."""
+    found = Sources(busy, roofs_of(busy.case, busy.place), [rows]).of(0) if len(rows) else ()
+    return next((each.shares for each in found if each.shares), {})
+
+
+def least_part(shares: Mapping[str, float]) -> float:
+    """The part of their time that kernels need at least for the memory that they move; 0 where it is not known."""
+    return min(shares.get(MEMORY, 0.0) / REACHABLE[MEMORY], 1.0)

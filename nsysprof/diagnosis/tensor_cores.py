@@ -8,6 +8,7 @@ import numpy as np
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import dialect_text
+from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import flops_per_clock
 
@@ -29,6 +30,13 @@ _CONVOLUTION_HALF = {
     "pytorch": "run them under autocast, with model and input in channels-last: TF32 is allowed, as other convolutions"
     " use it",
     "cuda": "give cuDNN half precision in NHWC: TF32 is allowed, as other convolutions use it",
+}
+_DOUBLE = re.compile(r"(?i)(?<![a-z])dgemm|d884gemm|f64f64|gemm_64f|gemm<double")
+_IN_FP64 = "matrix products in FP64"
+_SHORTER = {
+    "pytorch": "if FP32 or TF32 is precise enough, convert their inputs: .to(torch.float32), and"
+    ' torch.set_float32_matmul_precision("high")',
+    "cuda": "if TF32 is precise enough, store these matrices in FP32 and set CUBLAS_TF32_TENSOR_OP_MATH",
 }
 # CUTLASS and cuBLAS say in the name by how many elements a kernel may load at once: eight of two bytes are a full load.
 _NARROW = re.compile(r"align[12](?!\d)")
@@ -55,6 +63,10 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
             slow = (product & (unit == "FP32 FMA") & some)[busy.name]
             text = f"{words}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
             yield from _faster(busy, slow, speedup, "tensor-cores", words, text, dialect_text(busy.case, texts))
+    if (speedup := _speedup(busy, "fp64")) > 1:
+        double = (product & np.array([bool(_DOUBLE.search(name)) for name in names], bool))[busy.name]
+        text = f"{_IN_FP64}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast in TF32"
+        yield from _faster(busy, double, speedup, "tensor-cores", _IN_FP64, text, dialect_text(busy.case, _SHORTER))
     loads_little = np.array([bool(_NARROW.search(name)) for name in names], bool)
     narrow = (product & (unit == "tensor core") & loads_little)[busy.name]
     text = f"{_MISALIGNED} load one or two elements at a time: {{amount}}"
@@ -65,22 +77,25 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
 def _faster(
     busy: Busy, rows: np.ndarray, speedup: float, kind: str, cause: str, text: str, remedy: str
 ) -> Iterator[Finding]:
-    shorter = np.rint(busy.length[rows] * (1 - 1 / speedup)).astype(np.int64)
-    if not busy.enough(int(shorter.sum())):
+    if not busy.enough(int(busy.length[rows].sum() * (1 - 1 / speedup))):
         return
+    least = max(
+        1 / speedup, least_part(shares_of(busy, np.flatnonzero(rows)))
+    )  # what they move takes its time on any unit
+    shorter = np.rint(busy.length[rows] * (1 - least)).astype(np.int64)
     gain = busy.gained(busy.op[rows], shorter)
     if busy.enough(gain):
         yield busy.finding(kind, cause, text, remedy, gain, int(busy.length[rows].sum()))
 
 
-def _speedup(busy: Busy) -> float:
-    """How many times as fast the report's GPU multiplies on tensor cores as in FP32; 0 where it is not known."""
+def _speedup(busy: Busy, slower: str = "fp32") -> float:
+    """How many times as fast the report's GPU multiplies in TF32 as in a slower type; 0 where it is not known."""
     for gpu in busy.case.facts.attribution.trace.report.about.cuda_gpus:
         if gpu.compute_capability is None:
             continue
         capability = ".".join(map(str, gpu.compute_capability))
         try:
-            fast, slow = (flops_per_clock(capability, dtype, name=gpu.name) for dtype in ("tf32", "fp32"))
+            fast, slow = (flops_per_clock(capability, dtype, name=gpu.name) for dtype in ("tf32", slower))
         except NsysprofError:
             continue
         return fast / slow

@@ -194,6 +194,7 @@ MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::n
 PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>"
+TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"
 LOSS = "void cunn_SoftMax{0}<8, c10::BFloat16, float, c10::BFloat16, LogSoftMax{0}Epilogue>"
 SCALE, ADD, GELU = (
     f"void at::native::vectorized_elementwise_kernel<4, at::native::{each}>"
@@ -279,6 +280,8 @@ HAS = [
      "--fuse 'Optimizer.step#Adam.step'", "construct the optimizer with fused=True"),
     (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
      "if TF32 is precise enough, set CUBLAS"),
+    (kernel("sm80_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16", 264), "tensor-cores", "matrix products in FP64",
+     1_750_000, "", "if TF32 is precise enough, store"),
     (kernel("_5x_cudnn_ampere_scudnn_128x32_relu_small_nn_v1"), "tensor-cores", "convolutions in FP32 on CUDA cores",
      1_750_000, "", "if TF32 is precise enough, set CUDNN"),
     (in_a_row(NORM, GELU, NORM, GELU), "training-mode", "batch norm in training mode without a backward pass",
@@ -292,8 +295,14 @@ HAS = [
      "use fewer registers per thread (255)"),
     (kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align1"), "misaligned",
      "matrix products of misaligned sizes", 1_600_000, "", "pad the leading dimensions"),
-    (kernel("void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"), "channels-last",
+    (kernel(TO_NHWC), "channels-last",
      "conversions between channels-first and channels-last", 2_000_000, "", "give cuDNN tensors in NHWC"),
+    (in_a_row(TO_NHWC, "void cudnn::bn_bw_1C11_kernel_new<__half>"), "channels-last",
+     "conversions between channels-first and channels-last", 750_000, "", "give cuDNN tensors in NHWC"),
+    (in_a_row(SCALE, TO_NHWC, ADD, SCALE, ADD), "channels-last", "conversions between channels-first and channels-last",
+     500_000, "", "keep model and input in channels-last"),
+    (kernel("heavy", 310, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 434_343, "",
+     "launch a multiple of 132 blocks"),
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
@@ -350,6 +359,8 @@ NOT = [
     pytest.param(kernel("add", 264), nothing, id="a full grid"),
     pytest.param(kernel("heavy", 264, block=(512, 1, 1), shared=(0, 120 << 10)), nothing, id="two whole waves"),
     pytest.param(kernel("copy", 1200, block=(256, 1, 1)), nothing, id="a last wave of small blocks"),
+    pytest.param(kernel("stencil", 4096, shared=(0, 50 << 10)), nothing, id="a quarter of all warps, not sampled"),
+    pytest.param(kernel("hybridgemm_f32", 4096), nothing, id="no product in FP64"),
     pytest.param(kernel(PRODUCT, 4096, shared=(0, 200 << 10)), nothing, id="few warps by design"),
     pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),

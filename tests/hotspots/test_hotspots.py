@@ -204,16 +204,18 @@ def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
     assert (work_of.flops == work_of.flops).sum() == STEPS
 
 
-def streaming(trace: MakeTrace, *more: Any, blocks: int = 4096, gpu: int = 0) -> Path:
-    """Steps of one kernel of 2 ms, which samples of a GPU see read 30 % and write 25 % of the DRAM bandwidth."""
+def streaming(
+    trace: MakeTrace, *more: Any, blocks: int = 4096, gpu: int = 0, read: int = 30, write: int = 25, **launch: Any
+) -> Path:
+    """Steps of one kernel of 2 ms, which samples of a GPU see read and write so many % of the DRAM bandwidth."""
     items: list[Item] = []
     for step in range(STEPS):
-        at = step * 2 * MS
-        items.append(Range("step", at, at + MS))
-        items += launch_kernel("triad", (at + 10, at + 20), (at + 10 * US, at + 10 * US + 2 * MS - US), id=step + 1,
-                               grid=(blocks, 1, 1), block=(256, 1, 1), registers=32)  # fmt: skip
+        at, gpu_at = step * 20 * US, 10 * US + step * 2 * MS
+        items.append(Range("step", at, at + 19 * US))
+        items += launch_kernel("triad", (at + 10, at + 20), (gpu_at, gpu_at + 2 * MS - US), id=step + 1,
+                               grid=(blocks, 1, 1), block=(256, 1, 1), registers=32, **launch)  # fmt: skip
     count = STEPS * 2 * MS // STEP_NS
-    values = {"sm_active": [99] * count, "dram_read": [30] * count, "dram_write": [25] * count}
+    values = {"sm_active": [99] * count, "dram_read": [read] * count, "dram_write": [write] * count}
     return trace(*items, gpu_samples(values, gpu=gpu), *more)
 
 
@@ -277,3 +279,27 @@ def test_measured_peaks_come_before_the_data_sheet(trace: MakeTrace, tmp_path: P
         [spot] = hotspots(nsysprof.attribute(report), counters=file, peaks=write_samples(tmp_path)).spots
     assert spot.limit_share == pytest.approx((4 << 30) / 1.999e-3 / 4.1e12, rel=0.01)
     assert spot.scale == pytest.approx(spot.limit_share, abs=0.01)
+
+
+@pytest.mark.parametrize(("read", "gain"), [(10, 0.75), (40, None)])
+def test_samples_tell_whether_few_warps_wait(trace: MakeTrace, read: int, gain: float | None) -> None:
+    """16 of 64 warps, as shared memory allows no more: a kernel far below all peaks waits, one at 50 % does not."""
+    path = streaming(trace, H200, read=read, write=10, shared=(0, 100 << 10))
+    found_ = [each for each in found(path).diagnosis.findings if each.kind == "low-occupancy"]
+    assert [round(each.gain_ns / each.total_ns, 2) for each in found_] == ([gain] if gain else [])
+
+
+def test_a_kernel_fix_is_not_hidden_by_what_recording_costs_the_cpu(tmp_path: Path) -> None:
+    """The profiler makes launching take the whole step, and half without it: 20 of 90 % in a replay are not all."""
+    events: list[Event] = []
+    for step in range(STEPS):
+        at = step * STEP
+        events.append(annotation("step", at, at + STEP - US))
+        for part in range(15):
+            begin, id = at + part * 10 * US, 15 * step + part + 1
+            name = "volta_sgemm_128x64_tn" if part < 12 else MM
+            kernel = gpu_op("kernel", name, begin + 6 * US, begin + 15 * US, id, 7)
+            events += [call("cudaLaunchKernel", begin, begin + 5 * US, id), kernel]
+    answer = found(write_trace(tmp_path / "t.json", events))
+    [first] = [each for each in answer.diagnosis.findings if each.kind == "tensor-cores"]
+    assert first.gain_ns / first.total_ns == pytest.approx(0.5, abs=0.05)
