@@ -69,7 +69,7 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
         shorter[norms] = np.rint(busy.length[norms] * (1 - least_part(shares) if shares else _NORM_SAVES))
         gain = busy.gained(busy.op, shorter)
         if busy.enough(gain):
-            text = f"{_LAYOUT}{', and norms in channels-first,' * bool(len(norms))}: {{amount}}"
+            text = f"{_LAYOUT}{', and norms in channels-first' * bool(len(norms))}: {{amount}}"
             remedy = dialect_text(busy.case, _CHANNELS_LAST)
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
             yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, ns)
