@@ -47,11 +47,11 @@ def scrub(
 
     Removed: environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
     adapters, other processes, the program's output, the folders of paths, and unknown tables, columns and properties.
-    All texts also lose credentials (tokens of well-known services, keys in PEM, password=…, user:…@host), mail
-    addresses, and hosts with their domain.
+    All texts also lose credentials (tokens of well-known services, private keys, password=…, --password …, cookies,
+    user:…@host and queries of URLs), mail addresses, and hosts with their domain.
 
     Kept by design: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them).
-    Such names may contain a customer's name or an unmarked password. Also kept: payloads of ranges, names of
+    Such names may contain a customer's name, or a password or key without a mark or in base64. Also kept: payloads of ranges, names of
     program, modules, threads and domains, models of GPU and CPU, and versions of driver, system and nsys.
     PCI addresses, process and thread numbers, and all times, including times of day, stay, too.
     """
