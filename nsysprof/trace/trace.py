@@ -388,7 +388,7 @@ class Trace:
             for device in self.devices
         ]
 
-    @property
+    @cached_property
     def gpu_of(self) -> dict[tuple[int, int], int]:
         """The GPU number of each device, by globalPid and CUDA id."""
         return {

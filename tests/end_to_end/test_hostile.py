@@ -5,6 +5,7 @@ What a user may do to a file with sqlite3 must not change the answer; what makes
 
 import csv
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -269,6 +270,31 @@ def test_a_view_that_fails_is_refused(trace: MakeTrace, analyze: Analyze, view: 
     code, said, _ = analyze(trace(*program(), duration=END, sql=sql))
     assert code == 1
     assert f"{KERNEL} cannot be read" in said
+
+
+_ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r)"
+_LONG = "longer than the file|string or blob too big"  # the second from Python 3.11 on
+
+
+@pytest.mark.parametrize(
+    ("table", "view", "reason"),
+    [
+        (KERNEL, f"{_ENDLESS} SELECT copied.* FROM copied, r", "interrupted"),
+        ("StringIds", f"{_ENDLESS} SELECT n AS id, 'text' || n AS value FROM r", _LONG),
+        ("TARGET_INFO_SYSTEM_ENV", f"{_ENDLESS} SELECT '' || n AS name, 'x' AS value FROM r", _LONG),
+        ("StringIds", "SELECT id, hex(zeroblob(200000000)) AS value FROM copied", _LONG),
+    ],
+)
+def test_a_view_costs_what_the_length_of_the_file_allows(
+    trace: MakeTrace, analyze: Analyze, table: str, view: str, reason: str
+) -> None:
+    """One that goes on for ever, or makes texts of nothing, is refused before it takes all time or memory."""
+    sql = [f"ALTER TABLE {table} RENAME TO copied", f"CREATE VIEW {table} AS {view}"]
+    row = Row("TARGET_INFO_SYSTEM_ENV", {"name": "a", "value": "b"})
+    code, said, _ = analyze(trace(*program(), row, duration=END, sql=sql))
+    assert code == 1
+    assert f"table {table} cannot be read" in said
+    assert re.search(reason, said)
 
 
 # ---- reports that change while they are read

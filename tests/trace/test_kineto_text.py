@@ -24,6 +24,12 @@ _DAMAGED = {
     "an open quote": (b", ".join([_EVENT % b', "cat": "a'] * _MANY + [_GOOD]), 1, _MANY // 2),
     "nan( without its end": (_EVENT % (b', "args": {"a": [%b1}' % (b"nan( ," * 200_000)), 0, 0),
     "escaped quotes without end": (_EVENT % (b', "args": {"a": "' + b'\\"' * 500_000), 0, 0),
+    "nothing but events of another kind": (b", ".join([b'{"a": 1}', b"{}"] * 40 * _MANY), 40 * _MANY, 0),
+    "a list for each event": (
+        b"".join([_GOOD + b'], "deviceProperties": [], "traceEvents": ['] * 2 * _MANY) + _GOOD,
+        2 * _MANY,
+        0,
+    ),
     "blanks": (b"} " + b" " * 4_000_000 + _GOOD, 0, 1),
 }
 _READ = """

@@ -25,6 +25,7 @@ _MOST = 1 << 24  # characters of one event, and of all that is kept of what stan
 _KEPT = 1 << 22  # characters of one value beside the events that are kept
 # Where one event ends and the next begins: in JSON this cannot stand inside of a text, whose quotes are escaped.
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts|args)"\s*:)')
+_PERHAPS = re.compile(rb"\}\s*,\s*(?=\{)")  # of events that begin with something else, or a place inside of one
 # None of these looks at the same text again and again: what is damaged may have no end.
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
 _TOKEN = re.compile(rb'["\[\]{}]|\\.', re.DOTALL)
@@ -119,6 +120,7 @@ class TraceText:
     _text: bytes = field(default=b"", repr=False)
     _at: int = field(default=0, repr=False)
     _credit: int = field(default=_BLOCK, repr=False)  # characters that may yet be searched in vain
+    _window: int = field(default=_BLOCK, repr=False)  # characters that may hold events without a fault
 
     def __post_init__(self) -> None:
         self._blocks = self._read()
@@ -273,7 +275,6 @@ class TraceText:
 
     def _list(self) -> Iterator[list[Event]]:
         """Take the events up to the end of their list."""
-        window = _BLOCK
         while True:
             mark = self._next()
             if mark in b",]":
@@ -282,16 +283,16 @@ class TraceText:
                     return
                 continue
             self._try_more(_BLOCK)
-            events, end = self._several(window)
+            events, end = self._several()
             if end:
                 self._credit = min(self._credit + end - self._at, _BLOCK)
-                self._at, window = end, min(2 * window, _BLOCK)
+                self._at, self._window = end, min(2 * self._window, _BLOCK)
                 yield events
-            elif window > 1 << 11:
-                window //= 8
+            elif self._window > 1 << 11:
+                self._window //= 8
             else:
                 yield self._one()
-                window = 1 << 11
+                self._window = 1 << 11
 
     def _try_more(self, least: int) -> None:
         """Read on where less than that is at hand, and there is more."""
@@ -299,14 +300,13 @@ class TraceText:
             if len(self._text) - self._at < least:
                 self._more()
 
-    def _several(self, window: int) -> tuple[list[Event], int]:
-        """Decode the whole events of the next ``window`` characters, and find where they end: 0 where none do."""
-        stop = min(self._at + window, len(self._text))
-        last = None
-        for begin in (stop - (1 << 14), self._at):
-            for last in _BETWEEN.finditer(self._text, max(begin, self._at), stop):  # noqa: B007
+    def _several(self) -> tuple[list[Event], int]:
+        """Decode the whole events of the next characters, and find where they end: 0 where none do."""
+        stop, last = min(self._at + self._window, len(self._text)), None
+        for form, begin in ((_BETWEEN, stop - (1 << 14)), (_BETWEEN, self._at), (_PERHAPS, self._at)):
+            for last in form.finditer(self._text, max(begin, self._at), stop):  # noqa: B007
                 pass
-            if last or begin <= self._at:
+            if last:
                 break
         if last is None:
             return [], 0

@@ -15,6 +15,10 @@ from nsysprof.trace.nsys.blocks import Block, Wanted
 
 _SLICE_ROWS = 200_000
 _BATCH_ROWS = 10_000
+_MEBIBYTE = 1 << 20
+_STEPS = 50_000_000  # of SQLite's machine, some seconds; and for each byte of the file
+_STEPS_OF_BYTE = 100
+_ROWS_OF_BYTE = 16  # bytes of rows that a query may give for each of the file, and 64 MiB
 _NULL = b"n"  # what a NULL is in the text of a slice
 
 
@@ -51,6 +55,46 @@ def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str
                 return None
             return name
     return None
+
+
+def bound(connection: sqlite3.Connection) -> None:
+    """Bound what the file's own SQL, such as a view that recurs, may cost: by the length of the file.
+
+    A query that goes on raises ``interrupted``, a value that is longer than the file ``string or blob too big``.
+    """
+    size, steps = _bytes_of(connection), 0
+
+    def stop() -> bool:
+        nonlocal steps
+        steps += _MEBIBYTE
+        return steps > _STEPS + _STEPS_OF_BYTE * size
+
+    connection.set_progress_handler(stop, _MEBIBYTE)
+    if hasattr(connection, "setlimit"):  # from Python 3.11 on
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(max(size, _MEBIBYTE), (1 << 31) - 1))
+
+
+def _bytes_of(connection: sqlite3.Connection) -> int:
+    pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(pages) * int(size)
+
+
+def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield rows of a query, some thousand at a time, or fewer where their texts are long.
+
+    Raises sqlite3.DatabaseError where they are much longer than the file, as rows of a view can be.
+    """
+    left, rows, held = _ROWS_OF_BYTE * _bytes_of(connection) + 64 * _MEBIBYTE, list[tuple[Any, ...]](), 0
+    for row in connection.execute(query):
+        held += 16 + sum(len(value) if isinstance(value, (bytes, str)) else 8 for value in row)
+        rows.append(row)
+        if held > left:
+            raise sqlite3.DatabaseError("its rows are much longer than the file")
+        if len(rows) >= _BATCH_ROWS or held > 16 * _MEBIBYTE:
+            yield rows
+            left, rows, held = left - held, [], 0
+    if rows:
+        yield rows
 
 
 def rows_by_id(
@@ -104,8 +148,7 @@ def by_batch(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Block]:
     """Yield the rows of a view, or of a table without rowid, in stored order."""
     table, ints, texts, words = wanted
     read = ", ".join([*map(integer, ints), *map(text, texts)]) or "NULL"
-    cursor = connection.execute(f"SELECT {read} FROM {quoted(table)} AS t")
-    while rows := cursor.fetchmany(_BATCH_ROWS):
+    for rows in batches(connection, f"SELECT {read} FROM {quoted(table)} AS t"):
         columns = list(zip(*rows, strict=True))
         values: dict[str, np.ndarray] = {}
         nulls: dict[str, np.ndarray] = {}

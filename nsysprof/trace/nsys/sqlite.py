@@ -117,11 +117,12 @@ class SqliteSource:
             return []
         wanted = ", ".join(f"t.{slices.quoted(name)}" for name in columns)
         with self._connection(table) as connection:
-            return connection.execute(f"SELECT {wanted} FROM {slices.quoted(table)} AS t").fetchall()
+            query = f"SELECT {wanted} FROM {slices.quoted(table)} AS t"
+            return [row for rows in slices.batches(connection, query) for row in rows]
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """The texts of these ids in StringIds; unknown ids are left out."""
-        wanted = sorted({int(at) for at in ids})
+        wanted = sorted(needed := {int(at) for at in ids})
         table = self._found("StringIds")
         if table is None or not wanted:
             return {}
@@ -134,8 +135,8 @@ class SqliteSource:
                     some = wanted[at : at + _MAX_IDS]
                     found += connection.execute(f"{query} WHERE id IN ({','.join('?' * len(some))})", some)
             else:  # a copy without its key: one pass instead of one for each query
-                found += connection.execute(query)
-        needed = set(wanted)
+                for rows in slices.batches(connection, query):
+                    found += [row for row in rows if row[0] in needed]
         return {at: value for at, value in found if at in needed and at is not None and value is not None}
 
     def _found(self, table: str) -> _Table | None:
@@ -177,6 +178,7 @@ class SqliteSource:
             uri = f"{Path(path).as_uri()}?{options}"
             with closing(sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = text_factory or _tolerant
+                slices.bound(connection)
                 connection.execute("BEGIN")
                 yield connection
             self._check_unchanged()
