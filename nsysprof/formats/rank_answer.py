@@ -113,6 +113,8 @@ def read_answer(path: Path) -> ReportAnswer | None:
     """Read the answer in a file; None where there is none, or it is damaged."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
+            if sum(each.file_size for each in kept.zip.infolist()) > path.stat().st_size:
+                raise ValueError("what is compressed may be of any size")
 
             def array(kind: Any, name: str) -> NDArray[Any]:
                 values: NDArray[Any] = kept[name]
@@ -122,7 +124,7 @@ def read_answer(path: Path) -> ReportAnswer | None:
 
             return msgspec.convert(json.loads(kept["head"].tobytes()), ReportAnswer, dec_hook=array)
     except (
-        *(OSError, ValueError, LookupError, AttributeError, TypeError, EOFError, RecursionError),
+        *(OSError, ValueError, LookupError, AttributeError, TypeError, EOFError, MemoryError, RecursionError),
         zipfile.BadZipFile,
     ):
         return None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.document import Amount, Count, Text, parse_as
-from nsysprof.core.files import MAX_TABLE_BYTES, parse_json, read_small
+from nsysprof.core.files import parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Cost, Described, check_countable, described
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
@@ -30,6 +30,7 @@ from nsysprof.statistics.summary import clock_step
 BENCH_SCHEMA = "nsysprof-bench/1"
 MEMORY_PARTS = ("before", "inputs", "outputs", "temporary", "peak")
 _MEASURE_AGAIN = "measure it again: nsysprof bench"
+_MOST_BYTES = 64 << 20  # of a file, and unpacked: some million samples
 
 Kind = Literal["eager", "aa", "graph"]
 """A set of samples: of calls, of the same backend a second time, and of replays of a CUDA graph."""
@@ -277,7 +278,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     path = samples_file(path)
     content = samples_content(path)
     try:
-        data = parse_json(content, MAX_TABLE_BYTES)
+        data = parse_json(content, _MOST_BYTES)
     except ValueError as error:
         raise _corrupt(f"{path} is corrupt: {error}") from None
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -301,16 +302,16 @@ def samples_file(place: Path) -> Path:
 def samples_content(path: Path) -> bytes:
     """The JSON of samples, plain or compressed by xz; raises `NsysprofError` where the file cannot be read."""
     try:
-        content = read_small(path, MAX_TABLE_BYTES)
+        content = read_small(path, _MOST_BYTES)
     except OSError as error:
         raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
     if path.suffix != ".xz":
         return content
-    unpacker = lzma.LZMADecompressor()
+    unpacker = lzma.LZMADecompressor(memlimit=2 * _MOST_BYTES)
     with contextlib.suppress(lzma.LZMAError):
-        content = unpacker.decompress(content, MAX_TABLE_BYTES)
+        content = unpacker.decompress(content, _MOST_BYTES)
     if not unpacker.eof:
-        raise _corrupt(f"{path} is corrupt: no whole xz file")
+        raise _corrupt(f"{path} is corrupt: no whole xz file of less than {_MOST_BYTES >> 20} MiB")
     return content
 
 

@@ -1,6 +1,7 @@
 """What a worker says of a report: times per iteration that add up, collectives, identity, and what it keeps on disk."""
 
 import errno
+import io
 import json
 import pickle
 from dataclasses import replace
@@ -517,8 +518,11 @@ def test_an_answer_survives_the_disk(trace: MakeTrace, tmp_path: Path) -> None:
         assert np.array_equal(found.parts[0].columns[name], values)
     assert answer_file(tmp_path, ReportTask(task.file, Choice(skip=1))) != path
     assert answer_file(tmp_path, ReportTask(ReportFile(task.file.name, "2"))) != path
-    data = path.read_bytes()
+    data, bomb = path.read_bytes(), io.BytesIO()
+    with np.load(path) as kept:  # compressed, it could be of any size
+        np.savez_compressed(bomb, **kept)
     for damaged in (
+        bomb.getvalue(),
         data[: len(data) // 2],
         b"",
         b"PK\x03\x04 nothing",

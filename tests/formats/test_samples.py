@@ -258,7 +258,7 @@ def test_samples_of_what_is_not_measured_do_not_count(tmp_path: Path) -> None:
 
 
 def test_packed_samples_are_the_same_samples(tmp_path: Path) -> None:
-    """As ``samples.json.xz`` alone in a folder; a file that ends early is refused by name."""
+    """As ``samples.json.xz`` alone in a folder; a file that ends early, or unpacks to much, is refused by name."""
     plain = write_samples(tmp_path)
     before = read_bench_samples(tmp_path)
     packed = tmp_path / "samples.json.xz"
@@ -266,7 +266,8 @@ def test_packed_samples_are_the_same_samples(tmp_path: Path) -> None:
     plain.unlink()
     after = read_bench_samples(tmp_path)
     assert (after.path, after.digest, len(after.points)) == (packed, before.digest, len(before.points))
-    for damaged in (packed.read_bytes()[:-8], b"{}"):
+    bomb = lzma.compress(bytes(65 << 20), preset=0)
+    for damaged in (packed.read_bytes()[:-8], b"{}", bomb):
         packed.write_bytes(damaged)
         with pytest.raises(NsysprofError, match=r"samples\.json\.xz is corrupt: no whole xz file"):
             read_bench_samples(tmp_path)
