@@ -1,4 +1,4 @@
-"""Reads NVIDIA Nsight Systems reports and says where the time went.
+"""Read NVIDIA Nsight Systems reports and say where the time went.
 
     import nsysprof
 

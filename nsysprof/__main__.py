@@ -7,9 +7,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it without a traceback at any time, also while Python imports and ends.
+    """Run the command line; Ctrl-C ends it without a traceback at any time, even while Python starts and ends.
 
-    Where it is ignored, as in what a shell started with ``&``, it stays so.
+    If Ctrl-C is ignored, as for a shell's background job (``&``), it stays ignored.
     """
     listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if listens:

@@ -1,4 +1,4 @@
-"""The workloads: programs that are run by path, inside the package or in a folder beside it."""
+"""The workloads: programs run by path, inside the package or in a folder beside it."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ _HARNESS = "_harness.py"
 
 
 def list_workloads() -> dict[str, Path]:
-    """List the workloads by name; a wheel ships them inside the package, a checkout has them beside it."""
+    """List the workloads by name; a wheel has them inside the package, a checkout beside it."""
     for folder in (_HERE / "workloads", _HERE.parent / "workloads"):
         workloads = {path.stem: path for path in sorted(folder.glob("[a-z]*.py"))}
         if workloads:
@@ -22,9 +22,9 @@ def list_workloads() -> dict[str, Path]:
 
 
 def find_workload(name: str) -> Path:
-    """Find the program of a workload by its name, or by its path where that ends with `.py`.
+    """Find the program of a workload by name, or by path if it ends with `.py`.
 
-    `NsysprofError` names the valid ones where there is none of that name.
+    Raises `NsysprofError` with the valid names if there is none.
     """
     if name.endswith(".py"):
         if not Path(name).is_file():
@@ -40,7 +40,7 @@ def find_workload(name: str) -> Path:
 
 
 def workload_kit(program: Path) -> Path:
-    """Find the folder of what workloads share: that of the workload, or else the one that is shipped."""
+    """Find the folder with the workloads' shared code: the workload's, or else the shipped one."""
     if (program.parent / _HARNESS).exists():
         return program.parent
     known = list_workloads()
@@ -50,7 +50,7 @@ def workload_kit(program: Path) -> Path:
 
 
 def workload_command(program: Path) -> tuple[str, ...]:
-    """Make the command that runs a workload: by its path, or by the harness where it lies elsewhere."""
+    """Make the command that runs a workload: by path, or through the harness if it is elsewhere."""
     kit = workload_kit(program)
     through = () if kit == program.parent else (str(kit / _HARNESS),)
     return (sys.executable, *through, str(program))

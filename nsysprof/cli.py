@@ -42,7 +42,7 @@ class _Workflow(TyperGroup):
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, with `analyze` for a report alone."""
+        """Find the command; a report alone means `analyze`."""
         return super().resolve_command(ctx, command_for(args, [*self.commands]))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -1,11 +1,11 @@
-"""The one exception that users may cause."""
+"""The one exception for errors that users can cause."""
 
 
 class NsysprofError(Exception):
-    """A known failure: one line (what and where) and a hint, which is a command where possible.
+    """A known failure: one line (what and where) and a hint, if possible a command.
 
-    The command line prints both and exits with ``exit_code``: 1, but for the code that a profiled program ended with.
-    Library users catch it as an ordinary exception.
+    The command line prints both and exits with ``exit_code``: 1, or the exit code of a profiled program. Library users
+    catch it as an ordinary exception.
     """
 
     def __init__(self, message: str, hint: str | None = None, *, exit_code: int = 1) -> None:

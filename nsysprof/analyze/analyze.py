@@ -43,12 +43,12 @@ def analyze(
     rules: str | os.PathLike[str] | Rules | None = None,
     **options: Any,
 ) -> Breakdown:
-    """Break a report down by range path and by kernel: open it, attribute its GPU ops, and add them up.
+    """Break a report down by range path and by kernel: open it, attribute its GPU ops, and add up their times.
 
-    ``report`` is a file of any recorder that nsysprof reads, or what `open_report`, `read_tables` or `attribute` gave;
-    ``select`` a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` are those of `attribute`, ``rules`` a
-    file of kernel rules to ask first, ``options`` all others of `break_down`. Raises `NsysprofError` for what cannot be
-    read, and where no range matches.
+    ``report`` is a file of any supported recorder, or a result of `open_report`, `read_tables` or `attribute`;
+    ``select`` a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` as in `attribute`, ``rules`` a file of
+    kernel rules with priority, ``options`` as in `break_down`. Raises `NsysprofError` if the report cannot be read, or
+    if no range matches.
     """
     known = rules if isinstance(rules, Rules) else load_rules(Path(rules) if rules is not None else None)
     attribution = attribute(report, threads, graphs=graphs, ranges=ranges)
@@ -70,13 +70,13 @@ def break_down(
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
-    ``merge`` are globs of names that make one merged path (None: merge nothing); ``select`` keeps the ranges whose
-    path, merged path or name it matches as a glob, with all inside them; ``skip`` leaves out the first instances of
-    what repeats, as warm-up; ``instances`` keeps but these of each merged path, counted from 0; ``by`` splits the rows
-    by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges in between.
-    Ledger and totals are always those of the whole report.
+    ``merge`` are globs of names that make one merged path (None: no merging); ``select`` keeps the ranges whose path,
+    merged path or name matches this glob, with all inner ranges; ``skip`` leaves out the first instances of repeated
+    ranges, as warm-up; ``instances`` keeps only these of each merged path, counted from 0; ``by`` splits the rows by
+    one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges between them. Ledger and
+    totals are always for the whole report.
 
-    Raises `NsysprofError` where nothing matches ``select`` or ``by`` is unknown.
+    Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """
     if by is not None and by not in BY:
         raise NsysprofError(f"cannot split rows by {by!r}", f"choose one of {', '.join(BY)}")

@@ -24,9 +24,9 @@ _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan a bar of GPU ops by family per row, per instance where instances repeat, with a mark at the launches.
+    """Plan a bar of GPU ops by family per row, per instance if instances repeat, with a mark at the number of launches.
 
-    Rows that run the same share one, see `grouped`.
+    Rows that run the same ops share one, see `grouped`.
     """
     rows = grouped(rows) if rows.of == "ranges" else rows
     calls = rows.calls[:, None]
@@ -96,7 +96,7 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
 
 
 def counts_title(rows: ChartRows) -> str:
-    """State the finding: which range runs the most kernels per instance, and which the fewest."""
+    """State which range runs the most kernels per instance, and which the fewest."""
     named = rows.named
     if rows.of == "kernels":
         count = rows.ops[named].sum(axis=1)
@@ -127,7 +127,7 @@ def counts_title(rows: ChartRows) -> str:
 
 
 def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan the rows twice: busy time on a common axis, and busy and idle time as shares of each row's own span."""
+    """Plan each row twice: busy time on a common axis, and busy and idle time as shares of its own span."""
     by_family, scaled = _scaled_to_busy(rows)
     legend = group_legend(rows.groups, (rows.sum_ns.sum(axis=0) > 0).tolist())
     if rows.idle_ns.any():
@@ -239,7 +239,7 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
 
 
 def breakdown_title(rows: ChartRows) -> str:
-    """State the finding: what takes longest, how much of all that is, and what it consists of."""
+    """State which range takes longest, its share, and what it consists of."""
     named = rows.named
     busy = rows.busy_ns[named]
     first = int(named[np.argmax(busy)])
@@ -279,7 +279,7 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 
 
 def stack(values: Numbers, groups: OpGroups) -> tuple[list[Part], Numbers]:
-    """Stack the parts of a bar per row of ``values``, which has a column per group; with where each bar ends."""
+    """Stack the parts of a bar per row of ``values`` (a column per group), and return the end of each bar."""
     right = np.cumsum(values, axis=1)
     left = right - values
     parts = []
@@ -296,7 +296,7 @@ _MAX_ROWS = 60
 
 
 def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
-    """Plan the CPU time of the longest ranges: what they take themselves, and what ranges inside them take."""
+    """Plan the CPU time of the longest ranges: their own, and that of inner ranges."""
     merged, rows = _longest(breakdown, top, "cpu_ns")
     whole, own, total = rows["cpu_ns"], rows["exclusive_cpu_ns"], outermost_cpu(merged)
     most = int(merged["exclusive_cpu_ns"].argmax())
@@ -313,7 +313,7 @@ def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
 
 
 def plan_cpu_medians(breakdown: Breakdown, top: int) -> Bars:
-    """Plan the median CPU time per instance, with a mark at the longest instance."""
+    """Plan the median CPU time per instance, with a mark for the longest instance."""
     _, rows = _longest(breakdown, top, "cpu_median_ns")
     median = rows["cpu_median_ns"]
     times = {name: rows[f"cpu_{name}_ns"] for name in ("median", "min", "max")}

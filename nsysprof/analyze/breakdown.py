@@ -1,4 +1,4 @@
-"""The answer of an analysis: ranges, kernels and the ledger of one report, as columns and as pandas frames."""
+"""The result of an analysis: ranges, kernels and the ledger of one report, as columns and as pandas frames."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ def _frame(table: str) -> cached_property[pd.DataFrame]:
 
 @dataclass(frozen=True, repr=False)
 class Breakdown(Shown):
-    """The answer of `break_down`: tables that are made when they are first asked for; times are int64 ns.
+    """The result of `break_down`, with tables built on first use; times are int64 ns.
 
-    `columns` gives a table as numpy columns; the attribute of its name is the same as a pandas frame with a default
-    index. ``ranges``: a row per range path, the columns of ``ranges.csv``. ``merged``: per merged path, instead
-    of ``path`` with ``merged_path, name`` and ``parent`` (a row number, -1 at the top). ``families``: what lies
-    inside each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``:
-    the columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
-    for ``path``, without the medians of launches; ``whole_kernels``: the same of no range at all, with them;
-    ``kernel_sums``: of these rows what adds up, the longest first, which takes no sort of all ops.
-    ``ledger``: ``fate, ops, sum_ns, share``.
+    `columns` returns a table as numpy columns; the attribute of the same name is a pandas frame with a default index.
+    ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
+    ``merged_path, name`` and ``parent`` (a row number, -1 at the top) instead of ``path``. ``families``: the work in
+    each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
+    columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
+    instead of ``path``, without the medians of launches; ``whole_kernels``: the same without regard to ranges, with the
+    medians; ``kernel_sums``: the additive columns of these rows, longest first, without sorting all ops. ``ledger``:
+    ``fate, ops, sum_ns, share``.
 
-    With ``by`` all tables but the ledger begin with a column of that name: a pid, GPU, thread or stream. ``options``:
-    what `break_down` was asked for. ``kinds``: what each op name is. ``merged_paths``: of each path. ``kept``: which
-    range instances count. ``graphs``: what CUDA graphs replay, by where they were captured; None where nothing is.
-    ``parts``: each with the row in ``merged`` of each merged path, -1 for none. ``notes``: on what was left out and
-    what no range owns.
+    With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
+    ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
+    of each path. ``kept``: mask of the range instances that count. ``graphs``: the work of CUDA graphs, by where they
+    were captured; None if there is none. ``parts``: each part, with the row in ``merged`` of each merged path, -1 for
+    none. ``notes``: on omissions and on work that no range owns.
     """
 
     attribution: Attribution
@@ -84,7 +84,7 @@ class Breakdown(Shown):
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, table: str) -> ColumnTable:
-        """Return a table by the name of its frame; it is made when it is first asked for."""
+        """Return a table by the name of its frame, built on first use."""
         if table not in self._columns:
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
@@ -99,7 +99,7 @@ class Breakdown(Shown):
 
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
-        """The tables ``ops, launches, ranges, instances`` of ``nsysprof export``, whose keys join; see `records`."""
+        """The tables ``ops, launches, ranges, instances`` of ``nsysprof export`` with joinable keys; see `records`."""
         frames: dict[str, pd.DataFrame] = view_of(self, "records", "record_frames")
         return frames
 
@@ -122,40 +122,40 @@ class Breakdown(Shown):
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report, and with ``select`` the `chosen_totals`."""
+        """The `totals` of the whole report, and with ``select`` also the `chosen_totals`."""
         if not self.narrowed:
             return totals(self.attribution)
         return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:
-        """The sum of all ops but migrations: what shares are of."""
+        """The sum of all ops except migrations: the base of shares."""
         return self.totals["sum_ns"] - self.totals["migrations_ns"]
 
     @property
     def gpu_count(self) -> int:
-        """How many GPUs the report has streams of."""
+        """The number of GPUs with streams in the report."""
         return len(set(self.attribution.trace.gpu_numbers))
 
     @property
     def busy_share(self) -> float:
-        """The part of the time from the first GPU op to the last in which GPUs are busy, on average; NaN without."""
+        """The mean share of the time from first to last GPU op in which GPUs are busy; NaN without GPU ops."""
         span = self.gpu_count * self.totals["span_ns"]
         return self.totals["busy_ns"] / span if span else float("nan")
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """What GPU ops were launched with; None where the reader has that of other ops."""
+        """The launch parameters of GPU ops; None if the reader's ops differ from the trace's."""
         return launches_of(self.attribution.trace)
 
     @cached_property
     def unified(self) -> UnifiedMemory | None:
-        """The migrations of unified memory; None where nothing moved."""
+        """The migrations of unified memory; None if nothing migrated."""
         return unified_memory(self.attribution.trace)
 
     @cached_property
     def summaries(self) -> dict[str, Answer]:
-        """The `Answer` of each of `SUMMARIES` of which something was recorded, by its name."""
+        """The `Answer` of each of `SUMMARIES` with recorded data, by name."""
         paths = self.merged_paths
         asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
         makers = [partial(summary.make, self.attribution, asked) for summary in SUMMARIES]
@@ -164,7 +164,7 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`, of which a large recording keeps nothing else: a hundred bytes per GPU op."""
+        """The `Diagnosis` of the `case`; large recordings drop the case, which takes a hundred bytes per GPU op."""
         found = diagnose(self.case)
         if len(self.attribution.trace.ops) > MAX_OPS:
             del vars(self)["case"]
@@ -172,14 +172,14 @@ class Breakdown(Shown):
 
     @cached_property
     def hottest(self) -> Spot | None:
-        """The kernel that takes most of the steps, not replayed; None without one, and in large recordings."""
+        """The kernel that takes most of the steps, not replayed; None if there is none, or in large recordings."""
         if len(self.attribution.trace.ops) > MAX_OPS:
             return None
         return next(iter(hottest(self.case, tried=0, most=1).spots), None)
 
     @cached_property
     def case(self) -> Case:
-        """What costs the steps of the program that the answer holds time; if it holds none, its ranges themselves."""
+        """The input of the diagnosis: the program's steps if the result has their time, else its ranges."""
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
 
@@ -203,12 +203,12 @@ class Breakdown(Shown):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the diagnosis, those that gain most first."""
+        """The findings of the diagnosis, largest gain first."""
         return self.diagnosis.findings
 
     @property
     def narrowed(self) -> bool:
-        """Whether the answer holds some ranges only: those of ``select``, or of some time."""
+        """Whether the result covers only some ranges, by ``select`` or time."""
         return self.options["select"] is not None or "from" in self.options
 
     @cached_property
@@ -218,12 +218,12 @@ class Breakdown(Shown):
 
     @cached_property
     def groups(self) -> OpGroups:
-        """The groups of GPU ops that charts show: the ``group`` of ``families`` and ``merged_kernels``."""
+        """The groups of GPU ops in charts: the ``group`` of ``families`` and ``merged_kernels``."""
         return op_groups(self.attribution.trace, self.kinds)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Facts to know before believing the numbers."""
+        """Caveats about the numbers."""
         trace = self.attribution.trace
         slow = slow_starts(self.columns("merged"), self.instances_of, self.by)
         return (*trace.report.about.warnings, *trace.warnings, *self.notes, *slow)
@@ -246,16 +246,16 @@ class Breakdown(Shown):
 
     @cached_property
     def forward_path(self) -> NDArray[np.int32]:
-        """For each range instance the path of the range of forward that it works backward for, -1 for none."""
+        """For each range instance, the path of the forward range for which it does backward work, -1 for none."""
         return np.append(self.paths.of, np.int32(-1))[forward_of_ranges(self.attribution)]
 
     @property
     def instance_count(self) -> int:
-        """How many range instances the answer holds."""
+        """The number of range instances in the result."""
         return int(self.kept.sum())
 
     def instances_of(self, row: int) -> tuple[Attribution, NDArray[np.intp]]:
-        """Find the attribution that has the totals of a row of ``merged``, and the row's range instances."""
+        """Return the attribution behind the totals of a row of ``merged``, and the row's range instances."""
         for part, rows in self.parts:
             [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
             if path >= 0 and row >= 0:
@@ -263,7 +263,7 @@ class Breakdown(Shown):
         raise IndexError(row)
 
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
-        """Make the columns of ``instances.csv``, a row per instance, some ``rows`` at a time; at least one table."""
+        """Build ``instances.csv``, a row per instance, in at least one table of ``rows`` instances."""
         kept, texts = np.flatnonzero(self.kept), (self.path_texts, self.merged_texts)
         numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(kept), 1), rows):

@@ -1,16 +1,15 @@
-"""Rows of the bar charts: the level of ranges at which the time divides, or kernels where there are no ranges.
+"""Choose the rows of the bar charts: the level of ranges at which the time divides, or kernels if there are no ranges.
 
-The rule. Found ranges, which are not annotated, do not count. Start with the outermost merged ranges that have GPU
-work. While one of them holds at least `DOMINANT` of their op time and divides into several ranges, put those in its
-place; what it launches itself, outside of them, stays as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, …
-are compared as they are, and a training loop is shown by the parts of a step; a range and its only child are never
-both shown. Of many rows the `top` ones by busy time are shown, the longest first, and the others as one row
-that adds up.
+The rule. Found ranges do not count, since they are not annotated. Start with the outermost merged ranges that have GPU
+work. While one of them holds at least `DOMINANT` of their op time and divides into several ranges, replace it by these;
+work that it launches itself stays as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, … are compared as
+wholes, and a training loop is shown by the parts of a step; a range and its only child are never both shown. If there
+are many rows, the `top` ones by busy time are shown, longest first, and all others as one row.
 
-Warm-up and checks of the workloads are among the others if their measured ranges are in the answer as well.
+Warm-up and checks of the workloads are among the others if their measured ranges are also present.
 
-Calls. Where all the work of a row is in instances of its only child (`RUN::math` holding twenty `iter*`), those are
-its calls: counts are per instance, so that ranges that ran for a different number of times compare.
+Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), those are its calls:
+counts are per instance, which makes ranges with different repetitions comparable.
 """
 
 import re
@@ -38,13 +37,12 @@ LABEL = 46  # characters
 class ChartRows:
     """What to draw, a row per bar from top to bottom.
 
-    ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names`` longer ones for titles. ``calls`` int64, the
-    instances that counts are divided by; ``launches`` int64 host calls (-1: not known); ``kernels`` int64; ``ops``
-    and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0: not known);
-    ``call_ns`` int64, the median busy time of a call, or of runs of a kernel (0: not known). ``rest`` is the row that
-    stands for all others, or None.
-    ``owned_ns`` is the op time of all ranges. ``unit`` says what is counted per: "instance", with
-    the name of the calls where that is one.
+    ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names``, longer ones for titles. ``calls`` int64, the
+    instances by which counts are divided; ``launches`` int64 host calls (-1: unknown); ``kernels`` int64; ``ops`` and
+    ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0: unknown); ``call_ns``
+    int64, the median busy time of a call, or of runs of a kernel (0: unknown). ``rest`` is the row for all others, or
+    None. ``owned_ns`` is the op time of all ranges. ``unit`` names the base of counts: "instance", with the name of the
+    calls if there is one.
     """
 
     of: str
@@ -68,19 +66,19 @@ class ChartRows:
 
     @property
     def idle_ns(self) -> Ints:
-        """Span less busy time; 0 where several GPUs make the busy time longer, or where the span is not known."""
+        """Span minus busy time; 0 if several GPUs make the busy time longer, or if the span is unknown."""
         idle: Ints = np.maximum(self.span_ns - self.busy_ns, 0)
         return idle
 
     @property
     def named(self) -> NDArray[np.intp]:
-        """The rows that stand for one range or kernel; where no row does, the one that stands for the rest."""
+        """The rows for one range or kernel; if there are none, the row for the rest."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)
 
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
-    """Choose the `ChartRows` of an answer by the rule of this module; None where it holds no GPU work."""
+    """Choose the `ChartRows` of a result by the rule of this module; None if it has no GPU work."""
     merged = breakdown.columns("merged")
     owned = int(merged["exclusive_sum_ns"].sum())
     rows, kind = _range_rows(breakdown), "ranges"
@@ -116,7 +114,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
 
 
 def grouped(rows: ChartRows) -> ChartRows:
-    """Put rows that run the same per call into one, where only the last part of their names differs.
+    """Join rows that run the same ops per call, if only the last parts of their names differ.
 
     Their label has all parts in braces: `RUN::math::S{4096, 2048}`.
     """
@@ -154,7 +152,7 @@ def _one_name(names: list[str]) -> str:
 
 
 def by_range(merged: ColumnTable) -> bool:
-    """Whether rows are ranges: some with GPU work are not only found, whose names say nothing."""
+    """Whether rows are ranges: some with GPU work are annotated, since names of found ones are meaningless."""
     return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())
 
 

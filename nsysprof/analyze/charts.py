@@ -59,9 +59,9 @@ _CAPTIONS = {
 
 
 def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple[Chart[Breakdown], ...]:
-    """List the charts, in the order of the page, with ``top`` ranges in those that have a row for each.
+    """List the charts in page order, with ``top`` ranges in those with a row per range.
 
-    Captions are those for ``breakdown``, if given. Where there is no GPU work they show CPU time, or give the reason.
+    Captions describe ``breakdown``, if given. Without GPU work they show CPU time, or say why not.
     """
     counts, times, timelines = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
     return (
@@ -102,7 +102,7 @@ def _nothing(breakdown: Breakdown) -> Message:
         *([f"{rest}."] if rest else []),
         "Capture again with:  nsys profile --trace=cuda,nvtx <program>",
     ]
-    return Message(Heading("This report holds no GPU work", subtitle(breakdown)), sentences)
+    return Message(Heading("This report has no GPU work", subtitle(breakdown)), sentences)
 
 
 # ---- timeline.png
@@ -281,7 +281,7 @@ def _zoom_title(zoom: Zoom) -> str:
 
 
 def timeline_title(answer: Timeline) -> str:
-    """State the finding: for how much of the time the GPUs had something to do, and the longest wait."""
+    """State the share of time in which the GPUs were busy, and the longest wait."""
     totals = answer.breakdown.totals
     span, gpus = totals["span_ns"], answer.breakdown.gpu_count
     if not answer.streams:
@@ -304,7 +304,7 @@ def timeline_title(answer: Timeline) -> str:
 
 
 def overview(breakdown: Breakdown) -> Overview:
-    """What notebooks show: how much work there is, where the time of a step goes, and what to fix."""
+    """The notebook view: how much work there is, where the time of a step goes, and what to fix."""
     name = breakdown.attribution.trace.report.path.name
 
     def details() -> Iterator[str | TextTable]:

@@ -1,4 +1,4 @@
-"""The files of an analysis for machines: CSV tables and one JSON document."""
+"""The machine-readable files of an analysis: CSV tables and one JSON document."""
 
 import gzip
 import shutil
@@ -34,9 +34,9 @@ def write_tables(
 ) -> tuple[list[Path], list[str]]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
-    Each is there whole or not at all. Returns the paths, and notes on what was left out: ``instances.csv`` where it
-    would have more than `MAX_INSTANCES` rows and ``instances`` did not ask for it, rows of ``analysis.json``, and what
-    is compressed, where it ``packs``.
+    Each file is written whole or not at all. Returns the paths, and notes on omissions: ``instances.csv`` above
+    `MAX_INSTANCES` rows unless ``instances`` asks for it, rows of ``analysis.json``, and compressed files if it
+    ``packs``.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
     left_out = write_json(breakdown, written[2])
@@ -89,8 +89,8 @@ def write_json(
 ) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    Of ranges and kernels it holds the ``most`` rows with the largest ``sum_ns``, in the order of their tables. What is
-    left out stands under ``left_out``, a key for each such table with ``rows`` and ``file``, and is returned.
+    Of ranges and kernels it has the ``most`` rows with the largest ``sum_ns``, in table order. Omitted rows are stated
+    under ``left_out`` (a key per table with ``rows`` and ``file``), and returned.
     """
     most = most or MAX_ROWS
     head: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What the diagnosis of the steps says, for an analysis: where a step's time goes, and the top bottlenecks."""
+"""The diagnosis of the steps, for an analysis: where a step's time goes, and the top bottlenecks."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _STEPS = (
 
 
 def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None:
-    """Where the time of a step goes, of the paths with most time; None where no step repeats."""
+    """Where the time of a step goes, for the paths with most time; None if no step repeats."""
     if not diagnosis.repeats or not diagnosis.times:
         return None
     by_path: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Ranges of an answer to show first, the kernels inside them, and which of them wait for launches."""
+"""Choose the ranges to show first, their kernels, and the launch-bound ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "in
 
 
 def row_times(merged: ColumnTable) -> NDArray[np.int64]:
-    """The time of each row of ``merged``: on the host, or from the first GPU op to the last, whichever is longer."""
+    """The time of each row of ``merged``: on the host, or from first to last GPU op, whichever is longer."""
     longest: NDArray[np.int64] = np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
     return longest
 
@@ -36,14 +36,14 @@ def row_times(merged: ColumnTable) -> NDArray[np.int64]:
 def top_rows(
     breakdown: Breakdown, count: int, by: str = "busy_ns", *, sort: str | None = None, depth: int | None = None
 ) -> NDArray[np.intp]:
-    """Choose the rows of ``merged`` with the most busy time, and all ranges around them, in the order of a tree.
+    """Choose the rows of ``merged`` with the most busy time, with all outer ranges, in tree order.
 
-    Or those with the most of another column ``by``, or of their `row_times` (`time_ns`). With ``sort``, a key of
-    `SORTS`, or `time` or `name`, siblings stand in that order; ``depth`` levels of the tree at most are there.
+    Or those with the most of another column ``by``, or of `row_times` (`time_ns`). ``sort`` orders siblings by a key of
+    `SORTS`, or `time` or `name`; ``depth`` limits the levels of the tree.
 
-    A range that holds all the work of the range around it (``iter*`` in ``RUN::math::S4096``) comes along with that
-    one and is not counted; of a long chain of such ranges only the ends come along. Siblings stand in the order of
-    their first appearance. What is `preparing` comes after all that is measured.
+    A range with all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is added to it and not counted; of
+    a long chain of such ranges only the ends are shown. By default siblings are in the order of their first appearance.
+    `preparing` rows come after all measured ones.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -69,7 +69,7 @@ def top_rows(
 
 
 def annotated(merged: ColumnTable) -> bool:
-    """Whether GPU work is annotated: a range of ``merged`` that has some is neither found nor a call."""
+    """Whether GPU work is annotated: some range of ``merged`` with GPU work is neither found nor a call."""
     kind = merged.texts("kind").codes
     return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 
@@ -91,7 +91,7 @@ def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDAr
 
 
 def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Put children behind their parents; a row whose parent is not among the rows belongs to the next one up."""
+    """Put children after their parents; a row whose parent is not among the rows moves to the next one up."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])
@@ -108,10 +108,10 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
 
 
 def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64]:
-    """Find for rows of ``merged`` the share of the span in which their GPUs ran nothing: the median over instances.
+    """Find the idle share of the span for rows of ``merged``: the median over instances.
 
-    Neither the range's ops nor those of others. The span is that from the instance's first op to its last end, on each
-    GPU that it uses. NaN where no instance has a span.
+    Idle means that neither its ops nor others run. The span lasts from the instance's first op to its last end, on each
+    GPU that it uses. NaN if no instance has a span.
     """
     lines = breakdown.attribution.trace.gpu_busy
     of_rows = [breakdown.instances_of(row) for row in rows]
@@ -135,7 +135,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
 
 
 def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp], idle: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark rows of ``merged``, with these `idle_shares`, in which the GPU waits for launch after launch."""
+    """Mark the launch-bound rows of ``merged``, given their `idle_shares`."""
     merged = breakdown.columns("merged").take(rows)
     waits: NDArray[np.bool_] = idle > LAUNCH_BOUND_IDLE
     if breakdown.attribution.replay is not None:  # what a graph replays waits for no launch of its own

@@ -1,4 +1,4 @@
-"""What host threads do over time, for reports without annotation of GPU work: CUDA calls and calls of the system."""
+"""Show the CUDA and operating-system calls of host threads over time, for reports without annotated GPU work."""
 
 from dataclasses import dataclass
 
@@ -29,9 +29,9 @@ _LABEL, _NAME = 34, 80  # characters
 class HostLane:
     """Calls of one thread, sorted by start, and a value per column of the timeline.
 
-    ``start``, ``end`` int64 ns and ``kind`` uint8 of each call, an index of `KINDS`, with its name; ``busy_ns`` int64,
-    the time in which a call ran; ``longest`` uint8, the kind that ran longest, `NOTHING` where none did; ``process`` an
-    index into ``trace.processes``.
+    ``start``, ``end`` int64 ns and ``kind`` uint8 (an index into `KINDS`) of each call, with its name; ``busy_ns``
+    int64, the time in which a call ran; ``longest`` uint8, the kind that ran longest, `NOTHING` if none did;
+    ``process`` an index into ``trace.processes``.
     """
 
     label: str
@@ -45,7 +45,7 @@ class HostLane:
     longest: NDArray[np.uint8]
 
     def marks(self, begin: int, stop: int, process: int | None = None) -> Marks:
-        """The calls between two moments as boxes with their names, at most `MAX_BOXES` of them, the longest."""
+        """The calls between two times as labelled boxes, at most the `MAX_BOXES` longest."""
         rows = np.flatnonzero((self.end > begin) & (self.start < stop))
         if len(rows) > MAX_BOXES:
             rows = np.sort(rows[np.argsort((self.start - self.end)[rows], kind="stable")[:MAX_BOXES]])
@@ -55,14 +55,14 @@ class HostLane:
         return Marks(shorten(self.label, _LABEL), RANGE, start, end, colours, names, process)
 
     def most(self, until: int) -> tuple[str, int]:
-        """The CUDA call that takes most time before a moment, and that time in ns."""
+        """The CUDA call with most time before a given time, and its time in ns."""
         rows = np.flatnonzero((self.kind <= CUDA) & (self.start < until))
         total = sums(self.name[rows], np.minimum(self.end[rows], until) - self.start[rows], len(self.names))
         return self.names[int(total.argmax())], int(total.max(initial=0))
 
 
 def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
-    """When the first CUDA call begins and the last one ends; None where there is none."""
+    """The start of the first CUDA call and the end of the last; None if there is none."""
     rows = np.flatnonzero(activity.kind <= CUDA)
     if not len(rows):
         return None
@@ -70,7 +70,7 @@ def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
 
 
 def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostLane, ...]:
-    """The lanes of the `MAX_HOSTS` threads that spend most time in CUDA calls; ``edges`` bound the columns."""
+    """The lanes of the `MAX_HOSTS` threads with most time in CUDA calls; ``edges`` bound the columns."""
     calls, lanes = activity.calls, []
     rows = np.flatnonzero(activity.kind <= CUDA)
     cuda = sums(calls.thread[rows], np.maximum(calls.end[rows] - calls.start[rows], 1), len(calls.threads))

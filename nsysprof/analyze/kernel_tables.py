@@ -1,4 +1,4 @@
-"""GPU ops and their time: what each path owns by op name, and what lies inside each merged path by kernel family."""
+"""Kernel tables: the work that each path owns by op name, and the work in each merged path by kernel family."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,14 +29,14 @@ def kernel_tables(
     whole: bool = False,
     launches: Launches | None = None,
 ) -> tuple[ColumnTable, ColumnTable]:
-    """Add up what each path owns of a part of a report, a row per path and op name, and the same for merged paths.
+    """Add up the work that each path of a part owns, a row per path and op name, and the same for merged paths.
 
-    ``path`` int32, -1 for what no range owns; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in
-    ns: ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path and then by time spent.
-    ``paths`` are the path of each range instance and the merged path of each path; ``unowned`` adds the rows of path
-    -1. The first table has another row for each path in which CUDA graphs that replay the ops were captured,
-    ``captured`` int32, -1 for none, and the medians of `_launch_medians`; with ``whole`` the second has these instead.
-    With ``launches`` the first has ``launch``, the row of the one with most time, -1 for none.
+    ``path`` int32, -1 for unowned work; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in ns:
+    ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths`` are the
+    path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first table
+    has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for none), and
+    the medians of `_launch_medians`; with ``whole`` the second has these instead. With ``launches``, the first also has
+    ``launch``, the row of the longest one, -1 for none.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths
@@ -176,9 +176,9 @@ def family_table(
 ) -> ColumnTable:
     """Add up ``path, family, group, ops, kernels, sum_ns`` inside each merged path; families add up to the path's sum.
 
-    ``merged_of`` is the merged path of each range instance, ``keep`` says which instances count. What lies inside a
-    range is what it owns and what the ranges in it own, be they kept or not. For start/end ranges, and ranges that
-    cross others, the launches inside are counted instead.
+    ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances that count. The work
+    inside a range is what it and its inner ranges own, kept or not. For start/end ranges, and ranges that cross others,
+    it is what launches inside it caused.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of

@@ -1,4 +1,4 @@
-"""What adds up to the whole report (ledger, totals), and what to know before believing the numbers."""
+"""The ledger and totals of the whole report, and warnings about the numbers."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,7 +20,7 @@ InstancesOf = Callable[[int], tuple[Attribution, NDArray[np.intp]]]
 
 
 def ledger_columns(attribution: Attribution) -> ColumnTable:
-    """Make ``fate, ops, sum_ns, share`` (of all GPU op time): a row per outcome, adding up to the report."""
+    """Make ``fate, ops, sum_ns, share`` (of all GPU op time): a row per outcome; rows add up to the report."""
     rows = attribution.ledger
     ops, sum_ns = (np.array([getattr(row, name) for row in rows], np.int64) for name in ("ops", "sum_ns"))
     fates = Texts(np.arange(len(rows)), [row.outcome for row in rows])
@@ -28,9 +28,9 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
 
 
 def totals(attribution: Attribution) -> dict[str, int]:
-    """Count and add up the whole report; busy per GPU, added; span from the first GPU op to the last end.
+    """Add up the whole report: busy time summed over GPUs, span from the first GPU op to the last end.
 
-    Ops and their sum are all that the ledger has. Migrations are apart: they are in neither busy nor span.
+    The number of ops and their sum equal the ledger's. Migrations are separate: neither in busy time nor in span.
     """
     trace = attribution.trace
     ops = trace.ops
@@ -53,8 +53,8 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str, int]:
-    """Add up what some range instances take: from the first GPU op of each to its last, their union; and how long GPUs
-    are busy meanwhile, whoever owns the ops.
+    """Add up some range instances: the union of the times from first to last GPU op of each, and the busy time of
+    GPUs in it, with all ops.
     """
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
@@ -66,9 +66,9 @@ def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str,
 def warnings(
     attribution: Attribution, paths: Paths, left_out: NDArray[np.bool_], skip: int, select: str | None, chosen: int
 ) -> Iterator[str]:
-    """Describe what to know before believing the numbers: what, how many, and what share of the time.
+    """Describe caveats about the numbers, each with its count and share of the time.
 
-    ``left_out`` are the warm-up instances, ``chosen`` how many instances ``select`` leaves.
+    ``left_out`` are the warm-up instances, ``chosen`` the number of instances that ``select`` keeps.
     """
     of_fates = {}
     for outcome, row in enumerate(ledger_columns(attribution).records()):
@@ -92,10 +92,10 @@ def warnings(
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:
-    """Report outermost repeated ranges whose first instance is far slower than the others, judged thread by thread.
+    """Report outermost repeated ranges whose first instance is far slower than the others, per thread.
 
-    ``merged`` are the columns of that name of a `Breakdown`, ``instances_of`` gives the range instances behind a row of
-    it. The first instance pays for module loading, autotuning and allocation: warm-up that ``--skip`` leaves out.
+    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. The first
+    instance includes module loading, autotuning and allocation: warm-up that ``--skip`` leaves out.
     """
     repeats = merged["instances"] > 1
     parent, work = merged["parent"], merged["sum_ns"]

@@ -29,9 +29,9 @@ _NAME, _PATH = 90, 400
 
 
 def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
-    """Make the page; ``pictures`` are the PNG files of `analysis_charts`, none where no charts are wanted.
+    """Make the page; ``pictures`` are the PNG files of `analysis_charts`, empty if no charts are wanted.
 
-    Numbers are those of ``analysis.json``: the exact one of each cell is its attribute ``data-v``.
+    Numbers equal those of ``analysis.json``: the attribute ``data-v`` of a cell has the exact value.
     """
     report = breakdown.attribution.trace.report
     packed, finding, notes = report_timeline(breakdown)
@@ -163,7 +163,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
         )
     notes = [*(cpu_notes(shown) if on_host else range_notes(shown, waiting))]
     if len(shown) > MAX_WAITS and not on_host:
-        notes.append(f"Only the {MAX_WAITS} ranges with the most busy time are asked whether they are launch-bound.")
+        notes.append(f"Only the {MAX_WAITS} ranges with the most busy time are checked for being launch-bound.")
     if len(merged) > len(shown):
         notes.append(f"{len(merged) - len(shown):,} more ranges: see ranges.csv")
     around = {row["parent"] for row in rows}

@@ -1,4 +1,4 @@
-"""Rows of the timeline on the page of a report: per process what its threads did, the same on the GPU, its streams."""
+"""Rows of the page's timeline: per process its threads on the host, the same on the GPU, its streams."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,9 +36,9 @@ _FIRST_SHOWN, _NEARLY_ALL = 5, 0.5
 
 
 def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
-    """Pack what the timeline of a page shows; with its finding in one sentence, and notes on what is left out.
+    """Pack the timeline of a page, with its finding in one sentence and notes on omissions.
 
-    The first text is empty where there is nothing to show.
+    The first text is empty if there is nothing to show.
     """
     answer = timeline(breakdown, columns=1)
     if not answer.streams and not answer.ranges:
@@ -83,7 +83,7 @@ class _Rows:
         self.hidden = 0
 
     def texts(self) -> dict[str, Any]:
-        """List the names of GPU ops with their kinds, and the tree of paths that ranges and owners are in."""
+        """List the names of GPU ops with their kinds, and the tree of paths of ranges and owners."""
         kinds, paths = self.breakdown.kinds, self.breakdown.paths
         tint = (self.breakdown.merged_paths.of % len(TINTS)).tolist()
         return {
@@ -94,7 +94,7 @@ class _Rows:
         }
 
     def gpus(self) -> list[dict[str, Any]]:
-        """Find for each GPU the share of each column in which it ran something."""
+        """Find the busy share of each column for each GPU."""
         ops, out = self.trace.ops, []
         for number, label in device_labels(self.trace).items():
             rows = self.trace.op_gpu == number
@@ -284,7 +284,7 @@ class _Rows:
 
 
 def range_extents(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
-    """For each row of ``merged`` when the first of its instances begins and the last one ends, in ns of the report."""
+    """For each row of ``merged``, the start of its first instance and the end of its last, in ns of the report."""
     ranges = breakdown.attribution.trace.ranges
     instances = (breakdown.instances_of(row)[1] for row in rows)
     return [(int(ranges.start[each].min()), int(ranges.end[each].max())) for each in instances]

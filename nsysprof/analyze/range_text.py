@@ -1,4 +1,4 @@
-"""The table of ranges as text: a tree by GPU work or, where no range has any, by CPU time."""
+"""The table of ranges as text: a tree by GPU work or, if no range has any, by CPU time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,9 +35,9 @@ Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the numbe
 def range_rows(
     breakdown: Breakdown, top: int, width: int, *, full: bool = False, sort: str | None = None, depth: int | None = None
 ) -> Rows | None:
-    """The ranges with most time and those around them as a tree, about ``top`` of them; None where there are none.
+    """The ranges with most time and their outer ranges as a tree, about ``top`` of them; None if there are none.
 
-    For one screen without ranges that hold one other alone, the longest of those beside one another first.
+    On one screen, ranges with a single inner range are skipped, and siblings are sorted by time.
     """
     merged = breakdown.columns("merged")
     if not len(merged):
@@ -124,12 +124,12 @@ def cpu_only(merged: ColumnTable) -> bool:
 
 
 def outermost_cpu(merged: ColumnTable) -> int:
-    """The CPU time of the outermost ranges, added up: what shares are of."""
+    """The summed CPU time of the outermost ranges: the base of shares."""
     return int(merged["cpu_ns"][merged["parent"] < 0].sum())
 
 
 def cpu_cells(row: Any, total: int) -> Cells:
-    """Make the cells of a row of ``merged`` by CPU time; ``total`` is that of all outermost ranges."""
+    """Make the cells of a row of ``merged`` by CPU time; ``total`` is the sum of all outermost ranges."""
     many = row.instances > 1
     times = {"median": row.cpu_median_ns, "min": row.cpu_min_ns, "max": row.cpu_max_ns}
     return {
@@ -145,8 +145,8 @@ def cpu_cells(row: Any, total: int) -> Cells:
 def cpu_notes(shown: ColumnTable) -> Iterator[str]:
     """Explain the columns of `cpu_cells`, for these rows of ``merged``."""
     yield (
-        "No range has GPU work. CPU: time on the host with inner ranges, added over instances; share: of that of the"
-        " outermost ranges; itself: without inner ranges; each: median over instances, with half the IQR."
+        "No range has GPU work. CPU: host time including inner ranges, summed over instances; share: of the"
+        " outermost ranges' CPU time; itself: without inner ranges; each: median ± half the IQR over instances."
     )
     yield from _ends_note(shown, "cpu")
 
@@ -156,7 +156,7 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
     some = shown["instances"] > 1
     wide = [(shown[f"{name}_iqr_ns"] > 2 * shown[f"{name}_median_ns"]) & some for name in names]
     if np.any(wide):
-        yield "(a–b): the least and the most, of few instances, or where half the IQR exceeds the median."
+        yield "(a–b): minimum and maximum, for few instances, or if half the IQR exceeds the median."
     elif (some & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
 
@@ -167,25 +167,24 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
 def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
     """Explain the columns of `range_cells`, for these rows of ``merged``."""
     yield (
-        "All columns include inner ranges. CPU, span and busy add up the instances: time on the host, from the first"
-        " GPU op to the last, and with GPU ops running; share: of the sum of all GPU ops. each: median over instances,"
-        " with half the IQR."
+        "All columns include inner ranges. CPU (host time), span (first to last GPU op) and busy (GPU ops running) are"
+        " sums over instances; share: of the sum of all GPU ops; each: median ± half the IQR over instances."
     )
     yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():
-        yield "captured: kernels that CUDA graphs replay of what was captured inside, whoever launches the graph."
+        yield "captured: kernels captured inside and replayed by CUDA graphs, launched from any range."
     if waiting.any():
         idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
-        yield f"* launch-bound: {idle}, not even GPU ops of other ranges."
+        yield f"* launch-bound: {idle}, without GPU ops of other ranges either."
     if (shown["busy_ns"] > shown["span_ns"]).any():
-        yield "busy adds up GPUs, so busy/span exceeds 100 % where one range keeps several of them at work."
+        yield "busy is summed over GPUs, so busy/span exceeds 100 % if a range uses several at once."
 
 
 def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> Cells:
-    """Make the cells of a row of ``merged`` by their heads: each its text and the number behind it.
+    """Make the cells of a row of ``merged`` by head: each a text and its number.
 
-    ``total`` is the sum of all ops, ``waits`` adds the mark of what is launch-bound, ``captured`` the kernels that CUDA
-    graphs replay of what was captured inside.
+    ``total`` is the sum of all ops, ``waits`` adds the launch-bound mark, ``captured`` is the kernels in replays of
+    CUDA graphs captured inside.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
@@ -222,5 +221,5 @@ def _label(row: Any, name: str, level: int) -> str:
 
 
 def row_objects(table: ColumnTable) -> Iterator[Any]:
-    """Turn rows into objects with an attribute per column; only for the few that are printed."""
+    """Turn rows into objects with an attribute per column, for the few rows that are printed."""
     return (SimpleNamespace(**row) for row in table.records())

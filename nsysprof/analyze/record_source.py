@@ -1,4 +1,4 @@
-"""The source of every export: a breakdown, and the parts of the report that analysis does without."""
+"""The source of every export: a breakdown, and report data that the analysis does not need."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,9 @@ from nsysprof.why.instance import PathPieces
 class RecordSource:
     """A breakdown with the details of its report.
 
-    ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 where it
-    is not known); ``path`` int32 the path, into ``breakdown.path_texts``, of the owner of each launch (-1 for none).
-    ``waits`` are those on the critical path of windows, None if
-    there are none or they are not requested.
+    ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 if unknown);
+    ``path`` int32 the path of each launch's owner, into ``breakdown.path_texts`` (-1 for none). ``waits`` are the waits
+    on the critical path of windows, None if there are none or they are not requested.
     """
 
     breakdown: Breakdown
@@ -37,7 +36,7 @@ class RecordSource:
 
     @property
     def about(self) -> dict[str, str]:
-        """The facts that every export carries: schema, version, report, and how threads and graphs were read."""
+        """The facts in every export: schema, version, report, and the modes of threads and graphs."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
@@ -47,15 +46,15 @@ class RecordSource:
         }
 
     def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Turn a column of launches into one of GPU ops; -1 for those without a launch."""
+        """Expand a column of launches to GPU ops; -1 for ops without a launch."""
         taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
         return taken
 
 
 def record_source(breakdown: Breakdown, progress: Progress | None = None) -> RecordSource:
-    """Read what exports need of the report that was broken down whole; it must still be open.
+    """Read the report data that exports need; the breakdown must be whole and its report open.
 
-    Raises `NsysprofError` where the file turns out to be damaged.
+    Raises `NsysprofError` if the file is damaged.
     """
     attribution = breakdown.attribution
     trace = attribution.trace

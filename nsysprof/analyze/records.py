@@ -1,7 +1,7 @@
-"""A report as four tables whose keys join: ops, launches, ranges (by path) and instances (of ranges).
+"""A report as four joinable tables: ops, launches, ranges (by path) and instances (of ranges).
 
 An op's ``launch`` is a row of launches, its ``owner`` a row of instances, whose ``path_id`` is a row of ranges; ids
-count from 0. The columns are an interface, to be added to and never renamed.
+count from 0. Columns are an interface: add, never rename.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ TABLES = (OPS, LAUNCHES, RANGES, INSTANCES)
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column: whole numbers or bools, or codes of ``texts``. What is ``absent`` has no value.
+    """Values of one column: integers or bools, or codes of ``texts``. The value ``absent`` means missing.
 
-    Of codes those below 0 have none; ``absent`` is then None.
+    Codes below 0 are missing; ``absent`` is then None.
     """
 
     values: NDArray[Any]
@@ -142,14 +142,14 @@ class Column:
 
 @dataclass(frozen=True)
 class RecordTable:
-    """A table that is made some rows at a time: ``columns(slice)`` has the columns that are ``declared``, in order."""
+    """A table that is built in slices: ``columns(slice)`` returns the ``declared`` columns, in order."""
 
     declared: Table
     rows: int
     columns: Callable[[slice], dict[str, Column]]
 
     def frame(self) -> pd.DataFrame:
-        """All rows as a frame of pandas: texts as categories, whole numbers without a value as missing."""
+        """All rows as a pandas frame: texts as categories, missing integers as NA."""
         import pandas as pd  # noqa: PLC0415 (slow to import)
 
         def values(column: Column) -> Any:
@@ -167,7 +167,7 @@ class RecordTable:
 
 
 def record_tables(source: RecordSource) -> list[RecordTable]:
-    """Make the `TABLES` of a report. Nothing is computed before rows are asked for, but for sums over launches."""
+    """Make the `TABLES` of a report. Only sums over launches are computed before rows are requested."""
     trace = source.trace
     return [
         RecordTable(OPS, len(trace.ops), _ops(source)),

@@ -1,4 +1,4 @@
-"""The report that a chart is about: its subtitle, and its groups of GPU ops as colours and legend."""
+"""The subject of a chart: its report as subtitle, and its groups of GPU ops as colours and legend."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from nsysprof.trace.trace import recorded_as
 
 
 def subtitle(breakdown: Breakdown) -> str:
-    """Describe the report that a chart is about: its file, GPUs, nsys version and size."""
+    """Describe the report of a chart: its file, GPUs, nsys version and size."""
     report, totals = breakdown.attribution.trace.report, breakdown.totals
     used = sorted({device.gpu for device in breakdown.attribution.trace.devices if device.gpu is not None})
     names = [report.about.gpus[gpu].name for gpu in used] or [gpu.name for gpu in report.about.cuda_gpus]
@@ -35,7 +35,7 @@ def subtitle(breakdown: Breakdown) -> str:
 
 
 def group_colours(groups: OpGroups) -> list[str]:
-    """Choose a colour per group: those of the families, and those of the first ones for names of kernels."""
+    """Choose a colour per group: the colours of the families, or the first ones for kernel names."""
     if not groups.by_name:
         return list(COLOURS.values())
     kernels = [colour for family, colour in COLOURS.items() if family not in LAST]
@@ -43,18 +43,18 @@ def group_colours(groups: OpGroups) -> list[str]:
 
 
 def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, str]]:
-    """List the legend entries, ``(label, colour)``, of the groups that a chart shows: those ``present``."""
+    """List the legend entries, ``(label, colour)``, of the ``present`` groups."""
     entries = zip(map(printable, groups.labels), group_colours(groups), present, strict=True)
     return [(label, colour) for label, colour, shown in entries if shown]
 
 
 def group_notes(groups: OpGroups) -> list[str]:
-    """Explain the colours in a footnote where they are not those of families."""
+    """Explain the colours in a footnote if they are not the families'."""
     return ["colours: kernels by name, because most families are unknown"] if groups.by_name else []
 
 
 def outside_share(breakdown: Breakdown) -> float:
-    """Find the part of the report's GPU op time that no range owns; migrations of unified memory do not count."""
+    """Find the share of the report's GPU op time that no range owns, without migrations of unified memory."""
     attribution = breakdown.attribution
     total = sum(row.sum_ns for row in attribution.ledger) - attribution.ledger[MIGRATED].sum_ns
     owned = int(attribution.exclusive_sum_ns.sum())

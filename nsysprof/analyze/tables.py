@@ -1,4 +1,4 @@
-"""Tables of an analysis: each column is declared once, with its name, what it holds and how its values are made.
+"""The tables of an analysis: each column is declared once, with name, description and the function for its values.
 
 Names of columns are an interface: add to them, never rename them. A new column is a new entry here.
 """
@@ -48,10 +48,11 @@ _LAUNCHES = "host calls inside that launched GPU work; inner ranges included, as
 
 @dataclass(frozen=True)
 class PathRows:
-    """A row for each of ``paths``; ``of`` int32 is the path of each range instance, of which ``keep`` leaves out some.
+    """A row for each of ``paths``; ``of`` int32 is the path of each range instance, ``keep`` a mask of the instances
+    that count.
 
-    All counts and times but the exclusive sum are inclusive. Where start/end ranges of one path overlap, launches, ops
-    and their sum count once; CPU, span and busy time stay sums over instances.
+    All counts and times except the exclusive sum are inclusive. If start/end ranges of one path overlap, launches, ops
+    and their sum count once; CPU, span and busy time remain sums over instances.
     """
 
     attribution: Attribution
@@ -68,11 +69,11 @@ class PathRows:
 
     @cached_property
     def count(self) -> Ints:
-        """How many of them each path has."""
+        """The number of them per path."""
         return np.bincount(self.of[self.instances], minlength=len(self.paths))
 
     def values(self, name: str) -> NDArray[Any]:
-        """Return a number per instance that counts: a column of `Totals`, or of the ranges themselves."""
+        """Return a number per counted instance: a column of `Totals`, or of the ranges themselves."""
         ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
@@ -105,7 +106,7 @@ class PathRows:
         return np.flatnonzero(np.bincount(self.of[rows])), inside
 
     def captured(self, name: str) -> Ints:
-        """Add up what of CUDA graphs was captured in each path; zeros where nothing was."""
+        """Add up the CUDA graph work captured in each path; zeros if there is none."""
         if self.graphs is None:
             return np.zeros(len(self.paths), np.int64)
         return PathRows(self.graphs, self.paths, self.of, self.keep).total(name)
@@ -117,7 +118,7 @@ class PathRows:
         return self._quartiles[name]
 
     def processes(self) -> Ints:
-        """Count the processes with instances of each path; they are few, and the ranges of one stand together."""
+        """Count the processes with instances of each path."""
         trace, code = self.attribution.trace, self.of[self.instances]
         process = trace.thread_process[trace.ranges.thread][self.instances]
         out = np.zeros(len(self.paths), np.int64)
@@ -126,7 +127,7 @@ class PathRows:
         return out
 
     def devices(self) -> Ints:
-        """Count the GPUs that ran ops of each path: the bits that the masks of its instances have together."""
+        """Count the GPUs that ran ops of each path, from the masks of its instances."""
         masks = np.zeros(len(self.paths), np.int64)
         np.bitwise_or.at(masks, self.of[self.instances], self.values("devices"))
         if hasattr(np, "bitwise_count"):  # since numpy 2
@@ -147,7 +148,7 @@ _SHARED: dict[str, Callable[[Attribution], Ints]] = {
 
 
 def exclusive_cpu(attribution: Attribution) -> Ints:
-    """The CPU time of each range instance in which no range inside it is open, in ns."""
+    """The CPU time of each range instance outside its inner ranges, in ns."""
     ranges, parent = attribution.trace.ranges, attribution.parent
     own: Ints = ranges.end - ranges.start
     inner = np.flatnonzero(parent >= 0)
@@ -237,8 +238,8 @@ RANGES = table(
 def range_columns(
     rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: NDArray[np.int32]
 ) -> ColumnTable:
-    """Make the columns of ``ranges.csv``, a row per path that has instances; the texts are those of each path, and
-    ``forward`` is the path that each instance works backward for, -1 for none.
+    """Make the columns of ``ranges.csv``, a row per path with instances; texts are those of each path, and
+    ``forward`` is the path for which each instance does backward work, -1 for none.
     """
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
@@ -254,7 +255,7 @@ def range_columns(
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """Make them per merged path, with ``merged_path, name, parent``; ``row`` is each path's row, its last entry -1."""
+    """The same per merged path, with ``merged_path, name, parent``; ``row`` is each path's row and ends with -1."""
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
         "name": Texts(rows.paths.name, rows.paths.names),
@@ -281,7 +282,7 @@ class InstanceRows:
 
     @cached_property
     def thread(self) -> Ints:
-        """The global id of the thread of each."""
+        """The globalTid of each."""
         threads: Ints = self.attribution.trace.threads[self.attribution.trace.ranges.thread[self.rows]]
         return threads
 
@@ -343,8 +344,8 @@ def instance_columns(rows: InstanceRows) -> ColumnTable:
 
 @dataclass(frozen=True)
 class KernelRows:
-    """A row per owner, op name and path at capture: ``numbers`` are those of `kernel_tables`, ``kinds`` what each op
-    name is.
+    """A row per owner, op name and capture path: ``numbers`` come from `kernel_tables`, ``kinds`` is the kind of
+    each op name.
     """
 
     owner: Column
@@ -403,9 +404,9 @@ KERNELS = table(
 
 
 def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
-    """Make the columns of ``kernels.csv``, that of the owner under the name ``owner``.
+    """Make the columns of ``kernels.csv``, with the owner's column named ``owner``.
 
-    Medians of launches are not among them where the numbers do not have them.
+    Medians of launches are left out if the numbers lack them.
     """
     of = {name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH}
     columns = _make(of, rows)

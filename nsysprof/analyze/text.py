@@ -1,4 +1,4 @@
-"""An answer as text for a terminal, a log or a pull request: one screen of it, or all."""
+"""A result as text for a terminal, a log or a pull request: one screen, or everything."""
 
 import re
 from collections.abc import Iterator
@@ -32,10 +32,10 @@ _FAMILY_WIDTH, _LEAST_NAME = 28, 36
 _OF_ONE_PROCESS = re.compile(r"No .+ events collected|Not all (?!CUDA|NVTX).+ events might have been collected")
 _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
 _LEDGER = (
-    Column("fate", "what the GPU ops were launched from", head="launched from"),
+    Column("fate", "where the GPU ops were launched from", head="launched from"),
     Column("ops", "how many they are", head="GPU ops"),
     Column("sum_ns", "sum of their durations", head="sum"),
-    Column("share", "the part of the whole that these are"),
+    Column("share", "share of all GPU ops"),
 )
 _KERNEL_COLUMNS = (
     Column("kernel", "its name", head="GPU op"),
@@ -61,11 +61,11 @@ def summary(
     sort: str | None = None,
     depth: int | None = None,
 ) -> str:
-    """Write one screen: for how much of the steps the GPU computes, top bottlenecks, steps, ranges and GPU ops.
+    """Write one screen: the share of the steps in which the GPU computes, top bottlenecks, steps, ranges and GPU ops.
 
-    ``full`` is the whole answer: with report, every message, ledger, and what else was recorded. ``top`` rows of each
-    table; ``sort`` and ``depth`` are of the ranges, see `top_rows`. Text fits the ``width``; what names hold that a
-    terminal would obey is written out.
+    ``full`` adds everything else: report, all messages, ledger, and other recorded data. ``top`` rows per table;
+    ``sort`` and ``depth`` apply to ranges, see `top_rows`. Text fits the ``width``; control characters in names are
+    escaped.
     """
     width = width or screen_width()
     report, diagnosis = breakdown.attribution.trace.report, breakdown.diagnosis
@@ -150,7 +150,7 @@ def _gpu(gpu: Any) -> str:
 
 
 def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
-    """Messages of nsys that bear on the numbers, and the warnings of the analysis; all of them where ``every``."""
+    """Messages of nsys that affect the numbers, and the warnings of the analysis; all of them with ``every``."""
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     if not every:
         diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]
@@ -161,7 +161,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
 
 
 def graph_sentences(breakdown: Breakdown) -> list[str]:
-    """What CUDA graphs ran, and what was not recorded of them."""
+    """The CUDA graphs that ran, and what was not recorded of them."""
     return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 
@@ -172,7 +172,7 @@ def _bears_on_numbers(each: Diagnostic) -> bool:
 
 
 def work_line(breakdown: Breakdown) -> str:
-    """State in one sentence how much work there is, and for how much of the time the GPUs are busy."""
+    """State in one sentence how much work there is, and the busy share of the GPUs."""
     totals = breakdown.totals
     if not totals["ops"]:
         return "no GPU work"
@@ -196,7 +196,7 @@ def work_line(breakdown: Breakdown) -> str:
 
 
 def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
-    """Make the ledger with its total, and with outcomes of no GPU op where they are wanted (``empty``)."""
+    """Make the ledger with its total, with ``empty`` also outcomes without GPU ops."""
     totals = breakdown.totals
     total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
     rows = [row for row in (*breakdown.columns("ledger").records(), total) if row["ops"] or empty]
@@ -282,14 +282,14 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
 
 
 def verification(result: Verification) -> str:
-    """Write the result as lines of text: what was compared, the explained differences by reason, and the others."""
+    """Write the result as lines of text: the number compared, explained differences by reason, and others."""
     if not result.compared:
-        return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof know of no range with GPU work\n"
+        return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof find no range with GPU work\n"
     lines = [
         f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work are equal"
         " in span, first GPU op and launches"
     ]
-    lines += [f"  {count:,} differ as known ({reason})" for reason, count in sorted(result.explained.items())]
+    lines += [f"  {count:,} differ for known reasons ({reason})" for reason, count in sorted(result.explained.items())]
     lines += [f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MAX_DIFFERENCES]]
     if len(result.differences) > _MAX_DIFFERENCES:
         lines.append(f"  and {len(result.differences) - _MAX_DIFFERENCES:,} more")

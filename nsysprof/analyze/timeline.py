@@ -1,10 +1,9 @@
-"""Time lanes: GPU streams and NVTX ranges over one time axis, binned so that any report can be drawn.
+"""Time lanes: GPU streams and NVTX ranges on one time axis, binned so that any report can be drawn.
 
-GPU lanes are streams, or where there are many all that a process has on a GPU, at most `MAX_LANES`: first the busiest
-lane of every GPU, then the busiest of the rest. Their time is cut into columns, each with the time in which something
-ran and which group of ops ran longest. Range lanes are the outer levels of up to `MAX_THREADS` threads that own GPU
-work, twice: as the host executed them, and projected on the GPU, from the start of their first op to the end of their
-last.
+GPU lanes are streams or, if there are many, all streams of a process on a GPU, at most `MAX_LANES`: first the busiest
+lane of every GPU, then the busiest others. Their time is cut into columns, each with its busy time and the group of ops
+that ran longest. Range lanes are the outer levels of up to `MAX_THREADS` threads that own GPU work, twice: as executed
+on the host, and projected onto the GPU, from the start of their first op to the end of their last.
 """
 
 from collections.abc import Iterator
@@ -41,10 +40,10 @@ _LONGEST = 1 << 62  # ns: half of what the difference of two times may be
 
 @dataclass(frozen=True)
 class StreamLane:
-    """One stream, or all that a process has on a GPU, a value per column of the timeline.
+    """One stream, or all streams of a process on a GPU, with a value per column of the timeline.
 
-    ``busy_ns`` int64, the time in which at least one op ran; ``group`` uint8, which of the `OpGroups` ran longest,
-    `NOTHING` where nothing did; ``process`` an index into ``trace.processes``; ``streams`` are as many as share it.
+    ``busy_ns`` int64, the time with at least one op running; ``group`` uint8, which of the `OpGroups` ran longest,
+    `NOTHING` if none; ``process`` an index into ``trace.processes``; ``streams`` is the number of streams in it.
     """
 
     label: str
@@ -56,7 +55,7 @@ class StreamLane:
 
 @dataclass(frozen=True)
 class MemoryLane:
-    """Memory of one GPU: the most bytes that are live in each column of the timeline, and of all (``peak``)."""
+    """Memory of one GPU: the maximum of live bytes per column of the timeline, and overall (``peak``)."""
 
     label: str
     process: int
@@ -69,8 +68,8 @@ class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
     ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges. ``start``, ``end`` int64 ns; ``path`` int32
-    into ``breakdown.paths``, of the first range in the mark; ``count`` int32, the ranges in the mark: more than 1 where
-    neighbours shorter than a column are drawn as one.
+    into ``breakdown.paths``, for the first range in the mark; ``count`` int32, the ranges in the mark: more than 1 if
+    neighbours shorter than a column are joined.
     """
 
     label: str
@@ -84,9 +83,9 @@ class RangeLane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The answer of `timeline`. ``edges`` int64 ns, one more than there are columns; ``wait_ns`` the longest
-    time between two ops in which a GPU ran nothing; ``notes`` name what is left out; ``hosts`` are calls of threads, in
-    reports without annotated GPU work.
+    """The result of `timeline`. ``edges`` int64 ns, one more than the number of columns; ``wait_ns``, the longest time
+    between two ops without any op on that GPU; ``notes`` name omissions; ``hosts`` are calls of threads, for reports
+    without annotated GPU work.
     """
 
     breakdown: Breakdown
@@ -101,19 +100,19 @@ class Timeline:
 
     @property
     def start_ns(self) -> int:
-        """Where the timeline begins: the first launch, op, or range with GPU work."""
+        """The start of the timeline: the first launch, op, or range with GPU work."""
         return int(self.edges[0])
 
     @property
     def end_ns(self) -> int:
-        """Where the timeline ends."""
+        """The end of the timeline."""
         return int(self.edges[-1])
 
 
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     """Show when streams and ranges were busy, with a `Zoom` on one instance. Near-linear in ops and ranges.
 
-    A report without ops has no streams, one without ranges no range lanes; without either the extent is empty.
+    A report without ops has no streams, one without ranges no range lanes; without both the extent is empty.
     """
     trace = breakdown.attribution.trace
     activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
@@ -170,10 +169,10 @@ def _longest_wait(trace: Trace) -> int:
 def choose_lanes(
     trace: Trace, most_streams: int = MAX_STREAMS, least_share: float = 0.0
 ) -> tuple[list[list[int]], list[str]]:
-    """Choose the streams of each lane, in the order of GPUs, processes and streams; with a note on those left out.
+    """Choose the streams of each lane, sorted by GPU, process and stream, with a note on omitted ones.
 
-    Of more than ``most_streams`` those of one process and GPU share one. Migrations have lanes of their own. A lane
-    with less than ``least_share`` of op time is left out, but for the busiest of each GPU.
+    If there are more than ``most_streams``, streams of one process and GPU share a lane. Migrations have their own
+    lanes. A lane with less than ``least_share`` of op time is left out, except the busiest of each GPU.
     """
     total = np.zeros(len(trace.streams), np.int64)
     for part in op_slices(trace):
@@ -209,7 +208,7 @@ def choose_lanes(
 
 
 def processes_by_gpu(trace: Trace) -> list[int]:
-    """Sort all processes by the first GPU that each uses, and then by their ids."""
+    """Sort all processes by the first GPU that each uses, then by id."""
     place = [*device_labels(trace)]
     first = dict.fromkeys(range(len(trace.processes)), len(place))
     for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
@@ -218,10 +217,11 @@ def processes_by_gpu(trace: Trace) -> list[int]:
 
 
 def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
-    """Rank the threads that do anything, those to show first before others; with how many have ranges with GPU work.
+    """Rank the active threads, most important first, and count those with GPU work in ranges.
 
-    Where no range has any, that is how many have ranges. They come first, by the work of their outermost ranges, the
-    first one of every process before the second one of any; then others with ranges, then those that only launch.
+    If no range has GPU work, the count is of threads with ranges. Threads with GPU work in ranges come first, by the
+    work of their outermost ranges, the first of every process before the second of any; then others with ranges, then
+    those that only launch.
     """
     attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
     thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]

@@ -1,13 +1,12 @@
-"""One representative stretch of a report, op by op.
+"""Choose one representative stretch of a report, to show it op by op.
 
-The stretch is chosen as an engineer would: of the merged ranges that repeat and hold a good part of the busy time, take
-the one with the most of it. Where its instances have too many ops to be shown, take the one with the most of the ranges
-inside it; if ranges inside account for nearly all of its busy time, take the deepest of those that still has several
-ops; and of its instances the one with the median span. Ranges that happen once come after those that repeat, warm-up
-and initialization last. Of an instance with too many ops, consecutive ones are shown that are busy for as much of their
-time as the median of all such stretches; and where no range holds a good part of the busy time, some of the busiest
-stream, chosen in the same way. So the longest wait, the copies before the first kernel and migrations of unified memory
-are never what is shown.
+The choice is that of an engineer: of the repeated merged ranges with a good part of the busy time, take the one with
+the most. If its instances have too many ops to show, take its inner range with the most busy time; if inner ranges
+account for nearly all of it, take the deepest that still has several ops; and of its instances the one with the median
+span. One-time ranges come after repeated ones, warm-up and initialization last. Of an instance with too many ops, show
+consecutive ones whose busy share is the median of all such stretches; if no range holds a good part of the busy time,
+show a stretch of the busiest stream, chosen in the same way. So the longest wait, the copies before the first kernel,
+and migrations of unified memory are never shown.
 """
 
 import re
@@ -43,12 +42,12 @@ _MAX_LEVELS = 3
 class Zoom:
     """A stretch of time, op by op; times are int64 ns.
 
-    ``what`` names the stretch, which ``start_ns`` and ``end_ns`` bound; ``of`` how many ops it has, of which some may
-    be shown. ``ops``: ``start, end, name, stream`` (a code of
-    ``trace.streams``) and ``own`` (False for what others launched), sorted by start; ``left_out`` are more ops of
-    others. ``launches``: start and end of the host calls. ``gaps``: where between the first and the last op of the
-    range none of its ops ran. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and those inside.
-    ``host_start_ns`` and ``host_end_ns`` bound what the host did: as the ops, unless it was far ahead of the GPU.
+    ``what`` names the stretch from ``start_ns`` to ``end_ns``; ``of`` is its number of ops, of which some may be shown.
+    ``ops``: ``start, end, name, stream`` (a code of ``trace.streams``) and ``own`` (False for ops launched elsewhere),
+    sorted by start; ``left_out`` counts further foreign ops. ``launches``: start and end of the host calls. ``gaps``:
+    intervals between the first and last op of the range without its ops. ``ranges``: ``start, end, level, path`` of the
+    range itself (level 0) and of inner ones. ``host_start_ns`` and ``host_end_ns`` bound the host's activity: equal to
+    the ops' bounds unless the host was far ahead of the GPU.
     """
 
     what: str
@@ -65,12 +64,12 @@ class Zoom:
 
     @property
     def ahead_ns(self) -> int:
-        """How long before the ops the host began, where host and GPU have extents of their own; else 0."""
+        """How long before the ops the host began, if host and GPU have separate extents; else 0."""
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 
 def zoom_in(breakdown: Breakdown) -> Zoom | None:
-    """Choose the `Zoom` of a report by the rule of this module; None where there are no GPU ops."""
+    """Choose the `Zoom` of a report by the rule of this module; None if there are no GPU ops."""
     if not (breakdown.attribution.trace.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)

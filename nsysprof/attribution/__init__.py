@@ -1,3 +1,1 @@
-"""Attribute GPU ops to their owners (GPU op → launch → owner): range paths, globs, projections, and the check against
-nsys.
-"""
+"""Attribute GPU ops to owners (GPU op → launch → owner): range paths, globs, projections, the check against nsys."""

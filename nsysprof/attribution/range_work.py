@@ -154,7 +154,7 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
 
 
 def added_up(attribution: Attribution, per_op: NDArray[Any]) -> NDArray[np.int64]:
-    """For each launch, the sum of a column over its GPU ops; ops without a launch are left out."""
+    """For each launch, the sum of a column over its GPU ops (all, or the rows ``ops``)."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 

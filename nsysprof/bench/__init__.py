@@ -1,1 +1,1 @@
-"""Benchmarks: a sweep of backends over shapes, its plan, its samples, and the answers made of them."""
+"""Benchmarks: sweep backends over shapes, with plans, samples and results."""

@@ -1,4 +1,4 @@
-"""The charts of a benchmark, and of these the roofline and how samples are spread."""
+"""The charts of a benchmark, including the roofline and the distribution of samples."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
 def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
-    """Every point below its ceilings; without launches where there is such a figure. Words where no peak is known."""
+    """Every point below its ceilings, without launches if that was measured. A text if no peak is known."""
     frame = results.results[results.results["tflops"].notna()]
     ceilings = _ceilings(frame)
     title, below = roofline_title(results), words.subtitle(results)
@@ -165,9 +165,9 @@ def _violin(point: BenchPoint, colour: str) -> marks.Violin:
 
 
 def plan_selection(results: BenchResults) -> marks.Bars:
-    """A row per shape that `auto` was measured at, a cell per other backend: how fast it is beside `auto`.
+    """A row per shape at which `auto` was measured, a cell per other backend: its speed relative to `auto`.
 
-    Without launches where that is known of every shape. Cells are coloured as far as their verdicts go.
+    Without launches if that is known for every shape. Colours depend on the verdicts.
     """
     auto = _selections(results)
     kind = "graph" if auto["graph_best"].notna().all() else "eager"
@@ -243,5 +243,5 @@ SELECTION = Chart("selection.png", "PyTorch's own choice", plan_selection)
 
 
 def bench_charts(results: BenchResults) -> tuple[Chart[BenchResults], ...]:
-    """The charts that have something to show: what PyTorch picks only where that was measured at several shapes."""
+    """The charts with something to show; PyTorch's choice only if it was measured at several shapes."""
     return (*BENCH_CHARTS, SELECTION) if len(_selections(results)) > 1 else BENCH_CHARTS

@@ -1,4 +1,4 @@
-"""Two saved runs of a benchmark against each other: the changes and their significance."""
+"""Compare two saved runs of a benchmark: the changes and their significance."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,14 +36,13 @@ class BenchDiff:
     """``rows``: a row per configuration, backend and metric that both runs have.
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
-    "less" or "no clear change" by the smallest meaningful effect alone, since it does not vary). ``change`` is
-    after ÷ before − 1, with its 95 % interval; ``overlap`` whether both intervals overlap; ``delta`` Cliff's delta;
+    "less" or "no clear change", decided only by the smallest meaningful effect, since it does not vary). ``change`` is
+    after ÷ before − 1, with its 95 % interval; ``overlap``: whether both intervals overlap; ``delta`` Cliff's delta;
     ``detectable`` the smallest detectable change; ``scope`` the scope of the intervals. ``runs``: number of runs on
     either side, 1 if one side has only one.
 
-    ``differences``: what is not the same in the two environments; ``only_before`` and ``only_after``: points of one run
-    alone, with their status where they were not measured; ``now_wrong``: those measured before whose results are wrong
-    after.
+    ``differences``: what differs between the environments; ``only_before`` and ``only_after``: points in one run only,
+    with their status if not measured; ``now_wrong``: points measured before, with wrong results after.
     """
 
     before: BenchSamples
@@ -57,7 +56,7 @@ class BenchDiff:
 
     @property
     def runs(self) -> int:
-        """The runs of the side that has fewer."""
+        """The number of runs of the side with fewer."""
         return min(self.before.runs, self.after.runs)
 
 
@@ -66,8 +65,8 @@ def compare_runs(
 ) -> BenchDiff:
     """The `BenchDiff` of two runs.
 
-    Raises `NsysprofError` where they measured different things or have no point in common, and, unless ``unlike``
-    allows it, if they were made on different machines or software, or measured in another way; it names what differs.
+    Raises `NsysprofError` if they measured different things or have no point in common, or, unless ``unlike`` allows
+    it, if machine, software or method differ; the message names the difference.
     """
     for name in _SAME:
         old, new = getattr(before, name), getattr(after, name)
@@ -102,7 +101,7 @@ def compare_runs(
 
 
 def diff_document(diff: BenchDiff) -> dict[str, Any]:
-    """The diff as JSON can hold it: both files, the rows, what differs, and the points of one run alone."""
+    """The diff for JSON: both files, the rows, the differences, and the points in one run only."""
     return {
         "schema": DIFF_SCHEMA,
         "before": str(diff.before.path),
@@ -113,16 +112,16 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 
 
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
-    """The rows that got worse, by their verdict, and by more than ``max_regress`` (0.05: 5 %).
+    """The rows that got worse, by verdict and by more than ``max_regress`` (0.05: 5 %).
 
-    Times of a single run a side are none: two runs of the same code differ more often than their samples show.
+    Times from single runs do not count: two runs of the same code differ more often than their samples show.
     """
     worse = diff.rows["verdict"].isin([SLOWER, MORE]) & (diff.rows["scope"] != WITHIN)
     return diff.rows[worse & (diff.rows["change"] > max_regress)]
 
 
 def environment_differences(before: BenchSamples, after: BenchSamples) -> Iterator[str]:
-    """What is not the same in environment and way of measuring: `torch 2.11.0 before, 2.12.0 after`."""
+    """The differences in environment and method: `torch 2.11.0 before, 2.12.0 after`."""
     if before.environment_hash != after.environment_hash:
         yield from _differing("", before.environment, after.environment)
     for name in ("warm_cache", "min_sample_ns", "seed"):

@@ -1,4 +1,4 @@
-"""Results of a benchmark as files for machines: the tables of `nsysprof.bench.tables`, and a database of runs."""
+"""The machine-readable results of a benchmark: the tables of `nsysprof.bench.tables`, and a database of runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SAMPLE_TYPES = dict.fromkeys(("latency_ns", *_STATE), float)
 
 
 def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **more: Any) -> ResultFolder:
-    """The folder of a benchmark; results made of samples in it (``source``) leave these as they are.
+    """The folder of a benchmark; samples in it (``source``) are kept.
 
     ``more`` are other fields of `ResultFolder`.
     """
@@ -69,7 +69,7 @@ def write_bench_results(results: BenchResults, folder: Path, *, charts: bool, pr
 def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
     """Write the tables as ``<name>.csv`` into an existing folder and return their paths.
 
-    Times have one decimal, other figures six significant digits. Raises `NsysprofError` when a file cannot be written.
+    Times have one decimal, other figures six significant digits. Raises `NsysprofError` if a file cannot be written.
     """
     paths = [folder / f"{name}.csv" for name in BENCH_TABLES]
     with writing(folder):
@@ -80,7 +80,7 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
 
 
 def bench_document(results: BenchResults) -> dict[str, Any]:
-    """The tables as JSON can hold them, a key each."""
+    """The tables for JSON, a key each."""
     tables = {name: records(getattr(results, name)) for name in BENCH_TABLES}
     return {"schema": RESULTS_SCHEMA, "nsysprof": __version__, "run": results.samples.digest, **tables}
 
@@ -99,12 +99,12 @@ def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
 
 
 def append_database(results: BenchResults, path: Path) -> bool:
-    """Add the run to an SQLite database, which is made if need be; False where that very run is in it already.
+    """Add the run to an SQLite database, created if missing; False if the run is already in it.
 
-    Tables: ``runs`` (a row per run, key ``run``, a hash of its file), ``results`` (a row per configuration and
-    backend, the columns of ``results.csv``) and ``samples`` (every latency in ns, of each ``set``: eager, aa, graph). A
-    run counts once its row in ``runs`` is there, which comes last: what an interrupted call left behind is replaced.
-    Raises `NsysprofError` for a file that is no database or cannot be written.
+    Tables: ``runs`` (a row per run, key ``run``, a hash of its file), ``results`` (a row per configuration and backend,
+    the columns of ``results.csv``) and ``samples`` (every latency in ns, of each ``set``: eager, aa, graph). The row in
+    ``runs`` is written last, and makes the run count: rows of an interrupted call are replaced. Raises `NsysprofError`
+    for a file that is no database or is not writable.
     """
     import sqlite_utils  # noqa: PLC0415 (takes a tenth of a second)
 
@@ -120,7 +120,7 @@ def append_database(results: BenchResults, path: Path) -> bool:
 
 
 def check_database_place(path: Path) -> None:
-    """Raises `NsysprofError` for a file that is no SQLite database, and a place where none can be written."""
+    """Raise `NsysprofError` if the file is no SQLite database, or cannot be created there."""
     folder = path.absolute().parent
     try:
         if path.exists():

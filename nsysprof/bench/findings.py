@@ -1,4 +1,4 @@
-"""The findings of a benchmark, sentence by sentence; the same for terminal and report."""
+"""The findings of a benchmark as sentences, the same for terminal and report."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
-    """Who is faster from where on, what grows how, what `auto` does, what mixed dtypes and launches hide, and A/A."""
+    """Findings: who is faster from which size on, growth, `auto`'s choice, effects of dtypes and launches, A/A."""
     yield from _crossovers(results)
     yield from _memory(results)
     yield from _auto(results)
@@ -206,11 +206,11 @@ def _aa(results: BenchResults) -> Iterator[str]:
 
 
 def priorities(results: BenchResults) -> pd.DataFrame:
-    """A row per shape whose limits are known, the one with most to gain first.
+    """A row per shape with known limits, the largest potential first.
 
-    ``backend`` is the fastest, ``now_ns`` its latency without launches where that is known, ``least_ns`` what no
-    backend can beat by the peaks of the GPU (`results.csv`), ``launching_ns`` the part of a call that is launching.
-    ``first`` is the larger of both gaps: `launches`, or what the shape is bound by; ``gain_ns`` is that gap.
+    ``backend`` is the fastest, ``now_ns`` its latency (without launches if known), ``least_ns`` the lower bound from
+    the GPU's peaks (`results.csv`), ``launching_ns`` the launch time of a call. ``first`` is the larger of both gaps:
+    `launches`, or the limiting resource; ``gain_ns`` is that gap.
     """
     known = results.own(results.results[results.results["least_ns"].notna() & (results.results["n"] > 0)])
     now = known["graph_median_ns"].fillna(known["median_ns"])
@@ -225,7 +225,7 @@ def priorities(results: BenchResults) -> pd.DataFrame:
 
 
 def limit_findings(results: BenchResults) -> Iterator[str]:
-    """How many shapes are bound by what, and where there is most to gain; nothing where no peak is known."""
+    """How many shapes are limited by what, and where the potential is largest; empty if no peak is known."""
     rows = priorities(results)
     if rows.empty:
         return
@@ -238,7 +238,7 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 
 def first_words(results: BenchResults, row: Row) -> str:
-    """`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`, or how far a kernel is from its limit."""
+    """`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`, or a kernel's distance from its limit."""
     where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
         return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"
@@ -251,11 +251,11 @@ def first_words(results: BenchResults, row: Row) -> str:
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
-    """What a comparison across dtypes is made of: per shape, a backend in one dtype and another one in another.
+    """The parts of a comparison across dtypes: per shape, a backend in one dtype and another one in another.
 
-    Columns: the size, base, new, ``from`` and ``to`` (both with their dtypes, in words), total (across both), precision
-    (of base by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as ``_low`` and
-    ``_high``, NaN where base was not measured in both dtypes; total = precision × algorithm.
+    Columns: the size, base, new, ``from`` and ``to`` (both with dtypes, in words), total (across both), precision (of
+    base, by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as ``_low`` and
+    ``_high``, NaN if base was not measured in both dtypes; total = precision × algorithm.
     """
     shape, size = results.about.shape, results.about.size
     mixed = words.where(results.comparisons, kind="eager", mixed=True)

@@ -1,4 +1,4 @@
-"""The charts along a sweep, a line per backend, and the looks of backends and dtypes in all charts of a benchmark."""
+"""The charts along a sweep, a line per backend, and the look of backends and dtypes in all charts of a benchmark."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 
 
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The colour and the marker of each backend, no two alike.
+    """The colour and marker of each backend, all distinct.
 
-    A backend that has no look of its own gets one of another's that was not measured, the rarest first; after these,
-    other pairs.
+    A backend without a look of its own gets one of a backend that was not measured, the rarest first; then other pairs.
     """
     free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
@@ -68,17 +67,17 @@ def backend_legend(results: BenchResults, backends: Iterable[str]) -> list[tuple
 
 
 def dtypes_of(frame: pd.DataFrame) -> list[str]:
-    """The dtypes, that of most points first."""
+    """The dtypes, the most frequent first."""
     return [str(name) for name in frame["dtype"].value_counts().index]
 
 
 def dtype_dash(dtypes: Sequence[str], dtype: str) -> str:
-    """How lines of a dtype are dashed: solid for the first."""
+    """The dash pattern of a dtype: solid for the first."""
     return _DASHES[list(dtypes).index(dtype) % len(_DASHES)]
 
 
 def dtype_notes(dtypes: Sequence[str]) -> list[str]:
-    """A footnote on how the dtypes are dashed, where there are several."""
+    """A footnote about dash patterns, if there are several dtypes."""
     return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"] if len(dtypes) > 1 else []
 
 
@@ -86,7 +85,7 @@ def dtype_notes(dtypes: Sequence[str]) -> list[str]:
 
 
 def plan_latency(results: BenchResults) -> Lines:
-    """Latency along each sweep with its interval; dotted, the same call as a CUDA graph."""
+    """Latency along each sweep with its interval; dotted: the same call as a CUDA graph."""
     panels = []
     for sweep, part in _sweeps(results):
         own = results.own(part)
@@ -104,7 +103,7 @@ def plan_latency(results: BenchResults) -> Lines:
 
 
 def plan_memory(results: BenchResults) -> Lines:
-    """Peak memory along each sweep, and how much the GPU has where something ran out of it."""
+    """Peak memory along each sweep, and the GPU's memory if something ran out of it."""
     panels, looks = [], backend_looks(results.backends)
     for sweep, part in _sweeps(results):
         lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
@@ -125,7 +124,7 @@ def plan_memory(results: BenchResults) -> Lines:
 
 
 def plan_throughput(results: BenchResults) -> Lines:
-    """FLOP/s along each sweep, below what the GPU can do."""
+    """FLOP/s along each sweep, below the GPU's peak."""
     panels = []
     for sweep, part in _sweeps(results):
         kept = part[~refused_calls(part)]
@@ -140,7 +139,7 @@ def plan_throughput(results: BenchResults) -> Lines:
 
 
 def plan_speedup(results: BenchResults) -> Lines:
-    """Speed-up over the baseline along each sweep, with its interval; dotted, without launches."""
+    """Speed-up over the baseline along each sweep, with its interval; dotted: without launches."""
     base, least = results.base, results.rules.least_effect
     panels = []
     for sweep, part in _sweeps(results):
@@ -250,9 +249,9 @@ def _lines(
 
 
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
-    """The peaks of each dtype, by the datasheet and measured ones: what to call it, whether it was measured, TFLOP/s.
+    """The peaks of each dtype, from the datasheet and measured: label, whether measured, TFLOP/s.
 
-    With ``memory`` also GB/s, and only peaks of which both are known. They are of the clock that its samples ran at.
+    With ``memory`` also GB/s, and only peaks with both known. They refer to the clock at which its samples ran.
     """
     for dtype, group in frame.groupby("dtype", sort=False):
         for word, columns in _PEAKS.items():
@@ -263,7 +262,7 @@ def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, 
 
 
 def left_out_note(refused: pd.Series[bool]) -> list[str]:
-    """How many points are not drawn because they are above the peak, if any."""
+    """The number of points not drawn because they exceed the peak, if any."""
     return [f"left out: {refused.sum()} of {len(refused)} points, above the peak"] if refused.any() else []
 
 

@@ -31,9 +31,9 @@ _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISONS`.
 
-    All pairs of a kind are one family. ``least_effect`` is that of the rules or, where that is more, what either of
-    the two differs from itself by (which is measured for eager calls alone). Pairs are of one dtype, or, where a shape
-    was run in several, also of two.
+    All pairs of a kind are one family. ``least_effect`` is from the rules, or how much either backend differs from
+    itself if that is more (measured for eager calls only). Pairs are of one dtype, or, if a shape ran in several, also
+    of two.
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))
@@ -98,7 +98,7 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
 
 
 def speedups_of(comparisons: pd.DataFrame) -> Speedups:
-    """The comparisons in one dtype, each also turned round: what turns round without loss."""
+    """The comparisons within one dtype, each also reversed."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     same = comparisons[~comparisons["mixed"].astype(bool)].reindex(columns=[*_KEY, *_OF_SPEEDUP])
     for row in same.to_dict("records"):
@@ -117,7 +117,7 @@ def speedups_of(comparisons: pd.DataFrame) -> Speedups:
 
 
 def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows show again what another one shows: `auto`, where what it picked was measured under its own name."""
+    """Rows that repeat another one: `auto`, if its choice was also measured by name."""
     known = results[results["median_ns"].notna()]
     named = set(zip(known["configuration"], known["backend"], strict=True))
     places = zip(results["configuration"], results["backend"], strict=True)
@@ -125,9 +125,9 @@ def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]
 
 
 def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
-    """Which backend to take at which shape: a row per configuration and kind ("eager", "graph"): `DECISIONS`.
+    """The backend to choose at each shape: a row per configuration and kind ("eager", "graph"): `DECISIONS`.
 
-    `auto` takes no part where what it picked was measured under its own name.
+    `auto` is left out if its choice was also measured by name.
     """
     rows, about = [], samples.described
     shape = ["configuration", *about.sizes, "dtype", *about.flag_names]
@@ -161,12 +161,12 @@ def _decision(kind: str, ordered: pd.DataFrame, speedups: Speedups) -> dict[str,
 
 
 def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
-    """What PyTorch picked by itself, and what it costs: a row per configuration that `auto` was measured on.
+    """PyTorch's own choice and its cost: a row per configuration at which `auto` was measured.
 
-    ``picked``: the backend that was seen to run, None where it was not seen. ``best``: the fastest of those asked for
-    by name; ``speedup`` of best over auto with its interval, ``verdict`` about best, None where auto is alone. The same
-    with ``graph_``: without launches. ``error``, ``equivalent``: of auto's output against float64, and whether it is
-    within the tolerance.
+    ``picked``: the backend that ran, None if not observed. ``best``: the fastest of the named ones; ``speedup`` of best
+    over auto with its interval, ``verdict`` about best, None if there is only auto. The same with ``graph_``: without
+    launches. ``error``, ``equivalent``: the error of auto's output against float64, and whether it is within the
+    tolerance.
     """
     kept = ["configuration", samples.described.size, "dtype", "median_ns", "graph_median_ns", "error"]
     rows = [

@@ -1,4 +1,4 @@
-"""``report.md``: the results of a benchmark as Markdown, with everything that is needed to judge and repeat them."""
+"""``report.md``: the results of a benchmark as Markdown, with everything needed to judge and repeat them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -30,7 +30,7 @@ _SEVERAL = ", each a separate process: intervals come from the variation of thei
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
-    """The report; ``charts`` are those whose pictures lie beside it. The text ends with a newline."""
+    """The report; ``charts`` are those with pictures beside it. The text ends with a newline."""
     lines = [f"# {results.samples.name}", "", words.subtitle(results)]
     lines += markdown_section("Findings", [f"- {line}" for line in bench_findings(results)])
     lines += markdown_section("Warnings", [f"- {line}" for line in results.warnings])
@@ -105,8 +105,8 @@ def _limits(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, words=lambda row: first_words(results, row))
     note = (
-        "The fastest backend of each shape; the largest potential gain first. Bound by: what needs longer at the peak"
-        " of the GPU, all FLOPs or each input and output once, and how many times as long as the other."
+        "The fastest backend of each shape; the largest potential gain first. Bound by: the resource that takes longer"
+        " at the GPU's peak (all FLOPs, or each input and output once), and by which factor."
     )
     return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 
@@ -128,8 +128,8 @@ def _shapes(results: BenchResults) -> Iterator[str]:
             rows += others
     table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
-        "A call of the larger shape over one of the first shape of its sweep, in brackets what the intervals of both"
-        " allow; FLOP/s: the same of work per time, above 1 where larger shapes use the device better."
+        "Time per call divided by that of the first shape of its sweep, in brackets the range from both intervals;"
+        " FLOP/s: the same ratio of FLOP/s, above 1 if larger shapes use the device better."
     )
     return _section("From shape to shape", rows, table, 3, note)
 
@@ -239,11 +239,11 @@ def _method(results: BenchResults) -> Iterator[str]:
     lines = [
         f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
-        f" samples a side, when its interval excludes 1 and p stays below {rules.alpha:g}",
-        "- a difference between eager calls also has to exceed what either backend differs from itself by (A/A)",
+        f" samples a side, if its interval excludes 1 and p is below {rules.alpha:g}",
+        "- a difference between eager calls must also exceed the difference of either backend from itself (A/A)",
         "- speed-up in brackets: no clear change; with “?”: too few samples; finds: the smallest difference that the"
         " samples of both would have shown in 80 of 100 cases, among as many comparisons",
-        f"- intervals and verdicts speak of what holds {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
+        f"- intervals and verdicts hold {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
         f"- TFLOP/s: {about.flops}; of peak: of SMs × sampled clock × FLOPs per"
         " clock and SM, on tensor cores for fp16 and bf16",
         "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"

@@ -1,4 +1,4 @@
-"""The answer of a benchmark: what was measured, what it means, and what is wrong with it."""
+"""The result of a benchmark: measurements, conclusions, and problems."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from nsysprof.statistics.contrast import DEFAULT_RULES, FASTER, SLOWER, TOO_FEW_
 
 @dataclass(frozen=True)
 class BenchResults:
-    """Everything that is known of one ``samples.json``.
+    """The results of one ``samples.json``.
 
     ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``,
     ``speedups``: see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
-    ``aa_compared`` and ``aa_different``: how many backends were compared with themselves by enough samples,
-    and for how many of these a difference was declared although there is none. ``repeats``: backends that show nothing
-    of their own, which is `auto` where all that it picked was measured by name as well. ``warnings``: a line each.
+    ``aa_compared`` and ``aa_different``: the number of backends compared with themselves by enough samples, and how
+    many of these were wrongly found different. ``repeats``: backends without results of their own, that is `auto` if
+    all its choices were also measured by name. ``warnings``: a line each.
     """
 
     samples: BenchSamples
@@ -55,11 +55,11 @@ class BenchResults:
 
     @cached_property
     def base(self) -> str:
-        """The backend that speed-ups and memory reductions are over."""
+        """The baseline of speed-ups and memory reductions."""
         return self.base_of(self.results)
 
     def base_of(self, rows: pd.DataFrame) -> str:
-        """The same of some rows: a backend of the workload's choice, or the first one."""
+        """The baseline among some rows: the workload's choice, or the first backend."""
         backends = [str(name) for name in rows["backend"].unique()]
         return next((name for name in self.about.base if name in backends), backends[0])
 
@@ -70,11 +70,11 @@ class BenchResults:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The parts in which each configuration differs from others, by its id."""
+        """The parts in which each configuration differs from others, by id."""
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
-        """The rows without those of backends that show nothing of their own."""
+        """The rows without backends that only repeat others."""
         return rows[~rows[column].isin(self.repeats)]
 
     def rows_of(self, sweep: BenchSweep) -> pd.DataFrame:
@@ -86,11 +86,11 @@ class BenchResults:
         return self.decisions[self.decisions["kind"] == kind]
 
     def speedup(self, configuration: str, base: str, new: str, kind: str = "eager") -> dict[str, Any] | None:
-        """The speed-up of new over base with interval and verdict; None where they were not compared."""
+        """The speed-up of new over base with interval and verdict; None if they were not compared."""
         return self.speedups.get((kind, configuration, base, new))
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
-        """The backend; `auto (cudnn)` for `auto` where it came to the same one on all these configurations."""
+        """The backend; `auto (cudnn)` for `auto` if it chose the same one on all these configurations."""
         picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend
@@ -103,7 +103,7 @@ class BenchResults:
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     """What all shapes have in common (`B1 H8 D64 fp16 causal`), and the parts in which each differs (`S1024`).
 
-    The second is a mapping from the shape's id; `default` where what differs elsewhere is as it is by itself.
+    The second is a mapping from the shape's id; `default` if it only has default values where others differ.
     """
     texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
@@ -116,12 +116,12 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
 
 
 def read_bench_results(path: Path) -> BenchResults:
-    """The results of a ``samples.json`` or of the folder that holds it; raises as `read_bench_samples` does."""
+    """The results of a ``samples.json`` or its folder; raises like `read_bench_samples`."""
     return results_of_samples(read_bench_samples(path))
 
 
 def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> BenchResults:
-    """The results of samples; ``rules`` are those for calling one backend faster than another."""
+    """The results of samples; ``rules`` decide when one backend is faster than another."""
     about = samples.described
     results, warnings = result_frame(samples, rules)
     comparisons = pairs.comparison_frame(samples, results, rules)
@@ -161,6 +161,6 @@ def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
     watch = samples.gpu_watch
     if samples.device == "cuda" and watch is not None and not watch.get("answers"):
         warnings.append(
-            f"clocks and throttling were not watched ({watch.get('reason')}): throttled samples are not known"
+            f"clocks and throttling were not monitored ({watch.get('reason')}): throttled samples are not known"
         )
     return warnings

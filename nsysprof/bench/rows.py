@@ -1,4 +1,4 @@
-"""The rows of ``results.csv``, a row per configuration and backend, and the shares of the GPU's peaks in them."""
+"""The rows of ``results.csv``, a row per configuration and backend, with shares of the GPU's peaks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REMEASURE = ["the measured peak (measure it again: --measure-peaks)"]
 
 
 def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
-    """A row per point in the order of the file; and warnings, a line each."""
+    """A row per point in file order, and warnings, a line each."""
     warnings: list[str] = []
     over = {"eager": over_runs_of(samples, "eager"), "graph": over_runs_of(samples, "graph")}
     again = _against_themselves(samples, rules)
@@ -67,7 +67,7 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
 
 
 def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], OverRuns]:
-    """The latency over the runs of each point that was measured in several, by its place."""
+    """The latency over runs of each point measured in several, by index."""
     logs = {point.place: run_medians(point.by_run(kind)) for point in samples.measured}
     several = [point for point in samples.measured if len(logs[point.place]) > 1]
     values = [list(logs[point.place].values()) for point in several]
@@ -173,7 +173,7 @@ def _measured(
 
 
 def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
-    """The median with its interval, if that is sure: over the runs where there are several, else within the one."""
+    """The median with its interval, if reliable: over the runs if there are several, else within the one."""
     if summary is None:
         return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
     sure, median = (runs.sure, runs.value) if runs else (summary.sure, summary.median)
@@ -298,12 +298,12 @@ def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, gra
 
 
 def refused_calls(results: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows have FLOP/s of a call that were refused as a share of the peak: they are not shown either."""
+    """Mask of rows whose FLOP/s per call were refused as above the peak; these are not shown."""
     return results["peak_tflops"].notna() & results["share_of_peak"].isna()
 
 
 def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows have FLOP/s, without launches where that is known, that were refused as a share of the peak."""
+    """Mask of rows whose FLOP/s, without launches if known, were refused as above the peak."""
     share = results["graph_share_of_peak"].where(results["graph_tflops"].notna(), results["share_of_peak"])
     return results["peak_tflops"].notna() & share.isna()
 
@@ -313,7 +313,7 @@ def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak:
     shape, clock, highest = point.shape, point.sm_clock_mhz, limits.max_sm_clock_mhz
     suspects = []
     if clock is None:
-        suspects.append("the clock (none was sampled, the highest is taken)")
+        suspects.append("the clock (not sampled; the highest is assumed)")
     elif highest and achieved <= peak * highest / clock:
         suspects.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None

@@ -1,4 +1,4 @@
-"""How the results of a sweep grow: which configurations belong together, fitted exponents, and who overtakes whom."""
+"""How results grow with size: sweeps, fitted exponents, and crossovers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ _MOST_UNSURE = 0.5  # an exponent that is no surer than this is not called by an
 
 @dataclass(frozen=True)
 class BenchSweep:
-    """Configurations that differ in one size alone, and maybe in the dtype.
+    """Configurations that differ only in one size, and possibly in the dtype.
 
-    ``axis`` is the column that varies, ``fixed`` the others as a title has them (`B1 H8 D64 causal`), ``rows`` are the
-    rows of the results frame in the order of the axis.
+    ``axis`` is the varying column, ``fixed`` the others for a title (`B1 H8 D64 causal`), ``rows`` the rows of the
+    results frame in the order of the axis.
     """
 
     axis: str
@@ -41,10 +41,10 @@ class BenchSweep:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """value = c · x^``exponent`` as it fits best in logarithms, with the 95 % interval of the exponent.
+    """The best fit of value = c · x^``exponent`` in logarithms, with the 95 % interval of the exponent.
 
-    ``last`` is the slope between the two largest x, ``r_squared`` how well the line fits, ``points`` how many there
-    were. The interval is NaN for two points.
+    ``last`` is the slope between the two largest x, ``r_squared`` the quality of the fit, ``points`` their number. The
+    interval is NaN for two points.
     """
 
     exponent: float
@@ -76,14 +76,15 @@ class PowerLaw:
 
 
 def is_named(growth: str) -> bool:
-    """Whether a growth is a power, or lies between two."""
+    """Whether a growth is a power, or between two."""
     return growth not in (UNCLEAR, FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
-    """The sweeps of a grid: over S first, then over what these leave uncovered; a rest of single shapes is one each.
+    """The sweeps of a grid: over S first, then over what these leave uncovered; remaining single shapes are one sweep
+    each.
 
-    So every configuration is in at least one sweep, and a full matrix is shown by its lengths alone.
+    So every configuration is in at least one sweep, and a full matrix is shown along its lengths only.
     """
     sweeps: list[BenchSweep] = []
     covered: set[str] = set()
@@ -110,7 +111,7 @@ def _sweep(group: pd.DataFrame, axis: str, about: Described) -> BenchSweep:
 
 
 def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
-    """Least squares of log y over log x, with Student's t for the interval; both above zero, at least two x."""
+    """Least squares of log y over log x, with Student's t for the interval; needs at least two positive x."""
     order = np.argsort(x, kind="stable")
     across, up = np.log(x[order]), np.log(y[order])
     if float(((up - up.mean()) ** 2).sum()) < 1e-12 * len(x):
@@ -129,7 +130,7 @@ def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
 
 
 def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described) -> pd.DataFrame:
-    """A row per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S: `EXPONENTS`."""
+    """A row (`EXPONENTS`) per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S."""
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):
         part = results.loc[list(sweep.rows)]
@@ -155,9 +156,9 @@ def crossover_frame(
 ) -> pd.DataFrame:
     """A row per sweep over S, pair of backends of one dtype, and kind: `CROSSOVERS`.
 
-    ``from_seq`` is the smallest S from which the winner is faster at every S that both were measured at, and
-    ``status`` "everywhere" where that is the first; where neither is ahead at the largest S, no one wins.
-    ``crossing_seq`` is by logarithms, NaN where the lines do not cross.
+    ``from_seq`` is the smallest S from which the winner is faster at every S where both were measured, with ``status``
+    "everywhere" if that is the first; if neither is ahead at the largest S, no one wins. ``crossing_seq`` is
+    interpolated in logarithms, NaN if the lines do not cross.
     """
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):

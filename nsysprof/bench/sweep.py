@@ -1,6 +1,6 @@
-"""A sweep: presets and options become its plan, a program of its own measures, and its samples become one document.
+"""A sweep: presets and options become a plan, a separate program measures it, and the samples become one document.
 
-The program gets the plan as JSON; it is started again where it was killed.
+The program receives the plan as JSON; it is restarted if it is killed.
 """
 
 import os
@@ -36,7 +36,7 @@ Grid = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BenchPreset:
-    """A sweep with a name: the grids it goes through, the program it runs, and the option that makes it train."""
+    """A named sweep: its grids, its program, and the option that makes it train."""
 
     grids: tuple[Grid, ...]
     workload: str = "sdpa"
@@ -124,9 +124,9 @@ PRESETS: Mapping[str, BenchPreset] = {
 
 
 def find_preset(name: str, *, full: bool = False) -> BenchPreset:
-    """The preset of this name, with ``full`` at all sizes along S between its ends and one below, and in bf16 as well.
+    """The preset with this name; ``full`` adds all sizes along S between its ends and one below, and bf16.
 
-    `NsysprofError` names all of them where there is none.
+    Raises `NsysprofError` that lists all names if there is none.
     """
     if name not in PRESETS:
         raise NsysprofError(f"no preset {name!r}", f"--preset is one of: {', '.join(PRESETS)}")
@@ -160,13 +160,13 @@ def bench_plan(
     warm_cache: bool = False,
     graph: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The plan as JSON has it, and the workload's own description with the cost of each configuration.
+    """The plan for JSON, and the workload's own description with the cost of each configuration.
 
-    Short ones come first; what several grids ask for is measured once. ``ci_width``: stop before ``samples`` once the
-    95 % interval of the median is narrower than this part of it. ``training``: what the mode of the workload makes of a
-    call, such as forward and backward. ``runs``: how many processes measure everything, which share the ``samples``.
-    Raises `NsysprofError` for what the workload does not have: backends, axes, dtypes, or ``modes``, the options that
-    were given of these.
+    Short ones come first; points in several grids are measured once. ``ci_width``: stop before ``samples`` once the 95
+    % interval of the median is narrower than this share of it. ``training``: what the workload's mode adds to a call,
+    such as forward and backward. ``runs``: the number of processes that measure everything and share the ``samples``.
+    Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (the options given for these) that the workload
+    lacks.
     """
     about, _ = ask_workload(program)
     for grid in grids:
@@ -216,9 +216,9 @@ def _check_grid(about: Described, grid: Grid) -> None:
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A sweep to run: the file of the workload, the plan, the workload's own description, and the command as typed.
+    """A sweep to run: the workload's file, the plan, the workload's own description, and the command as typed.
 
-    ``results`` is the folder that the results will be in. Until they are whole, everything is in ``partial``.
+    ``results`` is the folder of the final results. Until they are complete, everything is in ``partial``.
     """
 
     program: Path
@@ -230,12 +230,12 @@ class SweepJob:
 
     @property
     def partial(self) -> Path:
-        """The folder of the sweep while it is not finished."""
+        """The folder of an unfinished sweep."""
         return self.results.with_name(f"{self.results.name}.partial")
 
     @property
     def resume_command(self) -> str:
-        """What continues it."""
+        """The command that continues it."""
         return join([*(part for part in self.command if part != "--resume"), "--resume"])
 
 
@@ -243,9 +243,9 @@ class SweepJob:
 def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
     """Open the sweep in its folder, new or resumed, and lock it against other processes.
 
-    Raises `NsysprofError` where an unfinished sweep is there already and neither ``resume`` nor ``force`` is given,
-    where there is nothing to resume, and where that has another plan or machine. An interrupt becomes an error that
-    names what is kept, and the command to go on with.
+    Raises `NsysprofError` if an unfinished sweep exists and neither ``resume`` nor ``force`` is given, if there is
+    nothing to resume, or if its plan or machine differs. An interrupt becomes an error that says what is kept, and how
+    to continue.
     """
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
@@ -273,10 +273,10 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
 
 
 def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
-    """Measure what is not measured yet; returns the document for ``samples.json``.
+    """Measure everything that is missing, and return the document for ``samples.json``.
 
-    Raises `NsysprofError` where the program cannot go on; what is measured stays for ``--resume``. One that is killed,
-    as the kernel does when memory runs out, is started again without what it was at.
+    Raises `NsysprofError` if the program cannot continue; measured points stay for ``--resume``. If it is killed, for
+    example because memory ran out, it is restarted without the point in progress.
     """
     points = job.partial / POINTS
     command = [sys.executable, str(workload_kit(job.program) / "_bench.py"), str(points), str(job.program)]

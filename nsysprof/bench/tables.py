@@ -1,9 +1,9 @@
-"""The tables of a benchmark: their columns are an interface, to be added to and never renamed.
+"""The tables of a benchmark: columns are an interface, add but never rename.
 
-Shares are parts of 1. Shares of bandwidth are empty with a warm cache, and where unfused backends would exceed 100 %
-because their score matrices stay in the L2 cache. Cells are those of the tables that are shown. Sizes (batch
-to head_dim, and seq in the names of others) and flags (causal) are declared as those of attention; another workload has
-its own in their place: `columns_of`.
+Shares are fractions of 1. Shares of bandwidth are empty with a warm cache, and if unfused backends would exceed 100 %
+because their score matrices stay in the L2 cache. Cells are those of the displayed tables. Sizes (batch to head_dim,
+and seq in the names of others) and flags (causal) are declared for attention; another workload has its own instead:
+`columns_of`.
 """
 
 import re
@@ -154,7 +154,7 @@ TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)
 def frame_of(
     declared: Table, rows: Sequence[Mapping[str, Any]], about: Described, also: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """The rows as a frame with the columns of a table for a workload; ``also`` those that get their values later."""
+    """The rows as a frame with a workload's columns of a table; ``also`` adds columns that are filled later."""
     return pd.DataFrame(rows, columns=declared.header(rows, columns_of(declared, about), also))
 
 

@@ -1,4 +1,4 @@
-"""Targets of a benchmark: how much faster one backend has to be than another, and how clearly."""
+"""Targets of a benchmark: how much faster one backend has to be than another, with what certainty."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -17,7 +17,7 @@ _SAID = "--target 'flash/math>=1.10', 'graph:flash/math>=1.10', or 'flash/math>=
 
 @dataclass(frozen=True)
 class Target:
-    """``new`` is ``speedup`` times as fast as ``base`` at every shape, with a Cliff's delta of ``delta`` or more."""
+    """``new`` is ``speedup`` times as fast as ``base`` at every shape, with a Cliff's delta of at least ``delta``."""
 
     text: str
     kind: str
@@ -28,9 +28,9 @@ class Target:
 
 
 def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target]:
-    """Read `flash/math>=1.10` and its kin; without a delta any will do.
+    """Parse targets such as `flash/math>=1.10`; without a delta, any delta will do.
 
-    Raises `NsysprofError` for what is none, and for one of a backend that is not among those of the benchmark.
+    Raises `NsysprofError` for anything else, and for a backend that is not in the benchmark.
     """
     targets = []
     for text in texts:
@@ -46,9 +46,9 @@ def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target
 
 
 def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator[str]:
-    """A line for each shape at which a target is missed, or cannot be shown to be met.
+    """A line per shape at which a target is missed, or cannot be shown to be met.
 
-    It is met where the lower end of the interval of the speed-up reaches it, and the effect is as large as asked for.
+    It is met if the lower end of the speed-up's interval reaches it, and the effect is as large as required.
     """
     for target in targets:
         for configuration, label in results.labels.items():

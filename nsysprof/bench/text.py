@@ -1,4 +1,4 @@
-"""What `nsysprof bench` prints: its plan, its results, and the difference of two runs."""
+"""The output of `nsysprof bench`: plan, results, and difference of two runs."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def _joined(*parts: Iterable[str]) -> str:
 
 
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
-    """Each configuration with what its backends need of memory, about, and which of them may not fit into the GPU."""
+    """Each configuration with the approximate memory of its backends, and which of them may not fit into the GPU."""
     rows = described["configurations"]
     held = {(row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]}
     names = dict.fromkeys(name for row in rows for name in row["backends"])
@@ -65,8 +65,8 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
         "1 run: intervals hold within this run (--runs 3: between runs)."
         if plan["runs"] == 1
-        else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples a run, in an order drawn"
-        " anew; outputs are checked and memory is counted in the first.",
+        else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples a run, in a new random"
+        " order; outputs are checked and memory is counted in the first.",
         "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
@@ -81,7 +81,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
 
 
 def bench_summary(results: BenchResults) -> str:
-    """What was measured, a table of all points, and what follows from it; the text ends with a newline."""
+    """A summary of the measurement, a table of all points, and the conclusions; the text ends with a newline."""
     about = [
         *_wrapped([words.about_run(results)]),
         *_wrapped([f"{words.clock_words(results)}; ±: {words.interval_words(results)}"], "  ", "    "),
@@ -147,12 +147,12 @@ def _decisions(results: BenchResults) -> list[str]:
 
 
 def diff_table(diff: BenchDiff) -> str:
-    """``shape | backend | metric | before | after | change | overlap | effect | verdict``, and what it adds up to."""
+    """The table ``shape | backend | metric | before | after | change | overlap | effect | verdict``, and a summary."""
     return _joined(_runs(diff), _differences(diff), _totals(diff))
 
 
 def regression_lines(diff: BenchDiff, max_regress: float) -> list[str]:
-    """A line for each significant regression above ``max_regress``; none where there is none."""
+    """A line for each significant regression above ``max_regress``."""
     labels = _labels(diff)
     return [
         f"{labels[row['configuration']]} {row['backend']}: {row['metric']} {_value(row, 'before')} →"

@@ -20,7 +20,7 @@ _NOTHING, _NONE = "Nothing was measured", "none"
 
 
 def latency_title(results: BenchResults) -> str:
-    """Which backend is fastest where along the first sweep, and by how much at its end."""
+    """The fastest backend along the first sweep, and its lead at the end."""
     winners = _sweep_winners(results)
     if winners is None:
         return _NOTHING
@@ -37,7 +37,7 @@ def latency_title(results: BenchResults) -> str:
 
 
 def memory_title(results: BenchResults) -> str:
-    """Which backend needs most and least memory at the end of the first sweep, and how their temporaries grow."""
+    """The backends with most and least memory at the end of the first sweep, and the growth of their temporaries."""
     frame = results.results
     first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
     part = results.own(first[first["peak_bytes"].notna()])
@@ -58,7 +58,7 @@ def memory_title(results: BenchResults) -> str:
 
 
 def throughput_title(results: BenchResults) -> str:
-    """The highest throughput of a backend, and what share of the peak that is."""
+    """The highest throughput of a backend, as a share of the peak."""
     part = _named(results, "tflops")
     if part.empty:
         return _NOTHING
@@ -77,7 +77,7 @@ def throughput_title(results: BenchResults) -> str:
 
 
 def speedup_title(results: BenchResults) -> str:
-    """How the largest speed-up over the baseline develops along the first sweep."""
+    """The largest speed-up over the baseline along the first sweep."""
     base, about = results.base, results.about
     won = results.own(words.where(results.crossovers, kind="eager", loser=base), "winner")
     won = won[~won["status"].isin([LEVEL, UNSURE])]
@@ -110,7 +110,7 @@ def _speedup_without_crossover(results: BenchResults) -> str:
 
 
 def roofline_title(results: BenchResults) -> str:
-    """Which share of its ceiling the best and the baseline reach, without launches where there is such a figure."""
+    """The shares of their ceilings that the best and the baseline reach, without launches if measured."""
     part = _named(results, "peak_tflops")
     if part.empty:
         return "No roofline: the peaks of this device are not known"
@@ -134,7 +134,7 @@ def roofline_title(results: BenchResults) -> str:
 
 
 def violin_title(results: BenchResults) -> str:
-    """How far samples spread, and whether backends differ from themselves."""
+    """The spread of samples, and whether backends differ from themselves."""
     known = results.results["cv"].dropna()
     if known.empty:
         return _NOTHING
@@ -143,7 +143,7 @@ def violin_title(results: BenchResults) -> str:
 
 
 def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
-    """At how many shapes of ``auto`` another backend beats what PyTorch picks, and by how much at worst."""
+    """The number of shapes of ``auto`` at which another backend beats PyTorch's choice, and the largest loss."""
     verdicts = auto[f"{prefix}verdict"]
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
     few = f"; too few samples to tell at {unsure}" if unsure else ""

@@ -1,4 +1,4 @@
-"""The words for results of a benchmark: the cells and clauses that its tables, sentences and charts share."""
+"""The words of a benchmark: cells and clauses shared by its tables, sentences and charts."""
 
 import math
 import re
@@ -31,16 +31,16 @@ _DECLARED = {column.name: column for table in TABLES for column in table.columns
 
 
 def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
-    """Columns by their heads, such as `shape = label | n`: what has no name of its own is called by its head.
+    """Columns by their heads, such as `shape = label | n`: a column without a name uses its head.
 
-    ``cells`` are those that a function makes.
+    ``cells`` maps heads to functions that make cells.
     """
     named = (each.partition(" = ") for each in heads.split(" | "))
     return {head: cells.get(name or head, name or head) for head, _, name in named}
 
 
 def shown(rows: Iterable[Row], table: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()) -> TextTable:
-    """A table of `columns`: the first ``texts`` of them flush left, and empty ones left out."""
+    """A table of `columns`: the first ``texts`` of them left-aligned, empty ones left out."""
     cells = [[_text(row, cell) for cell in table.values()] for row in rows]
     return TextTable(*without_empty([*table], cells, ("l" * texts).ljust(len(table), "r")), spare=spare, after_head=0)
 
@@ -52,9 +52,9 @@ def _text(row: Row, cell: Cell) -> str:
 
 
 def rows_of(results: BenchResults, frame: pd.DataFrame) -> list[Row]:
-    """The rows of a frame with the ``label`` of their shape and how fast they are beside the baseline.
+    """The rows of a frame with the ``label`` of their shape and their speed relative to the baseline.
 
-    That is the pair of each kind of samples, ``eager`` and ``graph``; None where they were not compared.
+    The speed is the comparison for each kind of samples, ``eager`` and ``graph``; None if they were not compared.
     """
     rows: list[Row] = frame.to_dict("records")
     for row in rows:
@@ -65,7 +65,7 @@ def rows_of(results: BenchResults, frame: pd.DataFrame) -> list[Row]:
 
 
 def decided_rows(results: BenchResults) -> list[Row]:
-    """The decisions with what they come to in words: ``fastest``, ``graph`` without launches, and the ``margin``."""
+    """The decisions in words: ``fastest``, ``graph`` without launches, and the ``margin``."""
     graph = results.decided("graph").set_index("configuration")["decision"]
     rows = rows_of(results, results.decided())
     for row in rows:
@@ -77,12 +77,12 @@ def decided_rows(results: BenchResults) -> list[Row]:
 
 
 def known_text(value: object) -> str:
-    """The text of a cell; nothing for a missing one, whichever way pandas has it."""
+    """The text of a cell; empty for any missing value of pandas."""
     return value if isinstance(value, str) else ""
 
 
 def latency_cell(row: Row, graph: str = "") -> str:
-    """`98.2 µs ± 0.3 %`, or the status where there is no latency; with `graph_` of replays."""
+    """`98.2 µs ± 0.3 %`, or the status if there is no latency; for replays with `graph_`."""
     median = row[f"{graph}median_ns"]
     if not math.isfinite(median):
         return "" if graph else str(row["status"])
@@ -90,7 +90,7 @@ def latency_cell(row: Row, graph: str = "") -> str:
 
 
 def plus_minus(row: Row, graph: str = "") -> str:
-    """Half the width of the interval as a share of the median: `± 0.3 %`; of few samples how far they reach."""
+    """Half the width of the interval relative to the median: `± 0.3 %`; for few samples, their range."""
     if (row["graph_n"] < LEAST_SAMPLES) if graph else (row["n"] == 1):
         return ""
     if not graph and row["n"] < LEAST_SAMPLES:
@@ -103,7 +103,7 @@ def plus_minus(row: Row, graph: str = "") -> str:
 
 
 def tflops_cell(row: Row) -> str:
-    """TFLOP/s of a call; `-` where more than the peak was refused."""
+    """TFLOP/s of a call; `-` if it was refused as above the peak."""
     return "" if math.isnan(row["tflops"]) else "-" if share_cell(row) == REFUSED else tflops_text(row["tflops"])
 
 
@@ -113,13 +113,13 @@ def tflops_text(value: float) -> str:
 
 
 def share_cell(row: Row) -> str:
-    """The share of the peak; `refused` where it cannot be, empty where the peak is not known."""
+    """The share of the peak; `refused` if impossible, empty if the peak is unknown."""
     share = row["share_of_peak"]
     return format_share(share) if not math.isnan(share) else "" if math.isnan(row["peak_tflops"]) else REFUSED
 
 
 def ratio_cell(row: Row, name: str = "speedup") -> str:
-    """`24.2x (24.0–24.4)`; `-` where it is not known."""
+    """`24.2x (24.0–24.4)`; `-` if unknown."""
     ratio, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if not math.isfinite(ratio):
         return "-"
@@ -136,7 +136,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def reason_cell(row: Row) -> str:
-    """Why something was not measured; `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
+    """Why something was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
     text = known_text(row["reason"])
     memory = _OUT_OF_MEMORY.search(text)
     if not memory:
@@ -148,12 +148,12 @@ def reason_cell(row: Row) -> str:
 
 
 def subtitle(results: BenchResults) -> str:
-    """What was measured, on what and how."""
+    """What was measured, on which device and how."""
     return f"{about_run(results)} · {clock_words(results)}"
 
 
 def about_run(results: BenchResults) -> str:
-    """One line: what was measured, on what, and how much of it."""
+    """One line: what was measured, on which device, and how much."""
     samples, (shared, _) = results.samples, results.shapes
     what = results.about.title(training=samples.backward)
     counts = [len(point.latency_ns) for point in samples.measured]
@@ -169,7 +169,7 @@ def about_run(results: BenchResults) -> str:
 
 
 def device_name(results: BenchResults) -> str:
-    """The GPU, or the CPU, that was measured."""
+    """The GPU or CPU that was measured."""
     samples = results.samples
     if samples.device == "cuda":
         return samples.limits.name or "GPU not recorded"
@@ -177,7 +177,7 @@ def device_name(results: BenchResults) -> str:
 
 
 def clock_words(results: BenchResults) -> str:
-    """How latencies were taken: `cold L2 cache, CUDA events`."""
+    """The method of latencies: `cold L2 cache, CUDA events`."""
     measured = results.samples.measured
     if not measured:
         return "nothing was measured"
@@ -186,7 +186,7 @@ def clock_words(results: BenchResults) -> str:
 
 
 def interval_words(results: BenchResults) -> str:
-    """What `plus_minus` shows of the samples that there are."""
+    """What `plus_minus` shows for these samples."""
     words = f"95 % interval of the median {scope_of(results.samples.runs)}"
     if results.results["n"].between(1, LEAST_SAMPLES - 1).any():
         words += f", or (least–most) of fewer than {LEAST_SAMPLES}"
@@ -201,7 +201,7 @@ def interval_words(results: BenchResults) -> str:
 def speedup_cell(
     pair: dict[str, Any] | None, text: Callable[[Any], str] = ratio_cell, brackets: Sequence[str] = ("[", "]")
 ) -> str:
-    """A speed-up with its interval; in brackets where it is no clear change, marked `?` with too few samples."""
+    """A speed-up with its interval; in brackets if it is no clear change, with `?` if there are too few samples."""
     if pair is None:
         return ""
     ratio = text(pair)
@@ -210,19 +210,19 @@ def speedup_cell(
 
 
 def finds_cell(pair: Mapping[str, Any] | None) -> str:
-    """`1.8 %`: the smallest difference that a comparison would have shown; empty where that is not known."""
+    """`1.8 %`: the detectable difference of a comparison; empty if unknown."""
     detectable = math.nan if pair is None else pair["detectable"]
     return "" if math.isnan(detectable) else format_share(detectable)
 
 
 def speed_words(pair: Any, base: str, where: str) -> str:
-    """`24.2x as fast as math at S=4096`, of a row of the comparisons, and no more than its verdict allows."""
+    """`24.2x as fast as math at S=4096`, from a row of the comparisons, limited to what its verdict supports."""
     clear = f"{format_ratio(pair['speedup'])} as fast as {base}{where}"
     return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
 
 
 def ends_words(results: BenchResults, row: Row) -> str:
-    """`1.1x at S=128, 30x at S=4096`: the speed-ups of a row of the crossovers, as far as their verdicts go."""
+    """`1.1x at S=128, 30x at S=4096`: the speed-ups in a row of the crossovers, as far as verdicts support them."""
     frame, about, words = results.results, results.about, []
     inside = frame["configuration"].isin(configurations_of(results, row["sweep"], row["dtype"]))
     for end in ("first", "last"):
@@ -235,43 +235,43 @@ def ends_words(results: BenchResults, row: Row) -> str:
 
 
 def aa_words(results: BenchResults, which: str = "") -> str:
-    """How many backends differ from themselves, and ``which``."""
+    """The number of backends that differ from themselves, and ``which``."""
     return f"compared with themselves, {results.aa_different} of {results.aa_compared} differ{which}"
 
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
-    """The decision, with what `auto` came to where it is the one."""
+    """The decision, with the choice of `auto` if it is the one."""
     return " or ".join(results.backend_name(name, [configuration]) for name in decision.split(" or "))
 
 
 def fastest_words(results: BenchResults, row: Row) -> str:
-    """The fastest by a row of the decisions, as table and titles have it: all that may be, the best first."""
+    """The fastest by a row of the decisions, for table and titles: all candidates, the best first."""
     maybe = [row["decision"], *known_text(row["unsure"]).split()]
     return decision_words(results, row["configuration"], " or ".join(maybe))
 
 
 def picked_words(results: BenchResults, configuration: str) -> str:
-    """The backend that `auto` came to; nothing where it was not measured."""
+    """The backend that `auto` chose; empty if it was not measured."""
     rows = results.auto[results.auto["configuration"] == configuration]
     return (known_text(rows["picked"].iloc[0]) or "not seen") if len(rows) else ""
 
 
 def exponent_words(row: Row, short: str) -> str:
-    """`S^1.98 (1.96–2.00)`; `S^2.00` where its interval is no wider than that."""
+    """`S^1.98 (1.96–2.00)`; `S^2.00` if its interval is that narrow."""
     exponent, low, high = (f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high"))
     interval = f" ({low}–{high})" if math.isfinite(row["low"]) and {low, high} != {exponent} else ""
     return f"{short}^{exponent}{interval}"
 
 
 def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
-    """The configurations of a dtype in the sweep over S with this title."""
+    """The configurations with a dtype in the sweep over S with this title."""
     sweeps = [each for each in results.sweeps if each.axis == results.about.size and each.fixed == fixed]
     part = results.results.loc[[row for sweep in sweeps for row in sweep.rows]]
     return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]
 
 
 def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the dtype that has most of them."""
+    """The rows of the most frequent dtype."""
     rows: pd.DataFrame = frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
     return rows
 

@@ -1,1 +1,1 @@
-"""Records a program under nsys, with a record of how the report was made."""
+"""Record a program under nsys, with a record of how the report was made."""

@@ -1,4 +1,4 @@
-"""A request for a capture, and the command line of ``nsys profile`` for it."""
+"""The request for a capture, and its ``nsys profile`` command line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,14 +26,14 @@ _LONG = {
 
 @dataclass(frozen=True)
 class Request:
-    """A capture to be made: the program with its arguments, the nsys to record it with, and what that is to record.
+    """A capture to make: the program with its arguments, the nsys to use, and what to record.
 
-    ``trace`` is what nsys's ``--trace`` lists, ``extra`` are further arguments for ``nsys profile``: an option in there
-    takes the place of the same one here, as nsys takes none of them twice. ``capture_range`` limits the recording:
+    ``trace`` is the list for nsys's ``--trace``, ``extra`` are further arguments for ``nsys profile``: an option there
+    replaces the same one here, since nsys accepts no duplicates. ``capture_range`` limits the recording:
     ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME`` (the first range of that name); None records
-    the whole run. ``results`` says that the program takes ``--results FILE`` and writes its own measurements there, as
-    the workloads do; ``overhead`` that it is run once without nsys before, to find what nsys costs. ``injection`` is
-    what runs in the program itself.
+    the whole run. ``results``: the program accepts ``--results FILE`` and writes its own measurements there, as the
+    workloads do; ``overhead``: run it once without nsys first, to measure the cost of nsys. ``injection`` is what runs
+    inside the program.
     """
 
     program: tuple[str, ...]
@@ -47,17 +47,17 @@ class Request:
 
 
 def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:
-    """Compose the ``nsys profile`` command that runs a program and leaves ``out`` with .nsys-rep appended.
+    """Compose the ``nsys profile`` command that runs a program and writes the report ``out`` plus ``.nsys-rep``.
 
-    The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they cost time
-    and answer other questions; calls of the operating system cost nothing that shows and tell what a late host waits
-    for (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole hides its
-    kernels. Raises `NsysprofError` for a capture range that is none, and for further arguments that would put the
-    report elsewhere.
+    The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they take time
+    and answer other questions. Operating-system calls are recorded: their cost is not measurable, and they show what a
+    late host waits for (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole
+    hides its kernels. Raises `NsysprofError` for an invalid capture range, and for further arguments that would write
+    the report elsewhere.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:
-        raise NsysprofError("--nsys-arg: --output is nsysprof's own", "-o NAME, or -o FOLDER/NAME")
+        raise NsysprofError("--nsys-arg: --output is set by nsysprof itself", "-o NAME, or -o FOLDER/NAME")
     options = [f"--trace={','.join(request.trace)}", "--sample=none"]
     if request.nsys.version >= (2021, 3):
         options.append("--cpuctxsw=none")
@@ -79,7 +79,7 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
 
 def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
-    """Return the options that sample the metrics of all GPUs, so many times a second; their name changed in 2024."""
+    """The options that sample the metrics of all GPUs ``frequency`` times a second; their name changed in 2024."""
     devices = "--gpu-metrics-devices" if nsys.version >= (2025,) else METRICS_DEVICE
     return f"{devices}=all", f"--gpu-metrics-frequency={frequency}"
 

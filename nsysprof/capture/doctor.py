@@ -1,4 +1,4 @@
-"""The findings of the doctor: try everything a capture needs on this machine, and give the fix for each failure."""
+"""Doctor: try everything that a capture needs on this machine, with a fix for each failure."""
 
 import os
 import shutil
@@ -53,9 +53,9 @@ _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the co
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was tested, its state, the result, and a fix on one line (None if the state is ok).
+    """One finding: the test, its state, the result, and a one-line fix (None if the state is ok).
 
-    ``needed``: nsys cannot capture anything without it.
+    ``needed``: nsys cannot capture without it.
     """
 
     name: str
@@ -70,8 +70,8 @@ def check_machine(
 ) -> Iterator[Check]:
     """Try everything that a capture may need on this machine, and yield each finding.
 
-    ``folder`` is the output folder of captures, ``workload`` the one to try (None: none is installed).
-    ``announce`` is called with a description before each test that takes time.
+    ``folder`` is the output folder of captures, ``workload`` the one to try (None: not installed). ``announce`` is
+    called with a description before each slow test.
     """
     try:
         tool: Nsys | None = find_nsys(nsys)
@@ -90,7 +90,7 @@ def check_machine(
 
 
 def capture_works(checks: list[Check]) -> bool:
-    """Return whether a capture with nsys would work: no needed finding is missing."""
+    """Whether a capture with nsys would work: no needed finding is missing."""
     return not any(check.needed and check.state == "missing" for check in checks)
 
 

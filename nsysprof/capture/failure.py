@@ -1,4 +1,4 @@
-"""The failures of a capture: why a program, or its nsys, did not do its part."""
+"""Failures of a capture: why a program or its nsys failed."""
 
 import re
 import sqlite3
@@ -25,16 +25,16 @@ _NSYS_CHATTER = re.compile(
 
 
 def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
-    """Return the report and the stream that nsys left, None for what is not there."""
+    """The report and the stream that nsys left, None if missing."""
     paths = (folder / name for name in (REPORT, STREAM))
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in paths)
     return report, stream
 
 
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
-    """Raise `NsysprofError` for an nsys that made nothing, whatever the program did.
+    """Raise `NsysprofError` if nsys wrote nothing, whatever the program did.
 
-    Where it could not write into the folder it leaves a stream in the one for temporary files: that is returned.
+    If nsys could not write into the folder, it leaves a stream in the folder for temporary files: that is returned.
     """
     if any(made_by_nsys(folder)):
         return None
@@ -48,7 +48,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
-        hint = "a capture is of one: leave repeat out, or finish each with --resume"
+        hint = "a capture makes one report: leave repeat out, or finish each with --resume"
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
@@ -64,7 +64,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
 
 
 def check_ended(ended: Ended, request: Request, folder: Path) -> None:
-    """Raise `NsysprofError`, with its own exit code, for a program that did not end well, or not before its nsys."""
+    """Raise `NsysprofError`, with the program's exit code, if the program failed or did not end before its nsys."""
     if ended.lost:
         raise NsysprofError(
             f"{shown_program(request.program)}: nsys-launcher, which tells nsys when a program ends, was killed;"
@@ -78,7 +78,7 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
 
 
 def last_message(ended: Ended) -> str:
-    """Return the last line that was printed, or nsys's complaint where it did not take its own options."""
+    """The last line printed, or nsys's complaint if it rejected its options."""
     lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:
@@ -89,9 +89,9 @@ def last_message(ended: Ended) -> str:
 
 
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
-    """Explain why an export holds no NVTX range, and what helps; None where it holds one, or NVTX was not traced.
+    """Explain why an export has no NVTX range, and what helps; None if it has one, or if NVTX was not traced.
 
-    nsys gives the reason in diagnostics, before 2024 in unreferenced strings: scrubbing removes those.
+    nsys gives the reason in diagnostics, before 2024 in unreferenced strings, which scrubbing removes.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")

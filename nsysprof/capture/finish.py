@@ -1,4 +1,4 @@
-"""The end of a capture: reads, judges and scrubs its export, completes its record, and gives all files their names."""
+"""The end of a capture: read, judge and scrub its export, complete its record, and name all files."""
 
 from typing import Any
 
@@ -22,11 +22,10 @@ from nsysprof.trace.trace import KERNEL, Progress
 def finish_capture(
     staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, names: bool, force: bool
 ) -> tuple[BackendVerdict, dict[str, Any], tuple[str, str] | None]:
-    """Read what was captured, scrub it if it is to be, and give it its final names, all of it or nothing.
+    """Read the capture, scrub it if requested, and give it its final names, whole or not at all.
 
-    Returns which backends ran, the record, and why there are no ranges, if so.
-    Reading the whole export also proves that it is whole. Raises `NsysprofError` where it cannot be read or the names
-    are taken.
+    Return the backends that ran, the record, and the reason if there are no ranges. Reading the whole export also
+    proves that it is complete. Raises `NsysprofError` if it cannot be read, or if the names are taken.
     """
     folder, sqlite, record = staged.sqlite.parent, staged.sqlite, staged.record
     with open_report(sqlite) as opened:

@@ -1,7 +1,7 @@
-"""What is put into a captured program, and what its processes have left behind.
+"""The code put into a captured program, and the files that its processes leave.
 
-The program's Pythons run `nsysprof.capture.inject` as they start: it makes ranges of modules and steps, and records
-with torch's own profiler. A file per process says how that went.
+The program's Pythons run `nsysprof.capture.inject` at their start: it creates ranges for modules and steps, and records
+with torch's own profiler. A file per process reports the outcome.
 """
 
 import json
@@ -29,12 +29,12 @@ _WARM_UP, _MIN_TIMES = 3, 5  # optimizer steps that are not counted, and whose t
 
 @dataclass(frozen=True)
 class Injection:
-    """What is to be done in a program.
+    """What to do inside a program.
 
-    ``record``: record it with torch's profiler, for at most ``seconds``, or the ``steps`` from the first number to
+    ``record``: record it with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number to
     before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below the
     root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next; ``times``: note
-    when these end, which `mark_steps` does too.
+    when these end, which `mark_steps` also does.
     """
 
     record: bool = False
@@ -47,11 +47,11 @@ class Injection:
 
     @property
     def needed(self) -> bool:
-        """Whether the program is to run with anything of ours in it."""
+        """Whether the program needs any of our code."""
         return self.record or self.modules or self.mark_steps or self.times
 
     def environment(self, folder: Path) -> dict[str, str] | None:
-        """Return the environment of the command, whose processes report to ``folder``; None: it is not touched."""
+        """The environment of the command, whose processes report to ``folder``; None: unchanged."""
         if not self.needed:
             return None
         order = {
@@ -84,7 +84,7 @@ class _About(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Process:
-    """A process that imported torch: what it wrote about itself, as it stands in the record, and its trace if any."""
+    """A process that imported torch: its own report, as in the record, and its trace if any."""
 
     about: _About
     written: Mapping[str, Any] = field(repr=False)
@@ -92,12 +92,12 @@ class Process:
 
     @property
     def shown(self) -> str:
-        """Name it for people."""
+        """The name of the process for users."""
         return f"process {self.about.pid}" if self.about.rank is None else f"rank {self.about.rank}"
 
 
 def read_processes(folder: Path) -> list[Process]:
-    """Read what the processes of a program left in ``folder``: by rank, and in the order in which they began."""
+    """Read the files that a program's processes left in ``folder``, by rank, then by start."""
     found = []
     for path in sorted(folder.glob("*.about.json"), key=lambda each: each.name.partition("-")[2]):
         written = read_if_document(path)
@@ -112,9 +112,10 @@ def read_processes(folder: Path) -> list[Process]:
 
 
 def step_times(folder: Path) -> dict[str, Any] | None:
-    """Read how long the steps of the first process that noted them took, as a workload writes it; None for none.
+    """The durations of the steps of the first process that noted them, as a workload writes them; None if there are
+    none.
 
-    By the clock of the host, from the end of one step of the optimizer to the end of the next, without the first ones.
+    Measured by the host clock from the end of one optimizer step to the end of the next, without the first ones.
     """
     for each in read_processes(folder):
         ends = each.about.step_ends_ns[_WARM_UP:]
@@ -124,7 +125,7 @@ def step_times(folder: Path) -> dict[str, Any] | None:
 
 
 def process_sentences(processes: Sequence[Process], injection: Injection) -> Iterator[str]:
-    """Tell what is not recorded, and why: a sentence each."""
+    """State what is not recorded, and why: a sentence each."""
     notes = [f"{each.shown}: {note}" for each in processes for note in each.about.notes]
     yield from notes[:_MAX_NOTES]
     if len(notes) > _MAX_NOTES:
@@ -149,7 +150,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
 
 
 def why_nothing(program: Sequence[str]) -> tuple[str, str]:
-    """Say why nothing of ours ran in a program, and what helps."""
+    """State why none of our code ran in a program, and what helps."""
     options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
     if re.match(r"python|pypy", Path(program[0]).name) and options:
         return (

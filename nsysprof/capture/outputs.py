@@ -37,15 +37,15 @@ class Outputs:
     name: str
 
     def path(self, ending: str) -> Path:
-        """Return the file of this capture with that ending."""
+        """The file of this capture with this ending."""
         return self.folder / f"{self.name}{ending}"
 
 
 def outputs_of(named: str | None, default: str) -> Outputs:
-    """Choose where the results go: in ``traces`` under the default or the given name, or at the path that was given.
+    """Choose the place of the results: in ``traces`` under the default or given name, or at the given path.
 
-    An ending that a capture writes is not taken for a part of the name: ``-o a.sqlite`` and ``-o a`` are the same.
-    A path that ends with a slash is a folder. Raises `NsysprofError` for what cannot be the name of a file.
+    The endings of captured files are not part of the name: ``-o a.sqlite`` and ``-o a`` are the same. A path with a
+    trailing slash is a folder. Raises `NsysprofError` for an impossible file name.
     """
     given = default if named is None else named
     if named is not None and named.endswith(("/", os.sep)):
@@ -65,12 +65,11 @@ def outputs_of(named: str | None, default: str) -> Outputs:
 
 @contextmanager
 def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = ENDINGS) -> Iterator[Path]:
-    """Provide a folder beside the results to make them in; it is gone afterwards, however that ends.
+    """Provide a temporary folder beside the results to make them in; it is always removed.
 
-    ``endings`` are those of the results. Raises `NsysprofError` at once where a result exists already (unless
-    ``force``), or its folder cannot be written.
-    Later, whatever stops the capture, what there is of the log, of what nsys recorded and of the record is kept as
-    ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` with a hint about that.
+    ``endings`` are the endings of the results. Raises `NsysprofError` at once if a result exists (unless ``force``), or
+    if its folder is not writable. If anything stops the capture later, the existing log, recording and record are kept
+    as ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` with a hint about that.
     """
     for ending in endings:
         refuse_taken(outputs.path(ending), force=force)

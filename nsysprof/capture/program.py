@@ -1,4 +1,4 @@
-"""The program that is profiled: whether it can be run, the input and options it gets, its results, its failure."""
+"""The profiled program: whether it can run, its input and options, its results, its failure."""
 
 import os
 import select
@@ -23,7 +23,7 @@ _MAX_SHOWN = 120
 
 
 def check_program(program: str, profiler: str) -> None:
-    """Raise `NsysprofError` for a program that a profiler could not even start."""
+    """Raise `NsysprofError` for a program that a profiler could not start."""
     if shutil.which(program) is None:
         raise NsysprofError(
             f"{quote(program)}: no such program, or it cannot be run", f"ls -l {quote_path(Path(program))}"
@@ -33,12 +33,12 @@ def check_program(program: str, profiler: str) -> None:
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:
-    """Return the command of a program; that of a workload writes its own measurements to ``results``."""
+    """The command of a program; a workload also gets the option to write its measurements to ``results``."""
     return [*program, "--results", str(results)] if results else list(program)
 
 
 def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, Any] | None:
-    """Return the measurements that a workload wrote; None for a program that writes none."""
+    """The measurements that a workload wrote; None for other programs."""
     if results is None:
         return None
     measured = read_if_document(results, WORKLOAD_SCHEMA)
@@ -48,10 +48,10 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
 
 
 def check_input(once: str, echo: Echo) -> None:
-    """Raise `NsysprofError` where a program is to run twice and its second run would miss what a pipe holds.
+    """Raise `NsysprofError` if a program is to run twice and the first run would consume its piped input.
 
-    ``once`` is the option with which it runs once. An open pipe that holds nothing yet may be one without a reader,
-    as under many a batch system: ``echo`` gets a message about that.
+    ``once`` is the option that runs it once. An open pipe that is still empty may have no writer, as in many batch
+    systems: ``echo`` gets a message about that.
     """
     waits = _waits()
     if waits:
@@ -81,7 +81,7 @@ def _waits() -> bool | None:
 
 @contextmanager
 def input_kept() -> Iterator[None]:
-    """Leave what is read meanwhile from a file on the standard input for the next run too."""
+    """Rewind a file on standard input afterwards, so that the next run reads it too."""
     try:
         read: int | None = os.lseek(0, 0, os.SEEK_CUR)
     except OSError:  # a pipe, a terminal
@@ -92,10 +92,10 @@ def input_kept() -> Iterator[None]:
 
 
 def failed_program(program: Sequence[str], code: int, message: str, log: Path | None) -> NsysprofError:
-    """Return the error, with the program's exit code, for one that failed; ``message`` is what it printed last.
+    """The error for a failed program, with its exit code; ``message`` is the last line that it printed.
 
-    ``log`` is that of a workload, None for any other program. Where the workload was called wrongly, the log holds
-    nothing else and is removed.
+    ``log`` is a workload's log, None for other programs. If the workload was called wrongly, the log contains nothing
+    else and is removed.
     """
     if log is not None and code == _USAGE:
         log.unlink(missing_ok=True)
@@ -111,5 +111,5 @@ def failed_program(program: Sequence[str], code: int, message: str, log: Path | 
 
 
 def shown_program(program: Sequence[str]) -> str:
-    """Return a command as a line that people can read."""
+    """A command as a readable line."""
     return cut(" ".join(join(program).split()), _MAX_SHOWN)

@@ -1,4 +1,4 @@
-"""One capture: runs the program without nsys for its time, then under nsys, and makes a report of what nsys left."""
+"""One capture: run the program without nsys to time it, then under nsys, and make a report of the recording."""
 
 import contextlib
 import os
@@ -47,11 +47,11 @@ class Staged:
 
 
 def capture_program(request: Request, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo) -> Staged:
-    """Run a program under nsys and make a report of it, all within ``folder``.
+    """Run a program under nsys and make a report, all within ``folder``.
 
-    ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's own exit code where
-    it failed, and `Interrupt`; log, recording and record so far are then in ``folder`` under the names that
-    `nsysprof.capture.outputs` gives them.
+    ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's exit code if it
+    failed, and `Interrupt`; log, recording and unfinished record are then in ``folder``, named by
+    `nsysprof.capture.outputs`.
     """
     check_program(request.program[0], "nsys")
     check_disk()
@@ -134,7 +134,7 @@ def _warned(echo: Echo) -> Echo:
 
 
 def report_processes(folder: Path, program: Sequence[str], injection: Injection, echo: Echo) -> list[dict[str, Any]]:
-    """Report what could not be done in the processes of a program; returns what they wrote about themselves."""
+    """Report what failed in the processes of a program, and return their own reports."""
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
         echo(visible(f"warning: {sentence}") + "\n")
@@ -144,10 +144,10 @@ def report_processes(folder: Path, program: Sequence[str], injection: Injection,
 def run_plain(
     program: Sequence[str], folder: Path, echo: Echo, profiler: str, *, results: bool, times: bool = False
 ) -> tuple[Ended, dict[str, Any] | None]:
-    """Run a program without its profiler, for its time; what it reads from a file on stdin is there for the next run.
+    """Run a program without its profiler to time it; a file on stdin can be read again by the next run.
 
-    ``results`` says that it writes its own measurements, which are returned too; ``times`` that the ends of its
-    optimizer steps are to be noted, which are returned as such.
+    ``results``: it writes its own measurements, which are also returned; ``times``: note the ends of its optimizer
+    steps, and return the step times.
     """
     if not results:  # workloads read nothing
         check_input("--no-overhead", echo)
@@ -163,10 +163,11 @@ def run_plain(
 
 
 def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | None) -> Staged:
-    """Finish a capture that stopped after its program had ended; ``recorded``, what nsys left then, stays as it is.
+    """Finish a capture that stopped after its program had ended; ``recorded``, the files that nsys left, stay
+    unchanged.
 
-    ``nsys`` is the one that was named; else a stream is imported by the one that recorded it. Where no record lies
-    beside it, most of the new one is None. Raises `NsysprofError` and `Interrupt`.
+    ``nsys`` is the one named by the user; by default, a stream is imported by the version that recorded it. If there is
+    no record beside it, most of the new record is None. Raises `NsysprofError` and `Interrupt`.
     """
     version = _version(recorded)
     record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}
@@ -214,7 +215,7 @@ def _copy(recorded: Path, folder: Path) -> Path:
 
 
 def check_disk() -> None:
-    """Refuse to start where nsys could not even write what it records meanwhile: it would hang for ever."""
+    """Refuse to start if nsys could not write its temporary recording: it would hang forever."""
     place = tempfile.gettempdir()
     free = shutil.disk_usage(place).free
     if free < _MIN_FREE_BYTES:
@@ -256,11 +257,11 @@ def _exported(nsys: Nsys, report: Path, folder: Path, record: dict[str, Any]) ->
 def overhead_of(
     plain: Ended, profiled: Ended, plain_results: Mapping[str, Any] | None, profiled_results: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Compute the ratios of times under nsys to times without: of the whole run, and per range of a workload.
+    """Compute the ratios of times with nsys to times without: of the whole run, and per range of a workload.
 
     ``ranges``: a mapping per range with ``range, samples, plain_median_ns, profiled_median_ns, ratio``;
-    ``median_ratio``: the median over them, None where there are none. The whole run includes starting the program,
-    and for nsys its own start and writing the report.
+    ``median_ratio``: the median over ranges, None if there are none. The whole run includes starting the program, and
+    with nsys also starting nsys and writing the report.
     """
     ranges: list[dict[str, Any]] = []
     after = _latencies(profiled_results)

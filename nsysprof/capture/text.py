@@ -1,4 +1,4 @@
-"""A capture as text: how much was recorded, what the profiler cost, what did not run, and which backends ran."""
+"""A capture as text: recorded amounts, profiling overhead, what did not run, and the backends that ran."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def captured_summary(record: Mapping[str, Any]) -> str:
         lines.append(f"the program ended with exit code {record['exit_code']}: the recording may be incomplete")
     lines += [*overhead_lines(record["overhead"], "nsys"), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
-        lines.append("no kernels: which backend ran is not known")
+        lines.append("no kernels: the backend that ran is unknown")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -39,7 +39,7 @@ def _what(report: Mapping[str, Any]) -> str:
 
 
 def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterator[str]:
-    """Describe what a profiler costs: a ratio of medians where a workload timed its calls, else of whole runs."""
+    """Describe profiling overhead: a ratio of medians if a workload timed its calls, else of whole runs."""
     if overhead is None:
         return
     plain, profiled = (format_ns(overhead[f"{which}_wall_ns"]) for which in ("plain", "profiled"))
@@ -68,9 +68,9 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def backend_table(verdict: BackendVerdict) -> str:
-    """Show ``range | requested | ran | evidence``, then the warnings; empty where no range asks.
+    """Show ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
 
-    Evidence is the kernel that took most of the time among those that decided. The text ends with a newline.
+    Evidence is the deciding kernel with most time. The text ends with a newline.
     """
     if verdict.ranges.empty:
         return ""
@@ -90,7 +90,7 @@ def backend_table(verdict: BackendVerdict) -> str:
 
 
 def difference_lines(verdict: BackendVerdict) -> list[str]:
-    """Describe each range that ran another backend than its name asks for: which, and by which kernels."""
+    """Describe each range that ran a different backend than its name requests, with the kernels as evidence."""
     parts = _parts(verdict)
     rows: Iterator[Any] = verdict.differences.itertuples()
     return [

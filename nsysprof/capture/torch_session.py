@@ -1,4 +1,4 @@
-"""One capture with torch's own profiler: runs the program without it for its time, then with it; keeps its traces."""
+"""One capture with torch's own profiler: run the program without it to time it, then with it, and keep its traces."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ PROFILER = "torch's profiler"
 
 @dataclass(frozen=True)
 class TorchCapture:
-    """A finished capture: its record, and its traces in the order of their ranks.
+    """A finished capture: its record, and its traces in rank order.
 
-    ``failure`` is the error for a program that failed, whose traces are kept all the same; ``verdict`` says which
-    backends a workload ran on a GPU.
+    ``failure`` is the error of a failed program, whose traces are kept anyway; ``verdict`` says which backends a
+    workload ran on a GPU.
     """
 
     record: dict[str, Any]
@@ -64,11 +64,11 @@ def capture_with_torch(
     names: bool = False,
     force: bool = False,
 ) -> TorchCapture:
-    """Run a program with torch's profiler in it, and give its traces and the record their names, all or none.
+    """Run a program with torch's profiler, and give its traces and record their names, all or none.
 
-    ``command`` is what the user typed, for the record; ``rules`` say which kernels are whose; a workload writes its own
-    measurements; with ``overhead`` it runs without the profiler first; ``scrubbed`` and ``names`` as in `copy_trace`.
-    Raises `NsysprofError` where nothing was recorded.
+    ``command`` is what the user typed, for the record; ``rules`` map kernels to backends; a workload writes its own
+    measurements; ``overhead`` first runs it without the profiler; ``scrubbed`` and ``names`` as in `copy_trace`. Raises
+    `NsysprofError` if nothing was recorded.
     """
     check_program(program[0], "the shell")
     check_disk()
@@ -116,7 +116,7 @@ def capture_with_torch(
 
 
 def judge_traces(traces: Mapping[Path, Mapping[str, Any]], rules: Rules | None) -> BackendVerdict | None:
-    """Judge which backends ran in the trace with the most kernels; None where none has any."""
+    """Judge which backends ran, in the trace with the most kernels; None if there are no kernels."""
     path = max(traces, key=lambda each: traces[each]["kernels"])
     if not traces[path]["kernels"]:
         return None
@@ -217,7 +217,7 @@ def _names(recorded: Sequence[Process], outputs: Outputs) -> list[str]:
 
 
 def captured_line(record: dict[str, Any]) -> str:
-    """Describe what was captured in a line."""
+    """Describe the capture in one line."""
     report = record["report"]
     counted = [
         plural(report[what], noun) for what, noun in (("ops", "CPU op"), ("kernels", "kernel"), ("ranges", "range"))
@@ -227,7 +227,7 @@ def captured_line(record: dict[str, Any]) -> str:
 
 
 def next_command(capture: TorchCapture) -> str:
-    """Return the command to go on with: `fleet` for several processes that used GPUs, else `analyze`."""
+    """The next command: `fleet` for several processes that used GPUs, else `analyze`."""
     several = capture.traces if capture.record["report"]["kernels"] else capture.traces[:1]
     names = " ".join(visible(quote_path(trace)) for trace in several)
     return f"nsysprof {'analyze' if len(several) == 1 else 'fleet'} {names}"

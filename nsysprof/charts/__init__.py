@@ -1,1 +1,1 @@
-"""The drawing kit: marks, lanes, axes, places for names, and the process that draws."""
+"""The drawing kit: marks, lanes, axes, label placement, and the process that draws."""

@@ -1,8 +1,8 @@
-"""Charts: each declared once, drawn in a process of its own, and written as files.
+"""Charts: declared once, drawn in a separate process, and written as files.
 
-Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. Both are done by a
-second Python that is started first of all, on the second core; it reads plans from a pipe, answers with PNG pictures,
-and never touches a file itself. Whatever goes wrong with it, the charts are drawn here instead.
+Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. A second Python,
+started first of all, does both on the second core; it reads plans from a pipe, answers with PNG pictures, and never
+touches files. If it fails, the charts are drawn in this process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Chart(Generic[_A]):
-    """The name of the file, the caption on a page, and the plan that it makes of an answer."""
+    """The file name, the caption on a page, and the function that plans the chart from a result."""
 
     file: str
     caption: str
@@ -48,24 +48,24 @@ class Chart(Generic[_A]):
 
 
 def files_of(charts: Sequence[Chart[_A]]) -> tuple[str, ...]:
-    """The names of the files."""
+    """The file names."""
     return tuple(chart.file for chart in charts)
 
 
 def plans_of(charts: Sequence[Chart[_A]], answer: _A) -> list[Plan]:
-    """The plans of the charts for an answer, in their order, for a `Painter`."""
+    """The plans of the charts for a result, in order, for a `Painter`."""
     return [chart.plan(answer) for chart in charts]
 
 
 def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
-    """Draw charts of an answer in this process: PNG pictures by the names of their files."""
+    """Draw charts of a result in this process: PNG pictures by file name."""
     return {chart.file: _picture()(chart.plan(answer)) for chart in charts}
 
 
 def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[Path]:
-    """Draw charts into a folder, which is made if need be, each whole or not at all, and return their paths.
+    """Draw charts into a folder, created if missing, each whole or not at all, and return their paths.
 
-    Raises `NsysprofError` when a file cannot be written.
+    Raises `NsysprofError` if a file cannot be written.
     """
     from nsysprof.core.files import whole_file  # noqa: PLC0415 (the other process must not wait for it)
 
@@ -86,9 +86,9 @@ def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[P
 
 
 class Painter:
-    """Draws plans, once: in the process that it is given, or here where there is none or it fails.
+    """Draws plans, once: in the given process, or here if there is none or it fails.
 
-    Once it is closed nothing of the process is left, whatever that was doing.
+    Closing it ends the process, whatever that was doing.
     """
 
     def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
@@ -97,7 +97,7 @@ class Painter:
         self._sent = False
 
     def paint(self, plans: Sequence[Plan]) -> None:
-        """Begin to draw; returns at once where there is a process."""
+        """Start drawing; returns at once if there is a process."""
         self._plans = plans
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError), self._process.stdin as requests:  # it may be gone
@@ -138,7 +138,7 @@ class Painter:
 
 @contextlib.contextmanager
 def start_painter(*, apart: bool = True) -> Iterator[Painter]:
-    """Start a painter: with a process where ``apart`` asks for one, there is a second core, and it can be started."""
+    """Start a painter: with a process if ``apart`` asks for one, there is a second core, and it can be started."""
     process = None
     if apart and _cores() > 1 and sys.executable and not getattr(sys, "frozen", False):
         with contextlib.suppress(OSError):
@@ -182,7 +182,7 @@ def _picture() -> Callable[[Plan], bytes]:
 
 
 def serve() -> None:
-    """Read a list of plans from stdin; write a PNG file for each, None where drawing fails."""
+    """Read a list of plans from stdin; write a PNG file for each, None if drawing fails."""
     gc.disable()  # importing makes no garbage, and looking for it takes a fifth of the time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: matplotlib may have a temporary folder
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

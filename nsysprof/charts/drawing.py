@@ -1,4 +1,4 @@
-"""Charts from plan to figure to PNG: all that matplotlib does for them."""
+"""Charts from plan to figure to PNG: the only place that uses matplotlib."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ _P = TypeVar("_P")
 
 
 def draw_message(plan: marks.Message) -> Figure:
-    """Draw a picture that holds nothing but words."""
+    """Draw a picture with text only."""
     height = 2.2
     figure = framed(plan.heading, height)
     top = heading_height(plan.heading) + 0.25
@@ -48,7 +48,7 @@ _DRAWN_BY: dict[type, Callable[[Any], Figure]] = {
 
 
 def draw(plan: marks.Plan) -> Figure:
-    """Draw the figure of a plan, with a box for each character that the font lacks."""
+    """Draw the figure of a plan, with a box for each character missing from the font."""
     plan = in_font(plan)
     with style():
         return _DRAWN_BY[type(plan)](plan)
@@ -69,7 +69,7 @@ def figure_png(figure: Figure) -> bytes:
 
 
 def in_font(part: _P) -> _P:
-    """The same plan with every text in it `shown`."""
+    """The same plan with every text `shown`."""
     new: Any = part
     if isinstance(part, str):
         new = shown(part)
@@ -81,14 +81,14 @@ def in_font(part: _P) -> _P:
 
 
 def png(pixels: NDArray[np.uint8], dpi: int) -> bytes:
-    """The PNG file of an image of shape (height, width, 4), uint8, without its transparency."""
+    """The PNG file of an image with shape (height, width, 4), uint8, without its transparency."""
     file = BytesIO()
     Image.fromarray(pixels).convert("RGB").save(file, "png", dpi=(dpi, dpi), compress_level=2)
     return file.getvalue()
 
 
 def pictures(plans: Sequence[marks.Plan]) -> Iterator[bytes | None]:
-    """Draw pictures side by side, each in a copy of this process, where the system has such; None where that failed."""
+    """Draw pictures in parallel, each in a fork of this process, if the system supports that; None if it failed."""
     if sys.platform != "linux":
         yield from map(picture, plans)
         return

@@ -1,4 +1,4 @@
-"""Draws time axes with lanes: streams as pictures of busy columns, ranges, GPU ops and calls as boxes with names."""
+"""Draw time axes with lanes: streams as pictures of busy columns; ranges, GPU ops and calls as labelled boxes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ _WEDGE = "#f1f1f1"
 
 
 def draw_lanes(plan: marks.Lanes) -> Figure:
-    """Draw the chart with one `Axes` per panel: x in ns after the panel's start, y in inches from above."""
+    """Draw the chart with one `Axes` per panel: x in ns after the panel's start, y in inches from the top."""
     sizes = [(_TITLE_ABOVE if panel.title else 0.0, _tops(panel)[-1]) for panel in plan.panels]
     foot = 0.2 if plan.heading.notes else 0.0
     figure, every = panel_column(
@@ -229,7 +229,7 @@ class _LaidBlock:
 
 
 def draw_calls(plan: marks.Calls) -> Figure:
-    """Draw the chart with an `Axes` per panel: x in ns, y in inches from above."""
+    """Draw the chart with one `Axes` per panel: x in ns, y in inches from the top."""
     laid = [_lay_out(panel) for panel in plan.panels]
     sizes = [(0.0, blocks[-1].lanes[-1].low + 0.06 if blocks and blocks[-1].lanes else _TITLE) for blocks in laid]
     foot = 0.2 if plan.heading.notes else 0.0

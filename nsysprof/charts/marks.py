@@ -1,6 +1,6 @@
-"""Plans of charts, in plain numbers and words: all that the drawing needs, and nothing of pandas or matplotlib.
+"""Plans of charts in plain numbers and words: everything that drawing needs, without pandas or matplotlib.
 
-A plan is made where the answer is and can be drawn in another process, so it must pickle and stay small.
+A plan is made where the result is and may be drawn in another process, so it must pickle and stay small.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ STREAM_LEVELS = 24  # heights of a column of a stream's lane, which show how bus
 
 @dataclass(frozen=True)
 class Heading:
-    """The words around a chart: the finding, what it is about, ``legend`` as (label, colour), and footnotes."""
+    """The text around a chart: the finding, its subject, ``legend`` as (label, colour), and footnotes."""
 
     title: str
     subtitle: str
@@ -34,7 +34,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Message:
-    """A chart of nothing but words: why there is no other, and what to do."""
+    """A text instead of a chart: why there is none, and what to do."""
 
     heading: Heading
     sentences: Sequence[str]
@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the bars, from ``left`` to ``right`` for each of ``rows``; ``edge`` is the colour of its outline."""
+    """A part of the bars, from ``left`` to ``right`` for each of ``rows``; ``edge`` is its outline colour."""
 
     label: str
     colour: str
@@ -56,9 +56,9 @@ class Part:
 class BarPanel:
     """Bars on one axis from 0 to ``end``.
 
-    ``share`` is its part of the free width; ``inside`` are texts on the bars as (x, row, text, colour); ``marks``, if
-    any, a label and one x per row (nan: none); ``cut`` the row whose bar runs out of the axis, or None. Numbers of the
-    axis are per cent where ``percent``, and whole where ``whole``.
+    ``share`` is its share of the free width; ``inside`` are texts on the bars as (x, row, text, colour); ``marks``, if
+    any, are a label and one x per row (nan: none); ``cut`` is the row whose bar leaves the axis, or None. Axis numbers
+    are percentages if ``percent``, and integers if ``whole``.
     """
 
     label: str
@@ -74,10 +74,10 @@ class BarPanel:
 
 @dataclass(frozen=True)
 class Heat:
-    """A picture of cells, a row per row of the bars and a column per name, each in the lines that it is written in.
+    """A grid of cells, a row per bar row and a column per name, with names split into lines.
 
-    ``values`` go from -1 to 1 (nan: an empty cell) in ``colours`` of both ends; ``scale`` says what both ends and the
-    middle mean. ``texts``, row by row, are what is written into a cell, the longest first: the first that fits is.
+    ``values`` from -1 to 1 (nan: an empty cell) are coloured between ``colours``; ``scale`` labels both ends and the
+    middle. ``texts``, row by row, are alternatives for the text of a cell, longest first: the first that fits is used.
     """
 
     share: float
@@ -90,7 +90,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers beside the bars, as text; right-aligned below their heading."""
+    """Numbers beside the bars, as text, right-aligned below their heading."""
 
     heading: str
     texts: Sequence[str]
@@ -100,8 +100,8 @@ class Column:
 class Bars:
     """Rows of bars from top to bottom, with labels on the left and columns of numbers after the first panel.
 
-    ``rest`` is the row that stands for many more, or None; ``strong`` are rows with bold labels; ``row`` are the inches
-    of each. Where labels have no room, those of some rows are left out.
+    ``rest`` is the row for all others, or None; ``strong`` rows have bold labels; ``row`` is the height of each in
+    inches. If there is no room for all labels, some are left out.
     """
 
     heading: Heading
@@ -115,8 +115,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Stream:
-    """One lane of equal columns: ``level`` uint8, how high each is filled (of `STREAM_LEVELS`), and ``group`` uint8,
-    the number of its colour among ``colours``.
+    """One lane of equal columns: ``level`` uint8, the fill height of each (of `STREAM_LEVELS`), and ``group`` uint8,
+    an index into ``colours``.
     """
 
     label: str
@@ -128,7 +128,7 @@ class Stream:
 
 
 def fill_levels(busy: Ints, edges: Ints) -> NDArray[np.uint8]:
-    """The ``level`` of a `Stream` whose columns, between ``edges``, are busy for so long; those of little stand out."""
+    """The ``level`` of a `Stream` with this busy time per column between ``edges``; short times are emphasized."""
     level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
     return np.where(busy > 0, level, 0).astype(np.uint8)
 
@@ -137,8 +137,8 @@ def fill_levels(busy: Ints, edges: Ints) -> NDArray[np.uint8]:
 class Marks:
     """One lane of boxes from ``start`` to ``end`` (int64 ns after the start of the panel), ``height`` in inches.
 
-    Box by box: ``colours``, and ``names``, which are written where they fit, or, where ``beside``, to the right of the
-    box or to its left. ``process`` is None outside of the overview.
+    Box by box: ``colours``, and ``names``, written if they fit, or, if ``beside``, to the right or left of the box.
+    ``process`` is None outside the overview.
     """
 
     label: str
@@ -153,8 +153,8 @@ class Marks:
 
 @dataclass(frozen=True)
 class Ribbons:
-    """Many lanes of equal columns that mix colours: ``shares`` uint8, how much of each column (of 255) has each of the
-    ``colours``, of shape (lanes, colours, columns). What is left is white.
+    """Many lanes of equal columns that mix colours: ``shares`` uint8, the share (of 255) of each of the ``colours``
+    in each column, with shape (lanes, colours, columns). The rest is white.
     """
 
     labels: Sequence[str]
@@ -166,9 +166,9 @@ class Ribbons:
 
 @dataclass(frozen=True)
 class LanePanel:
-    """One time axis of ``length`` ns with lanes; ``title`` above it, and ``label`` below.
+    """One time axis of ``length`` ns with lanes; ``title`` above it, ``label`` below.
 
-    ``gaps`` (starts, ends) are shaded behind the streams; ``framed``, if any, is the stretch that a frame marks.
+    ``gaps`` (starts, ends) are shaded behind the streams; ``framed``, if any, is the stretch to frame.
     """
 
     lanes: Sequence[Stream | Marks | Ribbons]
@@ -191,8 +191,8 @@ class Lanes:
 class Waterfall:
     """How one total becomes another, in the unit of the axis: steps from ``before`` to ``after``, one per cause.
 
-    ``totals`` are the first and the last bar as (busy, idle), ``total_texts`` what is written above them. Step by step
-    ``texts`` and ``shares``, empty where nothing changes. ``title`` stands above, ``label`` at the axis.
+    ``totals`` are the first and the last bar as (busy, idle), ``total_texts`` the texts above them. ``texts`` and
+    ``shares`` are per step, empty if nothing changes. ``title`` is above, ``label`` at the axis.
     """
 
     title: str
@@ -216,10 +216,10 @@ class Waterfalls:
 
 @dataclass(frozen=True)
 class Flag:
-    """The name of the ``count`` boxes from ``start`` to ``end`` (ns), and the ``amount`` of their time.
+    """The label of the ``count`` boxes from ``start`` to ``end`` (ns), with the ``amount`` of their time.
 
-    It is written into the longest of them, from ``inner`` to ``outer``, where it fits; otherwise ``aloft``, if that is
-    no empty text, is written above the lane at the end of a pole.
+    It is written into the longest of them, from ``inner`` to ``outer``, if it fits; otherwise ``aloft``, if not empty,
+    is written above the lane on a pole.
     """
 
     text: str
@@ -235,9 +235,9 @@ class Flag:
 
 @dataclass(frozen=True)
 class CallLane:
-    """Boxes from ``start`` to ``end`` (int64 ns) in ``colours``; the most important of the ``flags`` come first.
+    """Boxes from ``start`` to ``end`` (int64 ns) in ``colours``; the most important ``flags`` come first.
 
-    ``level``, where given, is how high each box is filled, of 1.
+    ``level``, if given, is the fill height of each box, from 0 to 1.
     """
 
     label: str
@@ -251,7 +251,7 @@ class CallLane:
 
 @dataclass(frozen=True)
 class CallBlock:
-    """One call, ``length`` ns long: the lanes of its streams and of its host; ``amount`` stands at its end."""
+    """One call of ``length`` ns: the lanes of its streams and of its host; ``amount`` is written at its end."""
 
     title: str
     length: int
@@ -261,7 +261,7 @@ class CallBlock:
 
 @dataclass(frozen=True)
 class CallPanel:
-    """A time axis from 0 to ``length`` ns with calls below each other; ``label`` is what it measures."""
+    """A time axis from 0 to ``length`` ns with calls one below the other; ``label`` names the axis."""
 
     blocks: Sequence[CallBlock]
     length: int
@@ -270,8 +270,8 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom; ``zoomed``: the panel that shows more closely what another one has, and the number
-    of the call there, or None.
+    """Time axes from top to bottom; ``zoomed``: the close-up panel and the number of its call in another panel, or
+    None.
     """
 
     heading: Heading
@@ -281,7 +281,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis: what it measures, where it ends, and its numbers, as many as have room."""
+    """A logarithmic axis: its label, limits and ticks, as many as fit."""
 
     label: str
     low: float
@@ -290,7 +290,7 @@ class Axis:
 
 
 def log_axis(label: str, low: float, high: float, text: Callable[[float], str], *, binary: bool = False) -> Axis:
-    """An axis that holds ``low`` to ``high`` with a margin, and round numbers (``binary``: powers of two)."""
+    """An axis that covers ``low`` to ``high`` with a margin, with round ticks (``binary``: powers of two)."""
     if high <= low * 1.05:
         low, high = low / 1.5, high * 1.5
     margin = (high / low) ** 0.06
@@ -300,7 +300,7 @@ def log_axis(label: str, low: float, high: float, text: Callable[[float], str], 
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Some 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 of each, or finer."""
+    """About 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 times these, or finer."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
@@ -321,10 +321,10 @@ def binary_ticks(low: float, high: float) -> list[float]:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in the order in which they are joined.
+    """Points in drawing order.
 
-    ``look`` is `solid`, `dashed`, `dash-dotted`, `dotted` or `none`; ``band``, if any, its lower and its upper bound.
-    ``end`` is written beside the last point; in a roofline each point may have a name of ``names`` beside it.
+    ``look`` is `solid`, `dashed`, `dash-dotted`, `dotted` or `none`; ``band``, if any, is its lower and upper bound.
+    ``end`` is written beside the last point; in a roofline each point may have one of ``names`` beside it.
     """
 
     label: str
@@ -341,7 +341,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Spot:
-    """A single point: a ``ring`` with words beside it where there is room, or a cross."""
+    """A single point: a ``ring`` with text beside it if there is room, or a cross."""
 
     x: float
     y: float
@@ -352,9 +352,10 @@ class Spot:
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines over one axis; ``levels`` go across, as (y, text, dashed), and ``even`` is a stretch of y that is shaded.
+    """Lines over one axis; ``levels`` are horizontal lines, as (y, text, dashed), and ``even`` is a shaded interval of
+    y.
 
-    Without lines the panel says that there are no figures.
+    Without lines, the panel says that there are no figures.
     """
 
     title: str
@@ -376,9 +377,9 @@ class Lines:
 
 @dataclass(frozen=True)
 class Violin:
-    """The spread of ``values``, deviations from their median, above a line; of ``second`` ones below it.
+    """The distribution of ``values``, deviations from their median, above a line, and of ``second`` below it.
 
-    ``texts`` are the lines that are written beside it.
+    ``texts`` are the lines beside it.
     """
 
     label: str
@@ -390,7 +391,7 @@ class Violin:
 
 @dataclass(frozen=True)
 class ViolinPanel:
-    """Violins below each other, on an axis that goes as far to the left as to the right."""
+    """Violins one below the other, on a symmetric axis."""
 
     title: str
     label: str
@@ -408,10 +409,10 @@ class Violins:
 
 @dataclass(frozen=True)
 class Bubble:
-    """A mark at ``x``, ``y`` in the units of its axes; ``size`` is its area as a part of the largest one's.
+    """A mark at ``x``, ``y`` in axis units; ``size`` is its area relative to the largest.
 
-    ``text`` is written beside it, where there is room; the most important bubbles come first. ``beyond``: it belongs
-    further right than the axes reach, and an arrow says so.
+    ``text`` is written beside it if there is room; the most important bubbles come first. ``beyond``: it lies right of
+    the axes, which an arrow shows.
     """
 
     x: float
@@ -424,7 +425,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most that y can be, with its text; drawn from where ``slope`` (y per x), if it is known, reaches it."""
+    """An upper limit of y with its text, drawn from where ``slope`` (y per x), if known, reaches it."""
 
     y: float
     text: str
@@ -436,8 +437,8 @@ class Ceiling:
 class Roofs:
     """Bubbles or paths below slopes and ceilings, on logarithmic axes, and ``flat`` bubbles below on a linear axis.
 
-    The flat bubbles are in the rows 0, 1, …; ``flat_end`` is where their axis ends, with its text, or None. ``labels``:
-    of x, of y, of the flat axis, and what stands above that.
+    The flat bubbles are in the rows 0, 1, …; ``flat_end`` is the end of their axis, with its text, or None. ``labels``:
+    of x, of y, of the flat axis, and the text above it.
     """
 
     heading: Heading
@@ -452,12 +453,12 @@ class Roofs:
 
 @dataclass(frozen=True)
 class SeriesPanel:
-    """Times of steps, in ns, one after the other: ``colour`` is a number of ``colours``, 0 that of a typical step.
+    """Step times in ns, one after the other: ``colour`` indexes ``colours``, 0 for a typical step.
 
-    ``x`` and ``y`` are what is drawn, which may be the lowest and the highest of many; ``all_y`` and ``all_colour`` are
-    of all steps, for their distribution. ``level`` is a line, x and y; ``names`` are written at points, as (x, y, text,
-    colour), the most important first. ``noun`` is what a point is: anything but a step has no distribution, and
-    a level, in parts where it is nan, that stands out; ``marks`` are lines across, at these x.
+    ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many; ``all_y`` and ``all_colour`` are
+    all steps, for their distribution. ``level`` is a line, x and y; ``names`` are labels of points, as (x, y, text,
+    colour), the most important first. ``noun`` is what a point is: anything other than a step has no distribution, and
+    a prominent level, in parts where it is nan; ``marks`` are vertical lines at these x.
     """
 
     title: str
@@ -475,7 +476,7 @@ class SeriesPanel:
 
 @dataclass(frozen=True)
 class Series:
-    """Steps of several paths from top to bottom, each over their number and as a distribution."""
+    """Steps of several paths from top to bottom, each by number and as a distribution."""
 
     heading: Heading
     panels: Sequence[SeriesPanel]

@@ -1,4 +1,4 @@
-"""How answers show themselves in Python: a short `repr`, a summary in notebooks, and charts as figures."""
+"""How results show themselves in Python: a short `repr`, a summary in notebooks, and charts as figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overview:
-    """What is to be seen of an answer: one line, and what a notebook shows below it, made when it is asked for."""
+    """The view of a result: one line, and the part below it in a notebook, made on demand."""
 
     headline: str
     charts: Sequence[Chart[Any]] = ()
@@ -27,22 +27,22 @@ class Overview:
 
 
 def view_of(answer: object, module: str, function: str) -> Any:
-    """What a function makes of an answer, in a module of its room: answers are data, and import no views."""
+    """Call a view function in a module of the result's room: results are data, and import no views."""
     room = type(answer).__module__.rpartition(".")[0]
     return getattr(import_module(f"{room}.{module}"), function)(answer)
 
 
 class Shown:
-    """An answer that notebooks show: by the function `overview` of the charts of its room."""
+    """A result that notebooks show, through the function `overview` in its room's charts."""
 
     def overview(self) -> Overview:
-        """What is to be seen of the answer in Python."""
+        """The view of the result in Python."""
         seen: Overview = view_of(self, "charts", "overview")
         return seen
 
     @property
     def plot(self) -> Plots:
-        """Its charts: `answer.plot.timeline()` is a figure of matplotlib, `dir(answer.plot)` names them all."""
+        """Its charts: `answer.plot.timeline()` is a matplotlib figure; `dir(answer.plot)` lists all charts."""
         return Plots(self, self.overview().charts)
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Shown:
 
 
 class Plots:
-    """The charts of an answer as functions without arguments, each with the name of its file."""
+    """The charts of a result as functions without arguments, named like their files."""
 
     def __init__(self, answer: object, charts: Sequence[Chart[Any]]) -> None:
         self._answer = answer

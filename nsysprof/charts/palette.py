@@ -61,7 +61,7 @@ def _luminance(channels: Sequence[float]) -> float:
 
 
 def readable(colour: str) -> str:
-    """The colour, darkened so far that a text in it can be read on white (WCAG contrast of 4.5)."""
+    """The colour, darkened until text in it is readable on white (WCAG contrast of 4.5)."""
     channels = _channels(colour)
     while _luminance(channels) > 1.05 / 4.5 - 0.05:
         channels = [channel * 0.95 for channel in channels]
@@ -69,5 +69,5 @@ def readable(colour: str) -> str:
 
 
 def text_on(colour: str) -> str:
-    """The colour of text on this one: the one that can be read better (WCAG contrast)."""
+    """The more readable text colour on this colour (WCAG contrast)."""
     return "black" if _luminance(_channels(colour)) > 0.179 else "white"

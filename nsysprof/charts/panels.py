@@ -1,4 +1,4 @@
-"""Draws panels: lines over logarithmic axes, violins of samples, and times of steps with their distribution."""
+"""Draw panels: lines over logarithmic axes, violins of samples, and step times with their distribution."""
 
 from itertools import pairwise
 from typing import Any
@@ -89,7 +89,7 @@ def draw_lines(plan: Lines) -> Figure:
 
 
 def draw_line(axes: Axes, line: Line) -> None:
-    """Draw the line with its markers and its band."""
+    """Draw the line with its markers and band."""
     dotted = line.look == "dotted"
     how: dict[str, Any] = {"linewidth": 1.3 if dotted else 2.0, "markersize": 3.2 if dotted else 5.5}
     if dotted:
@@ -105,7 +105,7 @@ def draw_line(axes: Axes, line: Line) -> None:
 
 
 def along(axes: Axes, line: Line) -> list[Box]:
-    """Squares along a line, as it is drawn, and on its points."""
+    """Squares along a line as drawn, and on its points."""
     points = np.array([inches(axes, x, y) for x, y in zip(line.x, line.y, strict=True)])
     joined = pairwise(points) if line.look != "none" else ()
     between = [np.linspace(one, other, 16) for one, other in joined]
@@ -157,7 +157,7 @@ def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
 
 
 def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) -> None:
-    """Write a name in the nearest free place, if there is one, with a line to it where it stands apart."""
+    """Write a name in the nearest free place, if any, with a connecting line if it is not adjacent."""
     place = free_place(places, mark, text_width(text, SMALL), _LINE)
     if place is None:
         return
@@ -242,7 +242,7 @@ def _summary(axes: Axes, violin: Violin, row: int) -> None:
 
 
 def density(values: Numbers, grid: Numbers) -> Numbers:
-    """A Gaussian kernel density at the places of the grid, 1 at its highest; Silverman's bandwidth, at least a step."""
+    """A Gaussian kernel density on the grid, with maximum 1; Silverman's bandwidth, at least one grid step."""
     spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349 or np.inf)
     width = max(0.9 * spread * len(values) ** -0.2, grid[1] - grid[0])
     dense: Numbers = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2).sum(axis=1)
@@ -259,7 +259,7 @@ _LEAST_BAR = 0.02  # of the width, so that a single step shows
 
 
 def draw_series(plan: Series) -> Figure:
-    """Draw the chart: two `Axes` per panel, of the steps and of their distribution, with a common axis of times."""
+    """Draw the chart: two `Axes` per panel, for the steps and their distribution, with a common time axis."""
     high = _ONE_SERIES if len(plan.panels) == 1 else _SEVERAL_SERIES
     sizes = [(_TITLE, high)] * len(plan.panels)
     foot = 0.2 if plan.heading.notes else 0.0

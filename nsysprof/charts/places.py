@@ -1,4 +1,4 @@
-"""Places for names beside marks: as near as possible, and free."""
+"""Places for names beside marks: free, and as near as possible."""
 
 import math
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Box(NamedTuple):
 
 
 class Places:
-    """An area of ``wide`` × ``high`` inches, parts of which are taken: by marks and lines, and by names."""
+    """An area of ``wide`` × ``high`` inches, partly taken by marks, lines and names."""
 
     def __init__(self, wide: float, high: float) -> None:
         self.wide, self.high = wide, high
@@ -32,22 +32,22 @@ class Places:
         self._edges = np.empty((4, 0))  # of all that is taken, made again where more is
 
     def take(self, *boxes: Box) -> None:
-        """Keep names off these."""
+        """Keep names off these boxes."""
         self._taken += boxes
 
     def mark(self, *boxes: Box) -> None:
-        """Keep names off these, and lines that lead to others."""
+        """Keep names, and lines that lead to others, off these boxes."""
         self._taken += boxes
         self._whole += boxes
 
     def put(self, name: Box, line: Line | None) -> None:
-        """Keep names and lines off a name, and names off the line that leads to it."""
+        """Keep names and lines off a name, and names off its connecting line."""
         self.mark(name)
         if line:
             self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
 
     def free(self, box: Box) -> bool:
-        """Whether a box lies inside the area and on nothing that is taken."""
+        """Whether a box is inside the area and overlaps nothing taken."""
         if box.left < 0 or box.right > self.wide or box.low < 0 or box.high > self.high:
             return False
         if self._edges.shape[1] < len(self._taken):
@@ -56,16 +56,16 @@ class Places:
         return not ((box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)).any()
 
     def crosses(self, line: Line) -> bool:
-        """Whether a line goes through a name, or through a mark that it does not begin in."""
+        """Whether a line crosses a name, or a mark in which it does not start."""
         (x, y), *others = _along(line)
         whole = [box for box in self._whole if not (box.left <= x <= box.right and box.low <= y <= box.high)]
         return any(box.left < x < box.right and box.low < y < box.high for x, y in others for box in whole)
 
 
 def free_place(places: Places, mark: Box, wide: float, tall: float) -> tuple[Box, Line | None] | None:
-    """The nearest free place for a text of that size beside a round mark, right of it if possible.
+    """The nearest free place for a text of this size beside a round mark, on its right if possible.
 
-    With a line from the mark's middle where it is not close by; None where there is no place.
+    With a line from the middle of the mark if it is not adjacent; None if there is no place.
     """
     x, y, radius = (mark.left + mark.right) / 2, (mark.low + mark.high) / 2, (mark.right - mark.left) / 2
     half, up = wide / 2 + 0.03, tall / 2
@@ -116,7 +116,7 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray[np.float64]:
-    """Places from 0 to ``end``, at least ``gap`` apart, in the order of those wanted and as near to them as can be."""
+    """Positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted ones and near to them."""
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():

@@ -1,4 +1,4 @@
-"""Draws rooflines: bubbles or paths below slopes and ceilings, with a name beside each as far as there is room."""
+"""Draw rooflines: bubbles or paths below slopes and ceilings, with names if there is room."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _WIDE = WIDTH - _LEFT - _RIGHT
 
 
 def draw_roofs(plan: Roofs) -> Figure:
-    """Draw the chart: an `Axes` with the bubbles, and one below with the flat ones, if there are any."""
+    """Draw the chart: one `Axes` with the bubbles, and one below with the flat ones, if any."""
     rows = sorted({bubble.y for bubble in plan.flat})
     sizes = [(0.0, _HIGH), *([(_TITLE, _ROW * len(rows))] if rows else [])]
     notes = 0.25 if plan.heading.notes else 0.0

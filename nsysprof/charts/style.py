@@ -1,4 +1,4 @@
-"""The look of charts: fonts, texts that fit, and the frame that all of them share."""
+"""The look of charts: fonts, fitted texts, and the common frame."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of all charts, whatever the user's own matplotlib settings; nothing stays changed."""
+    """The look of all charts, independent of the user's matplotlib settings, which stay unchanged."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -76,7 +76,7 @@ def _shown(character: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text with a box for each character that the font lacks."""
+    """The text with a box for each character missing from the font."""
     return text if text.isascii() else "".join(map(_shown, text))
 
 
@@ -95,7 +95,7 @@ _UNIT = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|min\b)")  # a number keeps its unit
 
 
 def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
-    """The text in at most ``most`` lines of ``width`` inches, broken at spaces; what does not fit ends in ``…``."""
+    """The text in at most ``most`` lines of ``width`` inches, broken at spaces; overflow ends in ``…``."""
     lines = [""]
     for word in _UNIT.sub("\u00a0", text).split(" "):
         longer = f"{lines[-1]} {word}".strip()
@@ -110,7 +110,7 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
 
 
 def fitting(text: str, size: float, width: float, least: int) -> str:
-    """The text, shortened where it has no room in ``width`` inches; nothing where under ``least`` letters stay."""
+    """The text, shortened to ``width`` inches; empty if fewer than ``least`` letters would remain."""
     while (wide := text_width(text, size)) > width:  # more than once, as letters are not equally wide
         most = int(len(text) * width / wide) - 1
         if most < least:
@@ -131,12 +131,12 @@ def write(
     at: Transform | None = None,
     **look: Any,
 ) -> None:
-    """Write a text around a point of the data, or of the transform ``at``, aligned as ``ha`` and ``va`` say."""
+    """Write a text at a point of the data, or of the transform ``at``, aligned by ``ha`` and ``va``."""
     axes.text(x, y, text, ha=ha, va=va, fontsize=size, transform=at or axes.transData, **look)
 
 
 def write_title(axes: Axes, y: float, title: str) -> None:
-    """Write the title of a panel flush left; ``y`` is 1 at its upper edge."""
+    """Write the title of a panel, left-aligned; ``y`` is 1 at its upper edge."""
     write(axes, 0, y, title, "left", "baseline", size=TEXT + 0.5, at=axes.transAxes, weight="bold")
 
 
@@ -152,7 +152,7 @@ def _title_height(title: str) -> float:
 
 
 def heading_height(heading: Heading) -> float:
-    """Inches that title, subtitle and legend take."""
+    """The height of title, subtitle and legend in inches."""
     places = _legend_places([label for label, _ in heading.legend])
     return _title_height(heading.title) + 0.24 * (1 + max((line for line, _ in places), default=-1))
 
@@ -215,10 +215,10 @@ def panel_column(
     between: float,
     foot: float = 0.0,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with panels below each other, ``left`` and ``wide`` in inches.
+    """A figure with panels one below the other, at ``left`` and ``wide`` inches.
 
-    ``sizes`` are the inches above each panel, for its title, and its own. ``first`` are those below the heading,
-    ``between`` those below each panel, ``foot`` those at the bottom.
+    ``sizes`` are, per panel, the inches above it for its title, and its own height. ``first`` are the inches below the
+    heading, ``between`` below each panel, ``foot`` at the bottom.
     """
     y = heading_height(heading) + first
     height = y + sum(above + high + between for above, high in sizes) + foot
@@ -231,7 +231,7 @@ def panel_column(
 
 
 def panel_grid(heading: Heading, count: int, *, high: float, left: float, right: float) -> tuple[Figure, list[Axes]]:
-    """A figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` inches beside each."""
+    """A figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` margins in inches."""
     columns = max(min(count, 3), 1)
     rows = -(-count // columns)
     top, bottom, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 1.0
@@ -248,7 +248,7 @@ def panel_grid(heading: Heading, count: int, *, high: float, left: float, right:
 
 
 def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
-    """The rows (of ``row`` inches each) whose labels have room: the ``strong`` ones, and others at round steps."""
+    """The rows (of ``row`` inches each) whose labels fit: the ``strong`` ones, and others at regular steps."""
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step * row >= WRITTEN or step == 100)
     shown: list[int] = []
     for at in (*strong, *range(0, count, step)):
@@ -258,12 +258,12 @@ def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
 
 
 def size_of(axes: Axes) -> tuple[float, float]:
-    """The size of the axes: inches across and up."""
+    """The size of the axes in inches: width and height."""
     return float(axes.bbox.width) / DPI, float(axes.bbox.height) / DPI
 
 
 def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """The place of a point of the data, from the lower left corner of the axes."""
+    """The position of a data point in inches from the lower left corner of the axes."""
     across, up = (axes.transData + axes.transAxes.inverted()).transform((x, y))
     wide, high = size_of(axes)
     return float(across) * wide, float(up) * high
@@ -272,7 +272,7 @@ def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
 def boxes(
     axes: Axes, left: Edges, right: Edges, bottom: Edges, top: Edges, colours: str | Sequence[str], **look: Any
 ) -> None:
-    """Draw many rectangles as one artist, without edges where ``look`` says nothing else."""
+    """Draw many rectangles as one artist, without edges unless ``look`` sets them."""
     corners = _corners(left, right, bottom, top)
     look = {"edgecolors": "none", "linewidths": 0.0, **look}
     axes.add_collection(PolyCollection(corners, facecolors=colours, **look), autolim=False)
@@ -287,9 +287,9 @@ _TICK, _PAD, _LINE = 3.0, 3.5, 7.5  # points: length of a tick, gap below it, he
 
 
 def draw_axis(axes: Axes, ticks: Sequence[float], text: Callable[[float], str], label: str, *, gap: float) -> None:
-    """Draw the axis below ``axes``, whose limits must be final: ticks outside of them are left out.
+    """Draw the axis below ``axes``, whose limits must be final: ticks outside are left out.
 
-    ``text`` turns a tick into its number; ``gap`` are the points between numbers and label.
+    ``text`` formats a tick; ``gap`` is the distance between numbers and label in points.
     """
     for own in (axes.xaxis, axes.yaxis):
         own.set_visible(False)
@@ -309,7 +309,7 @@ def draw_axis(axes: Axes, ticks: Sequence[float], text: Callable[[float], str], 
 
 
 def draw_time_axis(axes: Axes, length: int, label: str) -> None:
-    """Draw the axis of ``length`` ns, in the unit that suits it."""
+    """Draw the axis of ``length`` ns, in a suitable unit."""
     divisor, unit = scale_ns(length)
     ticks = MaxNLocator(10, steps=[1, 2, 2.5, 5, 10]).tick_values(*axes.get_xlim())
     draw_axis(axes, ticks, lambda tick: f"{tick / divisor:,.6g}", f"{label} ({unit})", gap=2)
@@ -317,7 +317,7 @@ def draw_time_axis(axes: Axes, length: int, label: str) -> None:
 
 
 def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:
-    """Scale both axes logarithmically, with numbers and labels; ``title`` stands above in bold."""
+    """Scale both axes logarithmically, with numbers and labels; ``title`` is above, in bold."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(x.low, x.high)

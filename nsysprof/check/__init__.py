@@ -1,1 +1,1 @@
-"""Does a report keep to its budget?"""
+"""Check a report against its budget."""

@@ -1,4 +1,4 @@
-"""Baselines: the calls of an earlier report, or of an analysis of one, and whether ranges have become slower since."""
+"""Baselines: the calls of an earlier report or analysis, and whether ranges have become slower since."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -52,9 +52,9 @@ _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 class Baseline:
     """Earlier calls.
 
-    ``label`` is the file; ``gpus`` the names of its GPUs, empty where not recorded; ``samples`` holds `TIMES`;
-    ``without_samples`` are the ranges of which only sums and medians are known, by merged path and kind; ``needs`` what
-    `needs_of_kernels` are of ranges, by the same.
+    ``label`` is the file; ``gpus``, the names of its GPUs, empty if not recorded; ``samples``, its `TIMES`;
+    ``without_samples``, the ranges with known sums and medians only, by merged path and kind; ``needs``, the
+    `needs_of_kernels` of ranges, likewise.
     """
 
     label: str
@@ -68,7 +68,7 @@ class Baseline:
 def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequence[int] = ()) -> Baseline:
     """The calls of a report that was broken down like the one to check.
 
-    ``steps``: the rows that are timed as such; ``kernels``: those of which is asked what their kernels need.
+    ``steps``: the rows timed as steps; ``kernels``: the rows with limits on kernel resources.
     """
     report = breakdown.attribution.trace.report
     samples = call_samples(breakdown, steps_of_calls(breakdown, steps) if steps else None)
@@ -79,15 +79,15 @@ def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequen
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:
-    """The names of the GPUs that a report says CUDA could use."""
+    """The names of the GPUs that CUDA could use, according to a report."""
     return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
 def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READING) -> Baseline:
-    """The calls of an ``analysis.json``, from the ``instances.csv`` beside it or from ranges of a single instance.
+    """The calls of an ``analysis.json``, from ``instances.csv`` beside it or from ranges with a single instance.
 
-    Raises `NsysprofError` where it is none, or was made in a way that does not compare with the budget's, or with that
-    ``reading``: how ``graphs`` are read, and which ``ranges``.
+    Raises `NsysprofError` if it is no analysis, or was made with options that do not match the budget's, or with a
+    different ``reading``: how ``graphs`` are read, and which ``ranges``.
     """
     analysis = read_analysis_document(path)
     _check_options(path, {**_READING, **analysis.options}, budget, reading)
@@ -135,7 +135,7 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
         reason = " ".join(str(error).split())
         raise NsysprofError(f"{path}, which {ANALYSIS} refers to, cannot be read: {reason}", _AGAIN) from None
     if len(ranges) != count:
-        raise NsysprofError(f"{path} is of another analysis than {ANALYSIS} beside it", _AGAIN)
+        raise NsysprofError(f"{path} belongs to a different analysis than {ANALYSIS} beside it", _AGAIN)
     return ranges
 
 
@@ -160,7 +160,7 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
     calls["instances"] = 1
     listed, counted = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
     if not listed.equals(counted.astype(np.int64)):
-        return None, [f"{path} is not used: it is of another analysis than {ANALYSIS} beside it"]
+        return None, [f"{path} is not used: it belongs to a different analysis than {ANALYSIS} beside it"]
     return calls.sort_values("start_ns", kind="stable"), []
 
 
@@ -169,10 +169,10 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
 
 @dataclass(frozen=True)
 class Growth:
-    """How much the median of a time has grown, as a part of that of the baseline; None where it is not known.
+    """The growth of a median time, relative to the baseline; None if unknown.
 
-    ``slower``: whether a test says so, None where there are too few calls for one; only what exceeds its tolerance is
-    tested. ``why`` holds medians, counts and the reason of the verdict.
+    ``slower``: the result of a test, None if there are too few calls; only growth above its tolerance is tested.
+    ``why``: medians, counts and the reason of the verdict.
     """
 
     by: float | None
@@ -188,15 +188,15 @@ def growths(
     tolerances: Mapping[tuple[int, str], float],
     clock_step: int = 0,
 ) -> dict[tuple[int, str], Growth]:
-    """The `Growth` of times, by the row of ``samples`` and the measure.
+    """The `Growth` of times, by row of ``samples`` and measure.
 
-    ``tolerances``: by how much each may grow before it is tested. All of them are one family for Holm's correction,
-    those that need no test included, so that many limits do not make one of them break by chance. ``other_gpu``: why
-    they do not compare, if so; ``clock_step``: of the GPU's clock, by which a time may seem to grow.
+    ``tolerances``: the growth above which each is tested. All of them form one family for Holm's correction, including
+    those that need no test, so that many limits do not break one by chance. ``other_gpu``: the reason why they cannot
+    be compared, if any; ``clock_step``: the resolution of the GPU clock, by which a time may seem to grow.
 
-    Several baselines are runs of one program in their order, and the run is the unit: what grew is beyond what those of
-    the newest level differ by. Of one, the calls are compared; that says nothing of times which the host sets, for
-    these differ from run to run.
+    Several baselines are runs of one program in order, and each run counts as one sample: growth must exceed the
+    differences between runs of the newest level. With one baseline, calls are compared; this does not judge times set
+    by the host, since these differ from run to run.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -291,7 +291,7 @@ def _over_captures(
 
 
 def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
-    """Refuse one recording given as several: it would seem not to vary. A single one may be the report itself."""
+    """Refuse a recording given several times, which would seem not to vary; one baseline may be the report itself."""
     if len(baselines) < 2:
         return
     given = [*baselines, new]
@@ -330,9 +330,10 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
 
 
 def other_gpu(breakdown: Breakdown, baselines: Sequence[Baseline]) -> str:
-    """The sentence that a baseline is of another GPU, if both record theirs and it is; else nothing."""
+    """A sentence if report and baseline record different GPUs, else empty."""
     own = gpu_names(breakdown)
     for each in baselines:
         if own and each.gpus and own != each.gpus:
-            return f"the baseline is of {' and '.join(sorted(each.gpus))}, this report of {' and '.join(sorted(own))}"
+            gpus, here = " and ".join(sorted(each.gpus)), " and ".join(sorted(own))
+            return f"the baseline was recorded on {gpus}, this report on {here}"
     return ""

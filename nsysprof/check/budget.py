@@ -1,4 +1,4 @@
-"""Budgets: limits that every report of a program must keep, read from TOML. docs/check.md lists the keys."""
+"""Budgets: limits for every report of a program, read from TOML. docs/check.md lists the keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Nanoseconds(int):
 
     @classmethod
     def read(cls, value: Any) -> Nanoseconds:
-        """The value of a file as one of these; raises `ValueError` where it is none."""
+        """Parse a value from a file; raises `ValueError` if it is invalid."""
         match = re.fullmatch(rf"{_NUMBER}({'|'.join(_NS)})\s*", value) if isinstance(value, str) else None
         if match is None:
             raise ValueError('must be a number with a unit, ns, us, ms or s: "2.5 ms"')
@@ -43,13 +43,13 @@ class Nanoseconds(int):
 
 
 class Part(float):
-    """A part of 1, written as that or as a percentage."""
+    """A fraction of 1, written as a number or a percentage."""
 
     most = math.inf
 
     @classmethod
     def read(cls, value: Any) -> Part:
-        """The value of a file as one of these; raises `ValueError` where it is none."""
+        """Parse a value from a file; raises `ValueError` if it is invalid."""
         part = math.nan
         if isinstance(value, str):
             match = re.fullmatch(rf"{_NUMBER}%\s*", value)
@@ -64,7 +64,7 @@ class Part(float):
 
 
 class Share(Part):
-    """A part that is at most all."""
+    """A fraction of at most 1."""
 
     most = 1.0
 
@@ -76,7 +76,7 @@ class Expression(str):
 
     @classmethod
     def read(cls, value: Any) -> Expression:
-        """The value of a file as one of these; raises `ValueError` where it is none."""
+        """Parse a value from a file; raises `ValueError` if it is invalid."""
         text = msgspec.convert(value, Text)
         try:
             matches_all = re.compile(text).search("") is not None
@@ -89,14 +89,14 @@ class Expression(str):
 
 @dataclass(frozen=True)
 class Forbidden:
-    """GPU ops that a range must not hold: ``by`` family, cause (``text`` is a glob) or kernel (an expression)."""
+    """GPU ops that a range must not contain: ``by`` family, cause (``text`` is a glob) or kernel (an expression)."""
 
     by: str
     text: str
 
 
 class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``unit`` must do at least the share ``least`` of the time of ``family``."""
+    """``unit`` must run at least the share ``least`` of the time of ``family``."""
 
     family: Family
     unit: Literal["tensor core", "FP32 FMA"]
@@ -107,11 +107,11 @@ class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RangeBudget:
     """One ``[[range]]`` table.
 
-    ``label`` names it in messages. ``caps``: the most per call of ``kernels, launches, memops, graph_launches, syncs``,
-    of ``step, span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as a part of 1; of
-    ``slow_step_share`` over all calls, and of ``registers`` and ``local_memory`` (bytes) of a thread of any kernel.
-    ``growth``: by what part of the baseline's median a time may grow, and what a thread of any kernel needs. None and
-    nothing: no such limit.
+    ``label`` names it in messages. ``caps``: limits per call of ``kernels, launches, memops, graph_launches, syncs``,
+    of ``step, span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as fractions; of
+    ``slow_step_share`` over all calls; and of ``registers`` and ``local_memory`` (bytes) per thread of any kernel.
+    ``growth``: the allowed growth of a time or of a kernel's resources, relative to the baseline. None and empty: no
+    such limit.
     """
 
     glob: str
@@ -127,20 +127,20 @@ class RangeBudget:
 
     @property
     def of_kernels(self) -> bool:
-        """Whether a limit is on what a thread of any kernel needs."""
+        """Whether there is a limit on resources per thread of kernels."""
         return not {*self.caps, *self.growth}.isdisjoint(OF_KERNELS)
 
     @property
     def is_limited(self) -> bool:
-        """Whether the table asks for more than that the range is there."""
+        """Whether the table requires more than the existence of the range."""
         return bool(self.caps or self.forbidden or self.backend or self.units or self.growth or self.min_instances)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The answer of `read_budget`: the ranges in the order of the file, and how instances are chosen and merged.
+    """The result of `read_budget`: the ranges in file order, and how instances are chosen and merged.
 
-    ``merge``: None merges nothing. ``instances``: only these of each range, None for all.
+    ``merge``: None: no merging. ``instances``: only these of each range, None for all.
     """
 
     path: Path
@@ -202,9 +202,9 @@ class _Top(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_budget(path: Path) -> Budget:
-    """The budget in a TOML file, whose keys docs/check.md lists.
+    """Read a budget from a TOML file, whose keys docs/check.md lists.
 
-    Raises `NsysprofError` with file, table and reason where it cannot be read or a value means nothing.
+    Raises `NsysprofError` with file, table and reason if it cannot be read or a value is invalid.
     """
     path = Path(path)
     content = read_toml(path, "budget", "nsysprof check REPORT budget.toml", "nsysprof check --init REPORT")

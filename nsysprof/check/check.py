@@ -1,4 +1,4 @@
-"""Checks of reports against budgets, for the command line and for tests.
+"""Check reports against budgets, for the command line and for tests.
 
     import nsysprof
 
@@ -6,7 +6,7 @@
     def test_attention_keeps_to_its_budget():
         nsysprof.check("run.sqlite", "budget.toml").assert_ok()
 
-The failure shows the table that ``nsysprof check`` prints.
+On failure, it shows the table that ``nsysprof check`` prints.
 """
 
 import os
@@ -46,12 +46,12 @@ _MAX_NEAR = 20  # looking for names that are near takes its time
 
 @dataclass(frozen=True)
 class BudgetCheck:
-    """The answer of `check`.
+    """The result of `check`.
 
-    ``rows``: a row per limit and range, in the order of the budget: ``range`` (merged path, or the glob where nothing
-    matches), ``rule, stat`` (of calls: median, p95, max; ``total`` over all of them), ``bound`` (found must be at most
-    (max), at least (min) or equal to (is) allowed), ``allowed, found, unit`` (count, ns, share as a part of 1, text),
-    ``ok`` (pandas' boolean; missing where it was not tested), ``instances``, ``evidence, glob``.
+    ``rows``: a row per limit and range, in budget order: ``range`` (merged path, or the glob if nothing matches),
+    ``rule, stat`` (over calls: median, p95, max; or ``total``), ``bound`` (found must be at most (max), at least (min)
+    or equal to (is) allowed), ``allowed, found, unit`` (count, ns, share as a fraction of 1, text), ``ok`` (pandas'
+    boolean; missing if untested), ``instances``, ``evidence, glob``.
     """
 
     report: str
@@ -62,34 +62,34 @@ class BudgetCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether no limit is broken. What was not tested breaks nothing."""
+        """Whether no limit is broken. Untested limits count as not broken."""
         return self.broken.empty
 
     @property
     def broken(self) -> pd.DataFrame:
-        """The rows whose limit does not hold."""
+        """The rows with broken limits."""
         return self.rows[(~self.rows["ok"]).fillna(False)]
 
     @property
     def untested(self) -> pd.DataFrame:
-        """The rows whose limit could not be tested."""
+        """The rows with untested limits."""
         return self.rows[self.rows["ok"].isna()]
 
     @property
     def held(self) -> pd.DataFrame:
-        """The rows whose limit holds."""
+        """The rows with kept limits."""
         return self.rows[self.rows["ok"].fillna(False)]
 
     def __str__(self) -> str:
         return str(view_of(self, "text", "check_summary"))
 
     def assert_ok(self) -> None:
-        """Raise AssertionError with the table of what broke, if something did."""
+        """Raise AssertionError with the table of broken limits, if any."""
         if not self.ok:
             raise AssertionError(f"\n{self}")
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as JSON can hold them: ``ok`` and ``found`` are None where they are not known."""
+        """The rows for JSON: ``ok`` and ``found`` are None if unknown."""
         rows = self.rows.astype(object).to_dict("records")
         return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
@@ -107,14 +107,14 @@ def check(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> BudgetCheck:
-    """Compare a report with a budget: both as files, or as `open_report` and `read_budget` give them.
+    """Check a report against a budget: files, or results of `open_report` and `read_budget`.
 
-    ``baseline`` is an earlier report, an ``analysis.json``, or the folder of one, or several such of as many runs of
-    the program, by whose differences growth is judged then; for limits with ``max_growth``, which are not tested
-    without. ``rules`` is a file of kernel rules to ask before the shipped ones, ``nsys`` what exports a
-    ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are those of `attribute`;
-    ``progress`` is given what was done, and how many rows. Raises `NsysprofError` for what cannot be read or means
-    nothing, such as a report without ranges or a backend that no rule knows; a broken limit raises nothing.
+    ``baseline`` is needed for limits with ``max_growth``, which are otherwise untested: an earlier report, an
+    ``analysis.json`` or its folder, or several of these from as many runs of the program, whose differences then decide
+    what counts as growth. ``rules`` is a file of kernel rules with priority over the shipped ones, ``nsys`` exports a
+    ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress``
+    receives each task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a
+    report without ranges or a backend without a rule; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)
@@ -142,9 +142,9 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """The TOML text of a budget that a report keeps to, and each ``baseline``, in counts and times.
+    """The TOML text of a budget that a report keeps, and each ``baseline`` too, for counts and times.
 
-    See `draft_budget`; the arguments are those of `check`.
+    See `draft_budget`; the arguments are as in `check`.
     """
     known = load_rules(Path(rules) if rules is not None else None)
     with ExitStack() as stack:
@@ -249,12 +249,10 @@ def _check_words(budget: Budget, rules: Rules) -> None:
         parts = [part.strip() for part in (each.backend or _MATH).split("+")]
         if not all(part.casefold() in folded for part in parts):
             raise NsysprofError(
-                f"{where}: no rule for kernels knows a backend {each.backend!r}",
+                f"{where}: no kernel rule defines a backend {each.backend!r}",
                 f"known are {', '.join(sorted(backends))}, and several joined by +; more: --rules FILE",
             )
         for cause in (forbidden.text for forbidden in each.forbidden if forbidden.by == "cause"):
             if not re.search(r"[*?\[]", cause) and not any(pattern.fullmatch(cause) for pattern in known):
                 near = get_close_matches(cause, templates, 4, 0.4) or templates[:4]
-                raise NsysprofError(
-                    f"{where}: no rule for kernels gives a cause {cause!r}", f"near it: {', '.join(near)}"
-                )
+                raise NsysprofError(f"{where}: no kernel rule defines a cause {cause!r}", f"near it: {', '.join(near)}")

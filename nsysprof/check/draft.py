@@ -1,4 +1,4 @@
-"""Drafts of budgets, from a report that is good."""
+"""Draft budgets from a good report."""
 
 import json
 import math
@@ -71,12 +71,12 @@ stat = "median"
 
 
 def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
-    """The TOML text of a budget that the report keeps to, and ``others`` in counts and times; ranges sorted by path.
+    """The TOML text of a budget that the report keeps, and ``others`` too, for counts and times; ranges sorted by path.
 
-    It has the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, as far
-    as they have GPU work and a name. Where an outermost range has none it is limited itself, if it has several calls or
-    nothing in it repeats, else what repeats in it. A report without ranges of NVTX gets limits on the whole trace too.
-    Raises `NsysprofError` where there is nothing to limit.
+    It limits the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, if
+    they have GPU work and a name. An outermost range without such repetitions is limited itself if it has several calls
+    or nothing in it repeats, otherwise its repeated parts are. For a report without NVTX ranges, the whole trace is
+    limited too. Raises `NsysprofError` if there is nothing to limit.
     """
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]

@@ -1,4 +1,4 @@
-"""Limits of a budget on the ranges of a report: what was found for each, and whether it holds."""
+"""Apply the limits of a budget to the ranges of a report: the value found for each, and whether it holds."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ _NO_STEPS = "its calls are no steps: fewer than three, or the GPU computes for o
 
 
 class Outcome(NamedTuple):
-    """What came of one limit on one range; the columns of `BudgetCheck.rows`."""
+    """The outcome of one limit on one range; the columns of `BudgetCheck.rows`."""
 
     range: str
     rule: str
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
 
 
 class MatchedBudget(NamedTuple):
-    """A ``[[range]]`` table and the rows of ``breakdown.merged`` that it is about."""
+    """A ``[[range]]`` table and its rows of ``breakdown.merged``."""
 
     asked: RangeBudget
     rows: NDArray[np.intp]
@@ -74,7 +74,7 @@ class MatchedBudget(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts that limits are compared with, each computed once for all of them."""
+    """The facts for comparison with limits, each computed once."""
 
     breakdown: Breakdown
     rules: Rules
@@ -84,7 +84,7 @@ class Facts:
 
     @cached_property
     def samples(self) -> CallSamples:
-        """What every call did."""
+        """The samples of every call."""
         more: dict[str, Floats] = {}
         waits = self._rows_where(lambda asked: not asked.caps.keys().isdisjoint(OF_WINDOWS))
         if waits:
@@ -101,18 +101,18 @@ class Facts:
 
     @cached_property
     def slow_steps(self) -> dict[int, list[Chain]]:
-        """The steps of the rows of which a limit asks how many are slow."""
+        """The steps of the rows with a limit on slow steps."""
         whole = len(self.breakdown.merged)
         rows = [row for row in self._rows_where(lambda asked: SLOW_STEPS in asked.caps) if row < whole]
         return slow_steps(self.breakdown, rows)
 
     @cached_property
     def needs_of_kernels(self) -> dict[int, dict[str, dict[str, int]]]:
-        """What the kernels of the rows need of which a limit asks for it."""
+        """The resources of kernels in the rows with a limit on them."""
         return needs_of_kernels(self.breakdown, self._rows_where(lambda asked: asked.of_kernels))
 
     def needed_before(self, row: int, measure: str) -> dict[str, int] | None:
-        """The same in the baselines, the most of them; None without any that knows."""
+        """The same in the baselines, their maximum; None if no baseline has them."""
         key = next((key for key, at in self.samples.keys.items() if at == row), ("", ""))
         known = [each.needs[key][measure] for each in self.baselines if measure in each.needs.get(key, {})]
         if not known or len(known) < len(self.baselines):
@@ -121,7 +121,7 @@ class Facts:
 
     @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
-        """How each measure is spread over the calls of each row."""
+        """The distribution of each measure over the calls of each row."""
         return self.samples.spreads()
 
     @cached_property
@@ -131,7 +131,7 @@ class Facts:
 
     @cached_property
     def growths(self) -> dict[tuple[int, str], Growth]:
-        """The growth of every time that has a limit on it, by row and measure."""
+        """The growth of every limited time, by row and measure."""
         tolerances: dict[tuple[int, str], float] = {}
         for each in self.matched:
             for measure, tolerance in each.asked.growth.items():
@@ -142,19 +142,19 @@ class Facts:
 
     @cached_property
     def works(self) -> NDArray[np.bool_]:
-        """Which rows have GPU work in any call."""
+        """Mask of the rows with GPU work in any call."""
         works: NDArray[np.bool_] = self.breakdown.merged["launches"].to_numpy() > 0
         return np.append(works, self.breakdown.totals["span_ns"] > 0)
 
     @cached_property
     def ops(self) -> dict[int, OpsInside]:
-        """The GPU ops in the rows of which a limit asks for names."""
+        """The GPU ops in the rows with limits on names."""
         rows = self._rows_where(lambda asked: bool(asked.forbidden or asked.units))
         return ops_inside(self.breakdown, rows)
 
     @cached_property
     def backends(self) -> dict[int, list[tuple[str, int, str]]]:
-        """What was observed, in how many instances, and by which evidence, in each row of which a backend is asked."""
+        """The backends observed in each row with a required backend, with number of instances and evidence."""
         rows = self._rows_where(lambda asked: bool(asked.backend) and asked.glob != WHOLE_TRACE)
         out: dict[int, list[tuple[str, int, str]]] = {row: [] for row in rows}
         for row, *seen in backends_seen(self.breakdown, rows, self.rules).itertuples(index=False):
@@ -165,7 +165,7 @@ class Facts:
         return sorted({row for each in self.matched if wanted(each.asked) for row in each.rows.tolist()})
 
     def named(self, by: str, text: str) -> NDArray[np.bool_]:
-        """For each name of a GPU op whether its ``family``, ``cause`` (glob), ``kernel`` name or ``unit`` is meant."""
+        """Mask of GPU op names by ``family``, ``cause`` (glob), ``kernel`` name or ``unit``."""
         if (by, text) not in self._named:
             kinds = self.breakdown.kinds
             if by == "kernel":
@@ -179,7 +179,7 @@ class Facts:
 
 
 def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
-    """The outcomes of one table, range by range, in the order in which `RangeBudget` lists its limits.
+    """The outcomes of one table, range by range, in the order of limits in `RangeBudget`.
 
     A limit that cannot be judged, because nothing ran or nothing ended, is broken, unless the range is optional.
     """
@@ -219,7 +219,7 @@ class _LimitedRange:
 
     @property
     def unjudged(self) -> bool | None:
-        """The outcome where there is nothing to judge."""
+        """The outcome if there is nothing to judge."""
         return None if self.asked.optional else False
 
     def outcome(
@@ -239,7 +239,7 @@ class _LimitedRange:
         return Outcome(path, rule, stat, bound, allowed, found, unit, ok, calls, evidence, self.asked.glob)
 
     def cap(self, measure: str, allowed: float) -> Outcome:
-        """At most so much per call."""
+        """Check a maximum per call."""
         unit, stat = _UNITS.get(measure, UNIT_NS), self.asked.stat
         spread = {name: float(values[self.row]) for name, values in self.facts.spreads[measure].items()}
         count = int(np.nan_to_num(spread["n"]))
@@ -272,7 +272,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls)
 
     def of_kernels(self, measure: str, allowed: float) -> Outcome:
-        """At most so much of a thread of any kernel; not tested where that is not recorded."""
+        """Check a maximum per thread of any kernel; untested if not recorded."""
         known = self.facts.needs_of_kernels[self.row].get(measure)
         if known is None:
             return self.outcome(f"max_{measure}", MAX, allowed, None, UNIT_COUNT, None, "not recorded")
@@ -283,11 +283,11 @@ class _LimitedRange:
         return self.outcome(f"max_{measure}", MAX, allowed, known[name], UNIT_COUNT, ok, evidence, stat="max")
 
     def growth_of_kernels(self, measure: str, tolerance: float) -> Outcome:
-        """No kernel needs more of it than in the baseline; one that the baseline lacks needed nothing there."""
+        """Check that no kernel needs more than in the baseline, or more than 0 if it is missing there."""
         known, before = self.facts.needs_of_kernels[self.row].get(measure), self.facts.needed_before(self.row, measure)
         rule = f"max_growth {measure}"
         if known is None or before is None:
-            why = "not recorded" if known is None else "not known of the baseline: give its report with --baseline"
+            why = "not recorded" if known is None else "unknown for the baseline: give its report with --baseline"
             return self.outcome(rule, MAX, tolerance, None, UNIT_COUNT, None, why)
         name = max(known, key=lambda each: (known[each] - before.get(each, 0) * (1 + tolerance), known[each]))
         most = before.get(name, 0) * (1 + tolerance)
@@ -295,7 +295,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, most, known[name], UNIT_COUNT, known[name] <= most, evidence, stat="max")
 
     def slow_steps(self, allowed: float) -> Outcome:
-        """At most so many of the calls are slow steps; of several GPUs and processes the one with most."""
+        """Check the maximum share of slow steps; of several GPUs and processes, the largest counts."""
         chains = [chain for chain in self.facts.slow_steps.get(self.row, []) if chain.judged >= LEAST_STEPS]
         if not chains:
             evidence = f"fewer than {LEAST_STEPS} steps with GPU work after warm-up: too few to judge"
@@ -310,7 +310,7 @@ class _LimitedRange:
         )  # fmt: skip
 
     def forbidden(self, forbidden: Forbidden) -> Outcome:
-        """None of these GPU ops in any call."""
+        """Check that no call has any of these GPU ops."""
         inside = self.facts.ops[self.row]
         there = inside.take(self.facts.named(forbidden.by, forbidden.text)[inside.name])
         count = int(there.ops.sum())
@@ -328,7 +328,7 @@ class _LimitedRange:
         return ", ".join([*texts, f"{more:,} more names"] if more > 0 else texts)
 
     def backend(self, wanted: str) -> Outcome:
-        """This attention backend in every call."""
+        """Check for this attention backend in every call."""
         if self.row == len(self.facts.breakdown.merged):
             evidence = "backends are known for ranges, not for a whole trace"
             return self.outcome("backend", IS, wanted, None, UNIT_TEXT, None, evidence)
@@ -345,7 +345,7 @@ class _LimitedRange:
         return self.outcome("backend", IS, wanted, found, UNIT_TEXT, ok, evidence)
 
     def unit_share(self, unit: UnitShare) -> Outcome:
-        """At least this share of the time of a family on this unit."""
+        """Check for the minimum share of a family's time on this unit."""
         inside = self.facts.ops[self.row]
         inside = inside.take(self.facts.named("family", unit.family)[inside.name])
         there = self.facts.named("unit", unit.unit)[inside.name]
@@ -362,7 +362,7 @@ class _LimitedRange:
         )  # fmt: skip
 
     def growth(self, measure: str, allowed: float) -> Outcome:
-        """Not slower than the baseline by more than so much, and not by chance either."""
+        """Check that growth over the baseline stays below the allowed one, or is not significant."""
         growth = self.facts.growths[self.row, measure]
         ok, evidence = None, growth.why
         if growth.by is not None:

@@ -1,4 +1,4 @@
-"""Measures of the calls of ranges: counts and times, and what ran inside the ranges that a glob stands for."""
+"""Measures of the calls of ranges: counts, times, and the work inside the ranges that a glob matches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SLOW_STEPS = "slow_step_share"
 
 
 class RangeFinder:
-    """Finds rows of ``breakdown.merged`` by globs, prepared once for many of them."""
+    """Finds rows of ``breakdown.merged`` by globs."""
 
     def __init__(self, breakdown: Breakdown) -> None:
         merged = breakdown.merged
@@ -53,14 +53,14 @@ class RangeFinder:
 
     @property
     def whole(self) -> int:
-        """The row that stands for the whole trace, behind all others."""
+        """The row for the whole trace, after all others."""
         return len(self.texts)
 
     def find(self, glob: str) -> NDArray[np.intp]:
-        """The rows whose merged path matches, or, where none does, whose name does, in their order.
+        """The rows whose merged path matches, or else those whose name matches, in order.
 
-        Of ranges inside one another that match, the outermost counts. A star matches ``/`` as well. `WHOLE_TRACE` finds
-        the whole trace, where no range is called that.
+        Of nested matching ranges, the outermost counts. A star also matches ``/``. `WHOLE_TRACE` finds the whole trace,
+        unless a range has that name.
         """
         if glob == WHOLE_TRACE and glob not in self._by_name:
             return np.array([self.whole])
@@ -79,11 +79,11 @@ class RangeFinder:
 
 @dataclass(frozen=True)
 class CallSamples:
-    """A sample per range instance (call), sorted by the row that it belongs to, and in the order of their starts.
+    """A sample per range instance (call), sorted by row and start.
 
-    ``row``: an index into the ``count`` rows, which ``keys`` finds by merged path and kind. ``columns``: by measure a
-    float64 per call, NaN where it is not known: counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a part of 1; and
-    what `waits_of_calls` and `syncs_of_calls` measure, if asked for.
+    ``row``: an index below ``count``; ``keys`` maps merged path and kind to rows. ``columns``: a float64 per call and
+    measure, NaN if unknown: counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a fraction of 1; and the measures of
+    `waits_of_calls` and `syncs_of_calls`, if requested.
     """
 
     keys: Mapping[tuple[str, str], int]
@@ -93,7 +93,7 @@ class CallSamples:
 
     @cached_property
     def calls(self) -> NDArray[np.int64]:
-        """How many calls each row has."""
+        """The number of calls per row."""
         return np.bincount(self.row, minlength=self.count).astype(np.int64)
 
     def of(self, row: int, measure: str) -> Floats:
@@ -104,7 +104,8 @@ class CallSamples:
         return known
 
     def spreads(self) -> dict[str, dict[str, Floats]]:
-        """How each measure is spread in each row: ``min, median, p95, max`` of its ``n`` known samples, NaN without.
+        """The distribution of each measure in each row: ``min, median, p95, max`` of its ``n`` known samples, NaN if
+        there are none.
 
         Percentiles interpolate linearly, as `numpy.quantile` does.
         """
@@ -116,11 +117,11 @@ class CallSamples:
 
 
 def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None) -> CallSamples:
-    """The samples behind the rows of ``breakdown.merged``, which must not be split by process or device.
+    """The samples of the rows of ``breakdown.merged``, which must not be split by process or device.
 
-    ``more`` are further measures of all range instances of the report.
-    ``idle`` is the part of the span in which the GPUs that a call uses run none of its GPU ops; NaN without a span.
-    ``cpu`` of a call that was never closed is NaN: its end is that of the session.
+    ``more`` are further measures of all range instances. ``idle`` is the share of the span in which the call's GPUs run
+    none of its GPU ops; NaN without a span. ``cpu`` of a call that was never closed is NaN, because its end is the
+    session's.
     """
     [(part, rows)] = breakdown.parts
     row = np.where(part.keep, rows[breakdown.merged_of], -1)
@@ -152,7 +153,7 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
 def with_whole_trace(
     samples: CallSamples, breakdown: Breakdown, *, waits: bool = False, syncs: bool = False
 ) -> CallSamples:
-    """The samples with those of the whole trace behind them, one call; ``waits`` and ``syncs``: these measures too."""
+    """The samples, followed by one call for the whole trace; ``waits`` and ``syncs``: include these measures."""
     attribution, totals = breakdown.attribution, breakdown.totals
     trace = attribution.trace
     graphs = trace.ops.launch[(trace.ops.kind == GRAPH) | trace.ops.from_graph]
@@ -193,9 +194,9 @@ def _parts_of_windows(answer: Why) -> tuple[NDArray[np.int64], dict[str, Floats]
 
 
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """What `OF_WINDOWS` are in each range instance of some rows of ``breakdown.merged``.
+    """The measures `OF_WINDOWS` of each range instance of some rows of ``breakdown.merged``.
 
-    They are of its GPU window, see `gpu_windows`, and NaN without one; of several GPUs the one with most counts.
+    They refer to its GPU window, see `gpu_windows`, and are NaN without one; of several GPUs, the largest value counts.
     """
     [(part, of_path)] = breakdown.parts
     attribution = part.attribution
@@ -212,9 +213,9 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """The time of each range instance of some rows of ``breakdown.merged`` as a step, see `step_times`.
+    """The step time of each range instance of some rows of ``breakdown.merged``, see `step_times`.
 
-    NaN of what is no step, and of warm-up, unless the budget says which instances count.
+    NaN for instances that are no steps, and for warm-up, unless the budget says which instances count.
     """
     [(part, of_path)] = breakdown.parts
     row = of_path[breakdown.merged_of].astype(np.int32)
@@ -228,7 +229,7 @@ def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
-    """The calls of some rows of ``breakdown.merged`` as steps, of each process and GPU; none without GPU work."""
+    """The calls of some rows of ``breakdown.merged`` as steps, per process and GPU; empty without GPU work."""
     instances, row = _instances(breakdown, rows)
     numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
     answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)
@@ -239,9 +240,9 @@ def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chai
 
 
 def syncs_of_calls(breakdown: Breakdown) -> Floats:
-    """How many host calls that wait for the GPU each range instance makes; NaN where no host call is recorded.
+    """The number of synchronizing host calls in each range instance; NaN if no host calls are recorded.
 
-    They count on the thread of a push/pop range, and on all threads of the process of a start/end range.
+    They count on the thread of a push/pop range, and on all threads of the process for a start/end range.
     """
     [(part, _)] = breakdown.parts
     trace = part.attribution.trace
@@ -259,7 +260,7 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
 
 
 def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:
-    """The samples in a frame of calls in the order of time: ``merged_path``, ``kind`` and a column per measure."""
+    """The samples in a frame of calls in time order: ``merged_path``, ``kind`` and a column per measure."""
     named = ["merged_path", "kind"]
     row = frame.groupby(named, sort=False).ngroup().to_numpy()
     distinct = frame[named].drop_duplicates().to_numpy().tolist()
@@ -273,21 +274,21 @@ def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSample
 
 
 class OpsInside(NamedTuple):
-    """What lies inside a row of ``breakdown.merged``: codes of `Trace.op_names`, how many GPU ops, their time."""
+    """The work in a row of ``breakdown.merged``: codes of `Trace.op_names`, number of GPU ops, time."""
 
     name: NDArray[np.int64]
     ops: NDArray[np.int64]
     sum_ns: NDArray[np.int64]
 
     def take(self, which: slice | NDArray[Any]) -> OpsInside:
-        """Some of them, in the order asked for."""
+        """Some entries, in the given order."""
         return OpsInside(*(column[which] for column in self))
 
 
 def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside]:
-    """The `OpsInside` each of some rows. A GPU op counts once per row, in however many instances it is.
+    """The `OpsInside` of each row. A GPU op counts once per row, even if it is in several instances.
 
-    All that keeps a GPU busy is in the whole trace, the row behind all others.
+    The whole trace, the last row, contains all ops that keep a GPU busy.
     """
     whole = len(breakdown.merged)
     if whole in rows:
@@ -307,7 +308,7 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
 
 
 def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, dict[str, int]]]:
-    """The most of each of `OF_KERNELS` of a thread, by the names of the kernels of some rows; none if not recorded."""
+    """The maximum of each of `OF_KERNELS` per thread, by kernel name in some rows; empty if not recorded."""
     trace = breakdown.attribution.trace
     details = trace.report.reader.op_details(trace)
     out: dict[int, dict[str, dict[str, int]]] = {}
@@ -330,9 +331,10 @@ def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dic
 
 
 def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd.DataFrame:
-    """``row, observed, instances, evidence``: the attention backends in each of some rows of ``breakdown.merged``.
+    """Return ``row, observed, instances, evidence``: the attention backends in each of some rows of
+    ``breakdown.merged``.
 
-    Several frame rows for one row where its instances ran different backends; words are as in a `BackendVerdict`.
+    A row appears several times if its instances ran different backends; words are as in `BackendVerdict`.
     """
     instances, row = _instances(breakdown, rows)
     groups = observe_backends(breakdown.attribution, instances, row[instances], rules).groups

@@ -1,4 +1,4 @@
-"""Answers of `check`: as text, as Markdown, and as a document for JSON."""
+"""Results of `check` as text, Markdown, and a JSON document."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 def check_summary(answer: BudgetCheck) -> str:
-    """What broke as a table, then what was not tested, what holds, and the warnings; it ends with a newline."""
+    """Broken limits as a table, then untested ones, kept ones, and warnings; ends with a newline."""
     broken, untested = answer.broken, answer.untested
     lines = [_folded(_verdict(answer))]
     if len(broken):
@@ -49,7 +49,7 @@ def _folded(text: str, first: str = "") -> str:
 
 
 def check_markdown(answer: BudgetCheck) -> str:
-    """The same for a comment on GitHub: a heading, a table of what broke, and the rest as a list."""
+    """The same for a GitHub comment: a heading, a table of broken limits, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
     lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):
@@ -65,7 +65,7 @@ def check_markdown(answer: BudgetCheck) -> str:
 
 
 def check_document(answer: BudgetCheck) -> dict[str, Any]:
-    """The whole answer as JSON can hold it, times in ns and shares as parts of 1."""
+    """The whole result for JSON, times in ns and shares as fractions of 1."""
     counts = {"broken": len(answer.broken), "not_tested": len(answer.untested), "held": len(answer.held)}
     return {
         "schema": _SCHEMA,

@@ -1,4 +1,4 @@
-"""``nsysprof bench``: backends measured against each other over a sweep of shapes, and saved sweeps looked at again."""
+"""``nsysprof bench``: compare backends over a sweep of shapes, and read saved sweeps again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_SIZES = ("backend", "axis", "dtype", "deterministic", "backward", "train")
 
 
 def finite(value: float) -> float:
-    """The value of an option, refused where it is infinite or not a number: no limit catches these."""
+    """The value of an option, refused if infinite or NaN, which range checks do not catch."""
     if not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no finite number")
     return value
@@ -44,7 +44,7 @@ def finite(value: float) -> float:
 
 def _part_of_median(value: float | None) -> float | None:
     if value is not None and not 0 < value < 1:
-        raise typer.BadParameter(f"{value:g} is no part of the median between 0 and 1, such as 0.01")
+        raise typer.BadParameter(f"{value:g} is not a share of the median between 0 and 1, such as 0.01")
     return value
 
 
@@ -54,7 +54,7 @@ def _option(about: str, metavar: str | None = None, *names: str, **more: Any) ->
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """What is made of samples."""
+    """The outputs made from samples."""
 
     database: Annotated[Path | None, _option("Append the results to this SQLite file.", "FILE", "--db")] = None
     target: Annotated[
@@ -210,8 +210,8 @@ def _named(folder: Path) -> Path:
 def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as_json: bool = False) -> None:
     """Measure, make the results and print them.
 
-    `typer.Exit` 3 where a backend computed something else than it should or a target is missed, 1 where nothing could
-    be measured; the results are there in all cases.
+    Raises `typer.Exit` 3 if a backend computed a wrong result or a target is missed, 1 if nothing could be measured;
+    results are written in all cases.
     """
     import shutil
 

@@ -1,4 +1,4 @@
-"""``nsysprof capture``: a program under nsys, from one command to a report with a record of how it was made."""
+"""``nsysprof capture``: run a program under nsys and write a report with a record of how it was made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRACE = "cuda,nvtx,osrt"
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """Who records a program, what, and how."""
+    """The recorder and what it records."""
 
     profiler: Annotated[
         Literal["nsys", "torch"],
@@ -79,7 +79,7 @@ class RecordingOptions:
 
     @property
     def given(self) -> bool:
-        """Whether anything but the nsys was chosen, as only a new recording can honour."""
+        """Whether any option besides nsys was given, which only a new recording can honour."""
         of_nsys = self.trace != _TRACE or self.memory or bool(self.capture_range or self.nsys_arg or self.gpu_metrics)
         return of_nsys or self.overhead is not None or self.with_torch or self.injection().needed
 
@@ -89,7 +89,7 @@ class RecordingOptions:
         return self.profiler == "torch"
 
     def injection(self, workload: bool = False) -> Injection:
-        """Return what is to run in the program. Raises `typer.BadParameter` for options of the other profiler."""
+        """The code to run inside the program. Raises `typer.BadParameter` for options of the other profiler."""
         from nsysprof.capture.injection import PROGRAM_SECONDS, WORKLOAD_SECONDS, Injection
 
         most = WORKLOAD_SECONDS if workload else PROGRAM_SECONDS
@@ -97,9 +97,9 @@ class RecordingOptions:
         of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.gpu_metrics, self.nsys]
         if self.with_torch and any(of_nsys):
             names = "--trace, --capture-range, --nsys-arg, --memory, --gpu-metrics and --nsys"
-            raise typer.BadParameter(f"{names} go with nsys only")
+            raise typer.BadParameter(f"{names} work with nsys only")
         if not self.with_torch and (self.steps is not None or self.seconds is not None):
-            raise typer.BadParameter("--steps and --seconds go with --profiler torch; nsys has --capture-range")
+            raise typer.BadParameter("--steps and --seconds need --profiler torch; nsys has --capture-range")
         if self.depth is not None and not self.modules:
             raise typer.BadParameter("--depth goes with --modules")
         return Injection(
@@ -112,7 +112,7 @@ class RecordingOptions:
         )
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
-        """Return the request to capture that command, which may be a workload's."""
+        """The request to capture a command, possibly a workload's."""
         from nsysprof.capture.compose import Request, metrics_options
         from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
@@ -198,7 +198,7 @@ def capture(
             nsys = find_nsys(recording.nsys) if recording.nsys else None
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
-                print_message("no record lies beside it: what ran, and on what, will not be in the new one")
+                print_message("there is no record beside it, so the new one cannot say what ran, and where")
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
         from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
@@ -304,9 +304,7 @@ def _report(
     else:
         show("\n".join(part for part in (captured_summary(record), ran) if part))
     if not report["kernels"] and (record["environment"] or {}).get("driver"):
-        print_message(
-            "no kernels, although there is a GPU: did the program use it, and does nsysprof doctor find fault?"
-        )
+        print_message("no kernels, although there is a GPU: did the program use it? (nsysprof doctor)")
     if report["sqlite"]["scrubbed"]:
         print_message(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
     differ = _say_differences(verdict)

@@ -1,4 +1,4 @@
-"""``nsysprof check``: whether a report keeps to a budget."""
+"""``nsysprof check``: check a report against a budget."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ def check(
         typer.Option(
             metavar="BASE",
             help="For limits on growth: an earlier report, or the folder of its analysis; once per run of several."
-            " With --init: a report that keeps to it, too.",
+            " With --init: another report that keeps to the budget.",
         ),
     ] = None,
     init: Annotated[bool, typer.Option("--init", help="Write a budget that this report keeps to.")] = False,

@@ -1,4 +1,4 @@
-"""``nsysprof counters``: a program under Nsight Compute, for what the hardware counts of each kernel."""
+"""``nsysprof counters``: run a program under Nsight Compute to read hardware counters per kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUNS = "RUN::*"
 
 @dataclass(frozen=True)
 class CountingOptions:
-    """What ncu is to count, and how."""
+    """What ncu counts, and how."""
 
     select: Annotated[
         str | None,
@@ -58,7 +58,7 @@ class CountingOptions:
     ] = False
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
-        """Return the request to count that command, which may be a workload's."""
+        """The request to count a command, possibly a workload's."""
         from nsysprof.counters.ncu_run import CountRequest
         from nsysprof.tools.nsight import find_ncu
 

@@ -1,4 +1,4 @@
-"""``nsysprof export``: one report in the formats of other tools."""
+"""``nsysprof export``: convert a report to formats of other tools."""
 
 import sys
 from pathlib import Path

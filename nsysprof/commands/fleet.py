@@ -1,4 +1,4 @@
-"""``nsysprof fleet``: many reports, a rank each, analysed on Dask."""
+"""``nsysprof fleet``: analyse many reports, one per rank, on Dask."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fleet(
         Path | None, typer.Option("--from", metavar="FILE", help="A file with the names of reports, one per line.")
     ] = None,
     output: Annotated[
-        Path | None, folder_option("FOLDER.fleet in the current folder, FOLDER that of the reports")
+        Path | None, folder_option("FOLDER.fleet in the current folder, where FOLDER has the reports")
     ] = None,
     per: Annotated[
         str | None, typer.Option(metavar="GLOB", help="Ranges that are iterations [default: steps, as iter7, batch 3].")
@@ -65,7 +65,7 @@ def fleet(
 ) -> None:
     """Find the slow rank of one run, and which rank waits for which. Each REPORT holds one rank or more."""
     if scheduler is not None and workers is not None:
-        raise typer.BadParameter("--workers is of a local cluster: leave it out, or --scheduler")
+        raise typer.BadParameter("--workers is for a local cluster: leave it out, or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.charts.chart import start_painter
     from nsysprof.commands.progress import print_message, progress_bar
@@ -146,7 +146,9 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
             yield
     except Interrupt as stop:
         if done := count_kept(kept):
-            print_message(f"{done:,} of {total:,} reports are done and kept: the same command with --resume goes on")
+            print_message(
+                f"{done:,} of {total:,} reports are done and kept: continue with the same command and --resume"
+            )
         raise interrupted(stop) from None
 
 

@@ -1,4 +1,4 @@
-"""What everybody meets first: a help of one screen, `nsysprof REPORT`, and which command takes several reports."""
+"""Entry points: one-screen help, `nsysprof REPORT`, and which command takes several reports."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -28,7 +28,7 @@ class _OneScreen:
     """A help with the options that fit a screen, in groups; `--help-all` has all of them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Print everything where `--help-all` is among the options."""
+        """Print everything if `--help-all` is among the options."""
         own = takewhile(lambda each: each != "--", args)
         if _ALL in (own if ctx.allow_interspersed_args else [*takewhile(lambda each: each[:1] == "-", own)]):
             ctx.meta[_ALL] = True
@@ -85,17 +85,17 @@ def _fitting(formatter: Any, rows: list[Any], room: int) -> list[Any]:
 
 
 class OneScreenCommand(_OneScreen, TyperCommand):
-    """A command with such a help."""
+    """A command with one-screen help."""
 
 
 class OneScreenGroup(_OneScreen, TyperGroup):
-    """A group of commands with such a help."""
+    """A group of commands with one-screen help."""
 
 
 def command_for(args: Sequence[str], commands: Sequence[str]) -> list[str]:
-    """The arguments with `analyze` before them where they begin with a report.
+    """The arguments, preceded by `analyze` if they start with a report.
 
-    Raises `NsysprofError`, exit code 2, with the command that takes what was named where that is another one.
+    Raises `NsysprofError`, exit code 2, with the right command if another one takes these arguments.
     """
     if not args:
         return [*args]

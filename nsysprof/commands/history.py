@@ -1,4 +1,4 @@
-"""``nsysprof history``: which change made it slower, over many runs."""
+"""``nsysprof history``: find which change made a program slower, over many runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Order(str, Enum):
-    """What ``--order`` sorts runs by."""
+    """The sort keys for ``--order``."""
 
     RECORD = "record"
     NAME = "name"
@@ -46,13 +46,11 @@ def history(
     limit: Annotated[
         float,
         typer.Option(
-            min=0,
-            metavar="PERCENT",
-            help="Exit with 3 if the newest level is slower by more than this, by the program.",
+            min=0, metavar="PERCENT", help="Exit with 3 if the program made the newest level slower by more than this."
         ),
     ] = 5.0,
     cache: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where what was read is kept [default: history.db in DIR].")
+        Path | None, typer.Option(metavar="FILE", help="File that keeps what was read [default: history.db in DIR].")
     ] = None,
     output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Runs to print.")] = 12,

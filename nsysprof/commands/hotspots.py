@@ -1,4 +1,4 @@
-"""``nsysprof hotspots``: which kernel to optimize first, what limits it, and what the step gains."""
+"""``nsysprof hotspots``: which kernel to optimize first, what limits it, and how much the step gains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages on stderr while a command works, and a progress bar after a second."""
+"""Messages on stderr while a command runs, and a progress bar after one second."""
 
 import sys
 import threading
@@ -12,12 +12,12 @@ _PATIENCE_S = 1.0
 
 
 def print_message(text: str) -> None:
-    """Print lines on stderr, where control characters are shown."""
+    """Print lines on stderr, with control characters escaped."""
     echo("".join(f"{visible(line)}\n" for line in text.split("\n")))
 
 
 def echo(text: str) -> None:
-    """Print on stderr at once, such as what a program prints; the command goes on where stderr is closed."""
+    """Print on stderr without buffering, such as a program's output; continue if stderr is closed."""
     with suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -25,9 +25,9 @@ def echo(text: str) -> None:
 
 @contextmanager
 def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[str, int], None]]:
-    """Yield a callback ``(step, rows done)`` that moves a bar on stderr, shown after a second and on terminals only.
+    """Yield a callback ``(step, rows done)`` that moves a bar on stderr, shown after one second and on terminals only.
 
-    ``total`` is asked for the number of rows when the bar is there. A step without rows makes the bar pulse.
+    ``total`` is called for the number of rows when the bar appears. A step without rows makes the bar pulse.
     """
     if not sys.stderr.isatty():
         yield lambda step, rows: None

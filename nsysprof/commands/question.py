@@ -1,4 +1,4 @@
-"""How a command answers a question about reports: it reads them, asks, draws, prints, and writes files and a page."""
+"""How a command answers a question about reports: read them, ask, draw, print, and write files and a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Read:
-    """What is asked: the reports as they were named, the kernel rules, and how to read one more report."""
+    """The input of a question: the reports as named, the kernel rules, and a function that reads one more report."""
 
     attributions: Sequence[Attribution]
     rules: Rules
@@ -34,11 +34,11 @@ class Read:
 
 @dataclass(frozen=True)
 class Question(Generic[A]):
-    """A question of the room ``room``: ``ask`` gives the answer, and ``text`` prints it.
+    """A question of the room ``room``: ``ask`` returns the result, and ``text`` formats it.
 
-    ``doing`` is what a progress bar says meanwhile, ``earlier`` what messages call an answer. ``write`` makes the
-    ``files`` in a folder, of which the first is the document with ``schema``; ``page`` is a function of the room's
-    `page.py`. ``drawn`` chooses from the ``charts``; ``ending`` is that of the folder, the room where it is empty.
+    ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
+    the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the room's
+    `page.py`. ``drawn`` selects from the ``charts``; ``ending`` is the ending of the folder name, by default the room.
     """
 
     room: str
@@ -62,9 +62,9 @@ def answer_reports(
     writing: ResultOptions,
     question_of: Callable[[], Question[A]],
 ) -> A:
-    """Answer a question about reports, and return the answer: its text is printed, and its files are written.
+    """Answer a question about reports: print the text, write the files, and return the result.
 
-    ``question_of`` imports what it needs, and refuses what means nothing before a report is read.
+    ``question_of`` imports what it needs, and refuses invalid options before a report is read.
     """
     from nsysprof.charts.chart import files_of, start_painter
 
@@ -112,7 +112,7 @@ def give_answer(
     *,
     asked: bool,
 ) -> None:
-    """Draw and print an answer, and write its files, unless they cannot be (``unwritten``); ``asked``: a folder was."""
+    """Draw and print a result, and write its files unless ``unwritten`` says why not; ``asked``: a folder was named."""
     from nsysprof.charts.chart import plans_of
 
     charts = question.drawn(answer) if question.drawn else question.charts

@@ -1,4 +1,4 @@
-"""``nsysprof ranges``: the names of the ranges of a report, to choose some by."""
+"""``nsysprof ranges``: list the names of a report's ranges, for use in options."""
 
 from typing import Annotated
 

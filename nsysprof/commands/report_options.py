@@ -1,4 +1,4 @@
-"""Options of commands that read reports: defined once, so that they have one name and one meaning everywhere."""
+"""Options of commands that read reports, defined once so that they mean the same everywhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMPLETED_BYTES = 1 << 26  # a report whose names are read while somebody types
 
 
 def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete a glob of ranges: the merged paths of the report on the command line that begin with it."""
+    """Complete a glob of ranges with merged paths of the report on the command line."""
     from contextlib import suppress
 
     # what stands before an option without its value yet is among the arguments that are left
@@ -46,7 +46,7 @@ def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def glob_option(name: str, about: str) -> Any:
-    """Declare an option that takes a glob of ranges, which a shell completes from the report."""
+    """Declare an option for a glob of ranges, which shells complete from the report."""
     return typer.Option(name, metavar="GLOB", help=about, autocompletion=near_ranges)
 
 
@@ -122,7 +122,7 @@ ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files 
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How reports are read, and what their GPU ops belong to."""
+    """How reports are read, and how GPU ops are attributed."""
 
     threads: ThreadsOption = "follow"
     graphs: GraphsOption = "launched"
@@ -137,11 +137,11 @@ class ReadingOptions:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The options as functions of the package take them."""
+        """The options as arguments of package functions."""
         return {**vars(self), "memory_limit": bytes_of(self.memory_limit)}
 
     def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:
-        """Attribute the GPU ops of a report, one of several that share the memory."""
+        """Attribute the GPU ops of a report, one of ``reports`` that share the memory."""
         from nsysprof.attribution.attribute import attribute
 
         limit = bytes_of(self.memory_limit) // reports
@@ -150,7 +150,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """What a command writes beside what it prints."""
+    """What a command writes in addition to its text."""
 
     charts: ChartsOption = True
     html: HtmlOption = False
@@ -166,7 +166,7 @@ class ResultOptions:
             object.__setattr__(self, "charts", False)
 
     def show(self, text: Callable[[], str]) -> None:
-        """Print the text, unless JSON is printed in its place."""
+        """Print the text, unless JSON is printed instead."""
         from nsysprof.commands.screen import show
 
         if not self.as_json:
@@ -174,13 +174,13 @@ class ResultOptions:
 
     @property
     def of_folder(self) -> dict[str, bool]:
-        """The options of a folder of results."""
+        """The options of a result folder."""
         return {name: value for name, value in vars(self).items() if name not in ("as_json", "full")}
 
     def check(self, results: ResultFolder, *, asked: bool = True) -> NsysprofError | None:
-        """Refuse a folder that is not ours, where something will be written.
+        """Refuse a folder that is not ours, if anything will be written.
 
-        A folder that was not ``asked`` for, and that cannot be made, is no failure: returns why nothing is written.
+        If a folder was not ``asked`` for and cannot be made, that is no failure: return why nothing is written.
         """
         from nsysprof.results.folder import writable_around
 
@@ -204,9 +204,9 @@ class ResultOptions:
         *,
         asked: bool = True,
     ) -> None:
-        """Write tables, and what is asked for of page and charts, whose plans ``painter`` has; name them on stderr.
+        """Write tables, and the requested page and charts, whose plans ``painter`` has; name them on stderr.
 
-        With ``--json`` print the document, the first of the files, instead, and write only where a folder is ``asked``.
+        With ``--json``, print the document (the first file) instead, and write only if a folder is ``asked``.
         """
         from nsysprof.charts.chart import files_of
         from nsysprof.commands.progress import progress_bar
@@ -228,21 +228,21 @@ class ResultOptions:
 
 
 def folder_option(default: str) -> Any:
-    """Declare the option ``-o``: the folder of the results; ``default`` describes where they go without it."""
+    """Declare the option ``-o``, the result folder; ``default`` describes its default."""
     return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
 
 
 def bytes_of(memory_limit: str | None) -> int:
-    """Read the bytes that `MemoryLimitOption` names, or its default; `NsysprofError` for what is no size."""
+    """The bytes in `MemoryLimitOption`, or its default; raises `NsysprofError` for an invalid size."""
     from nsysprof.core.arena import default_limit, parse_size
 
     return default_limit() if memory_limit is None else parse_size(memory_limit)
 
 
 def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
-    """Make the fields of dataclasses that a command takes options of its own.
+    """Turn the fields of a command's dataclass parameters into options.
 
-    So options that several commands share are declared once, in a dataclass, and `--help` lists them all the same.
+    So options shared by several commands are declared once, and `--help` describes them alike.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {

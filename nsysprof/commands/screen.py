@@ -1,4 +1,4 @@
-"""What goes to stdout: text, in colours where that is a terminal, or one JSON document."""
+"""Output to stdout: text, coloured on a terminal, or one JSON document."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _DARK = 3 * 128  # of the three parts of a colour together: white can be read on
 
 
 def show(text: str) -> None:
-    """Print text as it is, and in colours where stdout is a terminal; `NO_COLOR` turns them off, `FORCE_COLOR` on."""
+    """Print text unchanged, or coloured if stdout is a terminal; `NO_COLOR` turns colours off, `FORCE_COLOR` on."""
     if not _coloured():
         print(text, end="", flush=True)
         return
@@ -47,7 +47,7 @@ def _coloured() -> bool:
 
 
 def print_json(document: Mapping[str, Any] | Path) -> None:
-    """Print one JSON document, or the file that holds it, and nothing else."""
+    """Print one JSON document, or the file with it, and nothing else."""
     if isinstance(document, Path):
         text = document.read_text(encoding="utf-8", errors="replace")
     else:
@@ -57,7 +57,7 @@ def print_json(document: Mapping[str, Any] | Path) -> None:
 
 
 def written_document(command: str, written: Path, **more: Any) -> dict[str, Any]:
-    """The document of a command whose answer is a file, or a folder of files: their names and sizes."""
+    """The JSON document of a command that writes files: their names and sizes."""
     files = sorted(written.iterdir()) if written.is_dir() else [written]
     sizes = [{"path": str(file), "size_bytes": file.stat().st_size} for file in files]
     return {"schema": "nsysprof-written/1", "command": command, "files": sizes, **more}

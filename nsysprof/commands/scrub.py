@@ -1,4 +1,4 @@
-"""``nsysprof scrub``: a copy of a report that can be passed on."""
+"""``nsysprof scrub``: make a copy of a report that can be shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nsysprof steps``: which steps were slow, and what they spent more time on."""
+"""``nsysprof steps``: find slow steps, and where they spend the additional time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of commands that run a workload, or any program: declared once, and passed on as they were given."""
+"""Options of commands that run a workload or any program, declared once and passed on unchanged."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ import typer
 
 
 class DType(str, Enum):
-    """What the workloads compute in: typer takes no lists of literals."""
+    """The data types of the workloads, as an enum because typer takes no lists of literals."""
 
     FP16 = "fp16"
     BF16 = "bf16"
@@ -28,7 +28,7 @@ _NOT_PASSED = ("program", "workload", "output", "force")
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """Which calls of a workload are to run."""
+    """The calls of a workload to run."""
 
     backend: Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")] = None
     seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None
@@ -73,7 +73,7 @@ class ShapeOptions:
 
 @dataclass(frozen=True)
 class ProgramOptions(ShapeOptions):
-    """What a command is to run, a workload with its options or any program, and where the results go."""
+    """What a command runs, a workload with its options or any program, and where results go."""
 
     program: Annotated[
         _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
@@ -105,12 +105,12 @@ class ProgramOptions(ShapeOptions):
 
     @property
     def given(self) -> bool:
-        """Whether a program, a workload or an option of one was given at all."""
+        """Whether a program, a workload or a workload option was given."""
         return bool(self.program) or self.workload != WORKLOAD or any(self._typed())
 
     @property
     def default_name(self) -> str:
-        """`sdpa-math-flash-S1024-S4096`, or the script of a program: `train` for `python train.py`."""
+        """`sdpa-math-flash-S1024-S4096`, or the name of a script: `train` for `python train.py`."""
         if self.program:
             scripts = [part for part in self.program if part.endswith(".py")]
             return Path(scripts[0] if scripts else self.program[0]).stem
@@ -120,10 +120,10 @@ class ProgramOptions(ShapeOptions):
         return "-".join([name, *(self.backend or ()), *lengths, *sizes])
 
     def command(self, **defaults: int) -> tuple[str, ...]:
-        """Return the command of a workload with its options, or of the program that was given in its place.
+        """The command of a workload with its options, or of the given program.
 
-        What was not given is the workload's to choose, but for ``defaults``. Raises `typer.BadParameter` where a
-        program is given and options of a workload as well.
+        Options not given are left to the workload, except ``defaults``. Raises `typer.BadParameter` if both a program
+        and workload options are given.
         """
         from nsysprof.catalog import find_workload, workload_command
 
@@ -154,7 +154,7 @@ class ProgramOptions(ShapeOptions):
 
 
 def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
-    """Read the sizes that `--axis` gives: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
+    """Parse the sizes of `--axis`: `m=64,128` is {"m": [64, 128]}. Raises `typer.BadParameter`."""
     axes: dict[str, list[int]] = {}
     for text in given or ():
         name, _, values = text.partition("=")

@@ -1,7 +1,7 @@
-"""The bytes and FLOPs that an attention call should need, cause by cause, by its shape.
+"""The bytes and FLOPs that an attention call should need, by cause, computed from its shape.
 
 Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused attention writes and reads the S × S score
-matrix again and again: the model knows how often each of its kernels does. It does not know what caches hold.
+matrix many times: the model knows how often for each of its kernels. It ignores caches.
 """
 
 import re
@@ -39,8 +39,8 @@ _KERNEL_COUNTS = {GUARD: 4, CAST_DOWN: 2}
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected work of one call: ``flops`` of its matrix products, ``least_bytes`` that every implementation moves,
-    ``matrix_bytes`` of one score matrix as the side holds it (0 for a fused one) and ``bytes_of`` each cause.
+    """The expected work of one call: ``flops`` of its matrix products, ``least_bytes`` that every implementation
+    moves, ``matrix_bytes`` of one score matrix in the side's data type (0 if fused), and ``bytes_of`` each cause.
     """
 
     shape: AttentionShape
@@ -59,7 +59,7 @@ class Expected:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all causes, 0 where the model knows none."""
+        """The bytes of all causes, 0 if none is modelled."""
         return sum(self.bytes_of.values())
 
 
@@ -67,9 +67,9 @@ Models = tuple[Expected | None, Expected | None]
 
 
 def read_shape(text: str) -> RecordedRun:
-    """Parse a shape such as `B=1,H=8,D=64,fp16,causal`; parts that it leaves out stay open.
+    """Parse a shape such as `B=1,H=8,D=64,fp16,causal`; missing parts stay open.
 
-    Raises `NsysprofError` for a word that is no part of a shape.
+    Raises `NsysprofError` for an invalid part.
     """
     known: dict[str, Any] = {"causal": False, "backward": False}
     for word in filter(None, re.split(r"[,\s]+", text)):
@@ -86,7 +86,7 @@ def read_shape(text: str) -> RecordedRun:
 
 
 def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
-    """The run with the sizes in its range's name, `RUN::flash::B4::S4096`; those take precedence over the run's own."""
+    """The run with the sizes in its range's name (`RUN::flash::B4::S4096`), which take precedence."""
     return msgspec.structs.replace(run, **_sizes(name.split("::"))) if run else None
 
 
@@ -98,7 +98,7 @@ def _sizes(words: Iterable[str]) -> dict[str, Any]:
 def unlike_shapes(base: Selection, new: Selection) -> str:
     """The differences between the shapes of two sides, by their run records or the names in their paths.
 
-    Such as `S=1024 and S=4096, fp16 and bf16`; nothing where all that is known of both is the same.
+    For example `S=1024 and S=4096, fp16 and bf16`; empty if everything known of both is equal.
     """
     one, other = (_known_shape(side) for side in (base, new))
     differences = []
@@ -128,7 +128,7 @@ def _known_shape(side: Selection) -> dict[str, Any]:
 
 
 def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Iterator[str]:
-    """Warn where ``--shape`` yields no model, naming the parts that are missing on the side that lacks fewest."""
+    """Warn if ``--shape`` yields no model, naming the parts that are missing on the side that lacks fewest."""
     if given is None:
         return
     runs = [shape_of(side.name, given) for side in sides if side.name not in side.loaded.runs]
@@ -144,7 +144,7 @@ def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Ite
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
-    """The `Expected` work of a call of this shape with these causes; None where the shape is not known in full."""
+    """The `Expected` work of a call of this shape with these causes; None if the shape is not fully known."""
     if run is None or run.dtype not in _DTYPES or run.causal is None:
         return None
     if run.batch is None or run.heads is None or run.seq is None or run.head_dim is None:
@@ -188,9 +188,9 @@ def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
 
 
 def traffic_rows(base: Expected | None, new: Expected | None, gaps: pd.DataFrame) -> pd.DataFrame:
-    """``cause`` and for each side ``base_bytes, base_bytes_per_s, new_bytes, new_bytes_per_s``, per call.
+    """Return ``cause`` and per side ``base_bytes, base_bytes_per_s, new_bytes, new_bytes_per_s``, per call.
 
-    One row for each cause that the model knows on either side, in the order of ``gaps``; NaN where it knows nothing.
+    One row per cause that is modelled on either side, in the order of ``gaps``; NaN if unknown.
     """
     models = {"base": base.bytes_of if base else {}, "new": new.bytes_of if new else {}}
     rows = gaps[gaps["cause"].isin([*models["base"], *models["new"]])]

@@ -1,4 +1,4 @@
-"""``compare.png``: the median call of either side on one time axis, kernel by kernel, and the shorter one close up."""
+"""``compare.png``: the median call of each side on one time axis, kernel by kernel, the shorter one enlarged too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,11 +34,11 @@ _NAME, _TITLED, _LABEL = 40, 30, 27
 class MedianCall:
     """One call of a side; all times are int64 ns after its first GPU op.
 
-    ``length_ns`` is its span, to the first GPU op of the next call; ``of`` the number of calls it was chosen from;
-    ``kernels`` how many it runs. Per GPU op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`, ``cause``
-    int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, codes of `Trace.streams`.
-    ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): where none of its GPU ops runs. ``launch_start``,
-    ``launch_end``: its host calls, which may lie long before 0.
+    ``length_ns`` is its span, to the first GPU op of the next call; ``of``, the number of calls it was chosen from;
+    ``kernels``, the number it runs. Per GPU op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`,
+    ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, which are codes of
+    `Trace.streams`. ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without its GPU ops.
+    ``launch_start``, ``launch_end``: its host calls, possibly long before 0.
     """
 
     length_ns: int
@@ -66,9 +66,9 @@ class MedianCall:
 
 
 def median_call(side: Selection) -> MedianCall:
-    """The `MedianCall` of a side with GPU work: of the steps, or the calls with a sample of the span, the lower median.
+    """The `MedianCall` of a side with GPU work: the lower median of its steps, or of the calls with a valid span.
 
-    Where no call holds any of the work, each instance of the range is one.
+    If no call contains GPU work, each instance of the range counts as one.
     """
     work, gaps, pieces, trace = side.work, side.gaps, side.pieces, side.loaded.trace
     of_op, start, end, sampled = pieces.of_op, pieces.start, pieces.end, np.flatnonzero(side.complete)
@@ -116,7 +116,7 @@ def median_call(side: Selection) -> MedianCall:
 
 
 def plan_calls(comparison: Comparison) -> Calls:
-    """The pair with the largest difference over all calls: its calls below each other, on one axis from 0."""
+    """Plan the pair with the largest difference over all calls: its calls one below the other, on one axis from 0."""
     difference = comparison.differences[comparison.largest]
     sides = difference.pair.sides
     calls = [median_call(side) for side in sides]

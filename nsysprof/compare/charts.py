@@ -1,4 +1,4 @@
-"""The charts of a comparison, and its waterfall ``gap.png``: how the time of one side becomes that of the other."""
+"""The charts of a comparison, and its waterfall ``gap.png`` from the time of one side to that of the other."""
 
 import math
 import re
@@ -269,19 +269,19 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
 # ---- all charts
 
 CHARTS: tuple[Chart[Comparison], ...] = (
-    Chart("gap.png", "How the time of one side becomes that of the other, cause by cause", plan_gap),
+    Chart("gap.png", "How the time of one side becomes the other's, cause by cause", plan_gap),
     Chart("compare.png", "The median call of either side, kernel by kernel", plan_calls),
     Chart("roofline.png", "The kernels in the roofline of the GPU, by hardware counters", plan_roofline),
 )
 
 
 def comparison_charts(comparison: Comparison) -> tuple[Chart[Comparison], ...]:
-    """The charts that have something to show: the roofline only where there are counters."""
+    """The charts with something to show: the roofline only if there are counters."""
     return CHARTS if comparison.measured else CHARTS[:-1]
 
 
 def overview(comparison: Comparison) -> Overview:
-    """What notebooks show: all pairs, and the ledger of the largest difference."""
+    """The notebook view: all pairs, and the ledger of the largest difference."""
     largest = comparison.differences[comparison.ranked[0]]
 
     def details() -> Iterator[str | TextTable]:

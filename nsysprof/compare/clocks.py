@@ -1,6 +1,6 @@
-"""The time of a call by five clocks: that of a step, the host's, CUDA events, from first GPU op to last, and busy.
+"""The time of a call by five clocks: step, host, CUDA events, first to last GPU op, and busy.
 
-And the host calls and copies of whole traces, added up for either report.
+Also the host calls and copies of whole traces, summed per report.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,16 +51,15 @@ def clock_rows(
     *,
     recordings: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """A row per pair and clock, and warnings about the samples by which a pair is judged.
+    """A row per pair and clock, and warnings about the samples behind the verdicts.
 
-    A pair is its name, the names of its sides for warnings, and the samples of both; ``steps`` are of the GPU's clock,
-    a `clock_step` for each; ``recordings``: whether the sides are of two, which differ anyway.
+    A pair is its name, the names of its sides for warnings, and both samples; ``steps`` are the resolutions of the GPU
+    clocks (`clock_step`); ``recordings``: whether the sides come from two recordings, which always differ.
 
-    Columns: ``pair, clock``, of each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``;
-    ``ratio`` of the medians, base/new, from ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p``
-    and ``adjusted_p`` (by Holm over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock
-    without samples on a side, or with a median of 0, has NaN and empty texts there; pairs that are no steps have no
-    row of `STEP`.
+    Columns: ``pair, clock``, per side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians,
+    base/new, with its interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and
+    ``adjusted_p`` (Holm, over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock without
+    samples on a side, or with a median of 0, has NaN and empty texts; pairs that are no steps have no row of `STEP`.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
     resamples = max(MIN_RESAMPLES, min(RESAMPLES, MAX_DRAWS // max(total, 1)))
@@ -159,9 +158,9 @@ _COLUMNS = ("base_count", "base_ns", "new_count", "new_ns")
 
 
 def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFrame]:
-    """Add up the host calls and the copies of two reports: a frame by the name of a summary of which one has any.
+    """Sum the host calls and copies of two reports: a frame per summary that is not empty, by its name.
 
-    A row each, by the largest difference: ``name``, of either side ``base_count, base_ns, new_count, new_ns`` (added
+    One row per name, largest difference first: ``name``, per side ``base_count, base_ns, new_count, new_ns`` (added
     durations), and ``delta_ns``.
     """
     out = {}
@@ -182,7 +181,7 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
-    """The ``top`` rows of a frame of `compare_totals`, and all in one: counts and added durations of either side."""
+    """The ``top`` rows of a frame of `compare_totals` and the total: counts and added durations per side."""
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
     rows = pd.concat([totals.head(top), whole])
     counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]

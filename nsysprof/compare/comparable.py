@@ -1,4 +1,4 @@
-"""What two reports are compared by if no ranges are named: the steps that both have, or else whole recordings."""
+"""Choose what to compare in two reports if no ranges are named: common steps, or else the whole recordings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ Kernels = dict[str, tuple[int, int, int]]  # by their short names: how many, for
 
 @dataclass(frozen=True)
 class Agreement:
-    """What to compare: ``codes`` are pairs of merged paths of the ``reports``, none for whole recordings.
+    """What to compare: ``codes`` are pairs of merged paths of the ``reports``, empty for whole recordings.
 
-    ``notes`` are sentences for the reader; ``reasons`` why the reports cannot be compared, empty if they can.
+    ``notes`` are sentences for the user; ``reasons`` say why the reports cannot be compared, empty if they can.
     """
 
     reports: tuple[LoadedReport, ...] = ()
@@ -37,11 +37,11 @@ class Agreement:
 
 
 def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) -> Agreement:
-    """The `Agreement` of two reports on what is one step.
+    """Find the steps that two reports have in common, as an `Agreement`.
 
-    Annotated steps of one path are a pair, whatever runs in them, and so are loops with other names that run the same
-    kernels. Found iterations are one where they launch the same kernels as often; they are among the ranges of the
-    reports then. Else whole recordings are compared, if they share any kernels.
+    Annotated steps with the same path form a pair, whatever runs in them, and so do loops with other names that run the
+    same kernels. Found iterations form a pair if they launch the same kernels as often; they then become ranges of the
+    reports. Otherwise, whole recordings are compared if they share any kernels.
     """
     levels = [choose_level(each.attribution, None, merge) for each in (first, last)]
     reports = first, last
@@ -84,7 +84,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
 
 
 def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, str]]:
-    """Under what the reports were recorded that is not the same, as far as both say: a name with that of either."""
+    """The recording conditions that differ, if both reports state them: name and both texts."""
     base, new = (dict(conditions_of(each)) for each in (first, last))
     return {
         name: (base[name], new[name])
@@ -94,12 +94,12 @@ def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, 
 
 
 def same_version(one: str, other: str) -> bool:
-    """Whether two texts are one, or one is the other with more parts of a version."""
+    """Whether two versions are equal, or one only has more parts."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def conditions_of(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
-    """Under what a report was recorded: names with texts, which are empty where that is unknown."""
+    """The recording conditions of a report, as names and texts, empty if unknown."""
     trace, about, reader = loaded.trace, loaded.report.about, loaded.report.reader
     used = np.unique(trace.stream_device[np.unique(trace.ops.stream)]).tolist()
     devices = [trace.devices[device] for device in used]
@@ -122,7 +122,7 @@ def _code(level: Level, path: str) -> int:
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
-    """How many kernels of each name run, for how long in ns, and the sum of their grids: in all, or in a level."""
+    """Per kernel name the count, the time in ns and the sum of the grids: in all, or in a level."""
     ops = loaded.trace.ops
     rows: NDArray[np.intp] = np.arange(len(ops))
     if level is not None:
@@ -142,7 +142,7 @@ def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
 
 
 def shares_of(one: Kernels, other: Kernels) -> tuple[float, float]:
-    """The part of the time of either side in kernels that both run."""
+    """The share of each side's time in kernels that both sides run."""
     both = one.keys() & other.keys()
     base, new = (
         sum(side[name][1] for name in both) / max(sum(ns for _, ns, _ in side.values()), 1) for side in (one, other)

@@ -1,4 +1,4 @@
-"""Why one range is slower than another: pairs of ranges of one report, or of two, with their gap ledgers."""
+"""Explain why one range is slower than another: pairs of ranges of one or two reports, with their gap ledgers."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -47,19 +47,18 @@ from nsysprof.waits.causes import CAUSE_BEFORE
 class Comparison(Shown):
     """The answer of `compare`; all frames have a default index, times are int64 ns per call.
 
-    ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` by which it
-    is judged (`step`, or `span` of what is no step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock,
-    ``base_span_ns, new_span_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns``
-    by the clock, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` on new. ``gaps``: the columns of
-    ``gap.csv``; the ``delta_ns`` of a pair add up to that of ``pairs``. ``clocks``: the columns of
-    `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
-    ``models``: for each pair the expected work of a call of either side, where its shape is known; ``traffic``: ``pair,
-    cause``, of each side its bytes by that model, and per second of its time. ``work``: ``pair`` and the columns of
-    `work_rows`. ``sides`` are the pairs as objects, with
-    all GPU ops. ``options``: the arguments of `compare`. ``measured``: for each pair the measurement of either side by
-    hardware counters, empty without counters; ``gaps`` then has, for either side, the columns `traffic.COLUMNS`.
-    ``records``: the run record of each report, None where there is none; ``conditions`` what
-    `conditions` finds. ``totals``: of whole traces `compare_totals`.
+    ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` of the
+    verdict (`step`, or `span` if it is no step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock, ``base_span_ns,
+    new_span_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns`` by the clock,
+    ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` on new. ``gaps``: the columns of ``gap.csv``; the
+    ``delta_ns`` of a pair add up to its ``delta_ns`` in ``pairs``. ``clocks``: the columns of `clock_rows`.
+    ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls. ``models``: per pair the
+    expected work of a call of each side, if its shape is known; ``traffic``: ``pair, cause``, per side its bytes by
+    that model, and bytes per second of its time. ``work``: ``pair`` and the columns of `work_rows`. ``sides`` are the
+    pairs as objects, with all GPU ops. ``options``: the arguments of `compare`. ``measured``: per pair the hardware
+    counter measurement of each side, empty without counters; ``gaps`` then also has the columns `traffic.COLUMNS` per
+    side. ``records``: the run record of each report, None if there is none; ``conditions``: the result of `conditions`.
+    ``totals``: the result of `compare_totals`, for whole traces.
     """
 
     pairs: pd.DataFrame
@@ -81,20 +80,21 @@ class Comparison(Shown):
 
     @property
     def one_report(self) -> bool:
-        """Whether both sides are of one report."""
+        """Whether both sides are from one report."""
         return all(pair.one_report for pair in self.sides)
 
     @property
     def reports(self) -> tuple[LoadedReport, ...]:
-        """The one report, or that of the base and that of the new side."""
+        """The one report, or the reports of the base and the new side."""
         base, new = (side.loaded for side in self.sides[0].sides)
         return (base,) if self.one_report else (base, new)
 
     @cached_property
     def ranked(self) -> list[str]:
-        """The pairs: steps of the program first, clear differences next and no change last, by the time it amounts to.
+        """The pairs, program steps first, then clear differences, unchanged ones last; within these by total time
+        difference.
 
-        That is the difference of the medians over as many calls as both sides have.
+        The total is the difference of the medians times the number of calls that both sides have.
         """
         pairs = self.pairs
         certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
@@ -107,17 +107,17 @@ class Comparison(Shown):
 
     @property
     def comparable(self) -> bool:
-        """Whether the reports run the same work, as far as can be known."""
+        """Whether the reports run the same work, as far as known."""
         return not self.agreement.reasons
 
     @property
     def largest(self) -> str:
-        """The pair with the largest difference that is clear."""
+        """The pair with the largest clear difference."""
         return self.ranked[0]
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """Each pair with its part of every frame, in the order of `ranked`."""
+        """Each pair with its rows of every frame, in the order of `ranked`."""
         rows = {row["pair"]: row for row in row_dicts(self.pairs)}
         pairs, out = {pair.name: pair for pair in self.sides}, {}
         for name in self.ranked:
@@ -131,7 +131,7 @@ class Comparison(Shown):
 
     @property
     def findings(self) -> dict[str, tuple[str, ...]]:
-        """The findings of each pair as sentences, the headline first."""
+        """The findings of each pair as sentences, headline first."""
         return {name: difference.findings for name, difference in self.differences.items()}
 
 
@@ -155,22 +155,21 @@ def compare(
     also_new: Sequence[str | os.PathLike[str] | Attribution] = (),
     noise: Sequence[str | os.PathLike[str] | Attribution] = (),
 ) -> Comparison:
-    """Compare ranges of one report, or of two, attributed or as files: ``report`` before, ``other`` after.
+    """Compare ranges of one or two reports, attributed or given as files: ``report`` before, ``other`` after.
 
-    ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (in one report both); ranges are
-    paired by what the stars stand for. Of two reports ``select`` pairs equal paths; without any glob the outermost
-    ranges. ``per`` is a glob of the inner ranges that count as calls, otherwise numbered ``iter*`` and ``step*``, and
-    where there are none each instance is one. ``skip`` leaves out the first instances of what repeats; ``instances``
-    takes only these of each range, `"3"` or `"20-39"` counted from 0, or of either side others, so that a range can be
-    compared with itself; ``slowest`` the one of each that takes longest. Of one report and ``select`` an instance named
-    so is compared with a typical one, which takes as long as the median. ``records`` are the run records of the
-    reports; one that lies beside a report is found.
-    ``shape`` is that of attention where no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware
-    counters of the reports, as `nsysprof counters` writes them; those that lie beside a report are found.
-    ``also_base`` and ``also_new`` are more recordings of either side, with which the verdict on the largest difference
-    is over runs; ``noise`` are recordings of unchanged code, whose differences are what a change has to exceed.
+    ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (or both in one report); ranges pair
+    up if their wildcards stand for the same text. For two reports, ``select`` pairs equal paths; without any glob, the
+    outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
+    numbered ``iter*`` and ``step*``, or else whole instances. ``skip`` leaves out the first instances of repeated
+    ranges; ``instances`` keeps only these of each range, `"3"` or `"20-39"` counted from 0, or a pair of such choices,
+    so a range can be compared with itself; ``slowest`` keeps the longest one of each. With one report and ``select``,
+    the chosen instance is compared with a typical one of median time. ``records`` are the run records of the reports; a
+    record beside a report is found. ``shape`` is the attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`.
+    ``counters`` are the hardware counters of the reports, as written by `nsysprof counters`; files beside a report are
+    found. ``also_base`` and ``also_new`` are more recordings of either side, which make the verdict on the largest
+    difference one over runs; ``noise`` are recordings of unchanged code: a change has to exceed their differences.
 
-    Raises `NsysprofError` where a glob matches nothing or nothing can be compared.
+    Raises `NsysprofError` if a glob matches nothing, or if nothing can be compared.
     """
     request = Request(base, new, select, per, skip, tuple(instances), slowest, one_report=other is None)
     given = read_shape(shape) if shape else None

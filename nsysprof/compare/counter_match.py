@@ -1,9 +1,8 @@
-"""Matches each launch with hardware counters to a GPU op of a report: by range, order within a call, and name.
+"""Match launches with hardware counters to the GPU ops of a report: by range, order within a call, and name.
 
-Counters come from another run of the same program, with fewer calls. The launches of one call there are matched with
-those of one call here: where both are the same sequence, or one is a stretch of the other, by their places; otherwise
-kernels of one name and grid, in order, if both runs have equally many. Several calls of the counters become one by
-their median.
+Counters come from another run of the same program with fewer calls. Launches of one call there are matched with
+launches of one call here: by position if both are the same sequence or one contains the other; otherwise by name, grid
+and order, if both runs have equally many. Several calls with counters are combined by their median.
 """
 
 from collections import Counter
@@ -24,10 +23,9 @@ from nsysprof.trace.trace import KERNEL
 
 @dataclass(frozen=True)
 class CounterMatch:
-    """Per GPU op of a side, in the order of its work: ``of``, the place of its figures in ``values``, -1 for none.
+    """Per GPU op of a side, in the order of its work: ``of``, the position of its values in ``values``, -1 for none.
 
-    ``values``: a figure per metric, NaN where it was not measured. ``calls``: the number of calls of the counters whose
-    medians these are.
+    ``values``: one per metric, NaN if not measured. ``calls``: the number of calls with counters behind the medians.
     """
 
     counters: CounterFile
@@ -44,9 +42,9 @@ _Call = tuple[str | None, NDArray[np.intp]]
 def match_counters(
     side: Selection, counters: CounterFile, merge: Sequence[str] | None = DEFAULT_MERGE
 ) -> CounterMatch | None:
-    """The `CounterMatch` of a side; None where the counters lack its range. ``merge`` as in `compare`.
+    """The `CounterMatch` of a side; None if the counters lack its range. ``merge`` as in `compare`.
 
-    Whole traces have none: counters are of fewer calls, so that their order says nothing.
+    Whole traces have none: the counters cover fewer calls, so order cannot be matched.
     """
     measured = [] if side.is_whole else list(_measured_calls(side, counters, merge))
     if not measured:

@@ -1,4 +1,4 @@
-"""The files of a comparison for machines: the gap ledger as CSV, with its columns, and everything as one document."""
+"""The machine-readable files of a comparison: the gap ledger as CSV, and everything as one document."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +64,7 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def gap_document(comparison: Comparison) -> dict[str, Any]:
-    """The whole comparison as JSON can hold it: reports, options, warnings, and the pairs with their parts."""
+    """The whole comparison for JSON: reports, options, warnings, and the pairs with their parts."""
     about = [describe_report(loaded.report) for loaded in comparison.reports]
     frames = ("clocks", "gaps", "evidence", "traffic", "work")
     pairs = []

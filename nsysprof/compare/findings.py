@@ -1,4 +1,4 @@
-"""The findings of a pair, in sentences: the headline, the main causes, memory traffic, and where clocks disagree."""
+"""The findings of a pair as sentences: headline, main causes, memory traffic, and disagreement between clocks."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair with its part of every frame of a `Comparison`: its ``row`` of ``pairs``, and its rows of the others."""
+    """A pair with its rows of every frame of a `Comparison`: its ``row`` of ``pairs``, and its rows of the others."""
 
     pair: Pair
     row: Mapping[str, Any]
@@ -94,27 +94,27 @@ class Difference:
 
     @property
     def clock(self) -> str:
-        """The clock by which it is judged."""
+        """The clock of its verdict."""
         return str(self.row["clock"])
 
     @property
     def noun(self) -> str:
-        """What its calls are: `step` or `call`."""
+        """The noun for its calls: `step` or `call`."""
         return "step" if self.clock == STEP else "call"
 
     @property
     def each(self) -> str:
-        """What its figures are of: `per step`, `per call`, or `in the whole trace`."""
+        """The base of its figures: `per step`, `per call`, or `in the whole trace`."""
         return "in the whole trace" if self.whole else f"per {self.noun}"
 
     @cached_property
     def no_shares(self) -> str:
-        """Why the causes get no shares of the difference; empty where they get some."""
+        """The reason why the causes get no shares of the difference; empty if they do."""
         return no_shares_reason(self.row, self.gaps)
 
     @cached_property
     def largest_cause(self) -> tuple[str, float] | None:
-        """The cause with the largest share, and that share; None where the causes get none."""
+        """The cause with the largest share, and the share; None if there are no shares."""
         if self.no_shares or self.gaps["share"].isna().all():
             return None
         largest = self.gaps.iloc[int(self.gaps["share"].argmax())]
@@ -122,12 +122,12 @@ class Difference:
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Where the new side may do other work than the base."""
+        """The doubts whether the new side does the same work as the base."""
         return () if self.work is None else tuple(find_doubts(self.work, self.pair.sides, self.names, self.noun))
 
     @cached_property
     def findings(self) -> tuple[str, ...]:
-        """The findings as sentences, the headline first."""
+        """The findings as sentences, headline first."""
         clocks = {row["clock"]: row for row in row_dicts(self.clocks)}
         return (
             _headline(self),
@@ -146,7 +146,7 @@ class Difference:
 
 
 def speed(base_ns: float, new_ns: float) -> str:
-    """The comparison of two times: `24.2x slower than`, `1.31x faster than`, `as fast as`."""
+    """Compare two times in words: `24.2x slower than`, `1.31x faster than`, `as fast as`."""
     if not base_ns or not new_ns or format_ratio(base_ns / new_ns) == format_ratio(1.0):
         return "as fast as"
     if base_ns > new_ns:
@@ -155,9 +155,9 @@ def speed(base_ns: float, new_ns: float) -> str:
 
 
 def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock: str = "") -> str:
-    """`math is 24.1x slower than flash at S=1024`, by the median call, and no more than the verdict allows.
+    """`math is 24.1x slower than flash at S=1024`, by the median call, limited to what the verdict supports.
 
-    The headline of a pair, a row of `Comparison.pairs`, and the titles of all its charts begin with this.
+    The headline of a pair (a row of `Comparison.pairs`); the titles of all its charts start with it.
     """
     where = at(place) + clock
     text = f"{names[0]} is {speed(pair['base_median_ns'], pair['new_median_ns'])} {names[1]}{where}"
@@ -243,7 +243,7 @@ def _signed(ns: float) -> str:
 
 
 def calls_text(pair: Mapping[str, Any]) -> str:
-    """`n = 20`, or `n = 20 and 10`: the number of calls by which the ledger of either side is divided."""
+    """`n = 20`, or `n = 20 and 10`: the number of calls by which the ledger of each side is divided."""
     return counts_text(pair["base_calls"], pair["new_calls"])
 
 
@@ -444,7 +444,7 @@ def _surprise(name: str, model: Expected, measured: Measured) -> Iterator[str]:
         yield f"{text}: {fits} into the L2 cache ({cache}), so that much of {of_it} need not go through memory"
     elif len(change):
         cause = str(change.abs().idxmax())
-        missing = "" if cause in model.bytes_of else ", which the model does not know"
+        missing = "" if cause in model.bytes_of else ", which the model does not include"
         yield f"{text}, most of it in {cause} ({format_bytes(abs(float(change[cause])))}){missing}"
     else:
         yield text

@@ -1,9 +1,9 @@
-"""The gap ledger: why one side takes longer than the other, in rows that add up to the difference, to the nanosecond.
+"""The gap ledger: rows that explain why one side takes longer and add up to the difference, to the nanosecond.
 
-A side's span is the time of its GPU ops, less the time in which they overlap, plus the gaps between them; the time of
-steps also holds the gaps before the first GPU op of each and behind its last. Every GPU op has a cause and every gap a
-reason, so the rows of a side add up to its time; divided by its calls they become whole nanoseconds again that add up
-to its time per call.
+A side's span is the time of its GPU ops, minus their overlap, plus the gaps between them; the time of steps also
+includes the gaps before the first and after the last GPU op of each. Every GPU op has a cause and every gap a reason,
+so the rows of a side add up to its time; divided by calls, they are rounded to whole nanoseconds that still add up to
+its time per call.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,16 +43,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class SideLedger:
-    """All entries of a side by cause; their ``ns`` add up to ``total_ns``. ``calls`` is how many calls share it."""
+    """All entries of a side by cause; their ``ns`` add up to ``total_ns``. ``calls`` is the number of calls."""
 
     entries: dict[str, Entry]
     total_ns: int
     calls: int
 
     def per_call(self, causes: Sequence[str]) -> list[int]:
-        """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for a cause that it lacks.
+        """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for causes that it lacks.
 
-        ``causes`` must name all of its causes.
+        ``causes`` must contain all of its causes.
         """
         totals = [self.entries[cause].ns if cause in self.entries else 0 for cause in causes]
         if sum(totals) != self.total_ns:
@@ -61,17 +61,16 @@ class SideLedger:
 
     @property
     def per_call_ns(self) -> int:
-        """The time of a call, to the nearest ns."""
+        """The time per call, rounded to ns."""
         return nearest(self.total_ns, self.calls)
 
 
 @dataclass(frozen=True)
 class Edges:
-    """What the times of steps hold beside the spans of their GPU ops: ``total_ns`` may be negative.
+    """The time of steps outside the spans of their GPU ops: ``total_ns`` may be negative.
 
-    ``pieces`` are the gaps before the first GPU op of a step and behind its last one, each with the number of its
-    ``step``; ``ahead_ns`` is what its GPU ops
-    ran while the step before was not over, or after its own end.
+    ``pieces`` are the gaps before the first and after the last GPU op of a step, with the number of its ``step``;
+    ``ahead_ns`` is the time that its GPU ops ran before the previous step ended, or after its own end.
     """
 
     pieces: IdlePieces
@@ -80,12 +79,12 @@ class Edges:
 
     @property
     def total_ns(self) -> int:
-        """The times of the steps less the spans of their GPU ops."""
+        """The total time of the steps minus the spans of their GPU ops."""
         return int((self.pieces.end - self.pieces.start).sum()) - self.ahead_ns
 
 
 def step_edges(index: WorkIndex, work: RangeWork, steps: StepTimes, facts: WaitFacts) -> Edges:
-    """The `Edges` of steps, whose ``work`` has one window for each in their order."""
+    """The `Edges` of steps, where ``work`` has one window per step, in order."""
     trace = index.attribution.trace
     first = np.flatnonzero(np.diff(work.window, prepend=-1))
     head, tail = work.first_ns - steps.start, steps.end - work.last_ns
@@ -139,9 +138,9 @@ def _distinct(code: NDArray[np.int32], launch: NDArray[np.int32], count: int) ->
 
 
 def apportion(totals: Sequence[int], parts: int) -> list[int]:
-    """Divide each total by ``parts`` into whole numbers that add up to the sum divided by it, to the nearest.
+    """Divide each total by ``parts`` into whole numbers that add up to the rounded quotient of the sum.
 
-    The rest after rounding down goes to the largest remainders; a total of 0 stays 0.
+    The remainder after rounding down goes to the largest fractions; a total of 0 stays 0.
     """
     out = [total // parts for total in totals]
     left = nearest(sum(totals), parts) - sum(out)
@@ -152,15 +151,16 @@ def apportion(totals: Sequence[int], parts: int) -> list[int]:
 
 
 def nearest(total: int, parts: int) -> int:
-    """``total / parts`` to the nearest whole number, halves up; exact, and any size."""
+    """``total / parts`` rounded to a whole number, halves up; exact for any size."""
     return (2 * total + parts) // (2 * parts)
 
 
 def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
-    """``cause, base_launches, base_kernels, base_ns, new_launches, new_kernels, new_ns, delta_ns, share``, per call.
+    """Return ``cause, base_launches, base_kernels, base_ns, new_launches, new_kernels, new_ns, delta_ns, share``, per
+    call.
 
-    Largest difference first. ``delta_ns`` is new less base and adds up to the difference of the times per call;
-    ``share`` is of that difference, NaN where there is none. Counts are whole numbers where every call had the same.
+    Largest difference first. ``delta_ns`` is new minus base and adds up to the difference of the times per call;
+    ``share`` is its share of that difference, NaN if that is 0. Counts are whole numbers if every call has the same.
     """
     causes = list(dict.fromkeys((*base.entries, *new.entries)))
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
@@ -181,16 +181,16 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Whether the causes of a pair gain and lose far more than its difference; ``gaps`` as of `gap_rows`."""
+    """Whether the causes of a pair gain and lose far more than the pair's difference; ``gaps`` as in `gap_rows`."""
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 
 
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
-    """Why the causes of a row of `Comparison.pairs` get no shares of its difference; empty where they get some.
+    """The reason why the causes in a row of `Comparison.pairs` get no shares of its difference; empty if they do.
 
-    The causes add up to the difference of means. Where the verdict denies that difference, or the medians of headline
-    and verdict differ the other way, shares would explain a difference that is not there.
+    Causes add up to the difference of means. If the verdict rejects that difference, or the medians of headline and
+    verdict differ in the other direction, shares would explain a difference that does not exist.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "no clear change, so there are no shares"
@@ -206,10 +206,11 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
 def evidence_rows(
     index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: NDArray[np.int64]
 ) -> tuple[pd.DataFrame, NDArray[np.intp]]:
-    """``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops behind each cause over all calls, most time first.
+    """Return ``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops behind each cause over all calls, most time
+    first.
 
-    ``kernel`` is the full name (or that of a memory operation), ``grid`` the blocks as `32x32x8` where recorded. Also
-    returns the row of each GPU op.
+    ``kernel`` is the full name (or the name of a memory operation), ``grid`` the blocks as `32x32x8`, if recorded. Also
+    returns the row for each GPU op.
     """
     trace = index.attribution.trace
     name = trace.ops.name[work.op]
@@ -241,7 +242,7 @@ def evidence_rows(
 def evidence_texts(
     rows: pd.DataFrame, gaps: Gaps, work: RangeWork, edges: Edges | None = None, *, whole: bool = False
 ) -> dict[str, str]:
-    """One line for each cause of a side: its kernels with count per call, math unit and grid, or its gaps.
+    """One line per cause of a side: its kernels with count per call, math unit and grid, or its gaps.
 
     ``whole``: the side is a whole trace, without calls.
     """
@@ -287,5 +288,5 @@ def per_call_text(count: float, calls: int) -> str:
 
 
 def mean_text(count: float, decimals: int = 1) -> str:
-    """A mean of counts, with decimals only where it is no whole number: `20`, `0.9`."""
+    """A mean of counts, with decimals only if it is no whole number: `20`, `0.9`."""
     return f"{count:,.{0 if count == int(count) else decimals}f}"

@@ -1,4 +1,4 @@
-"""A report made ready for selecting ranges: its merged paths, the kinds of its kernels, its run record."""
+"""Prepare a report for selecting ranges: merged paths, kinds of kernels, run record."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WHOLE = -1  # stands for the code of a merged path where the whole trace is mean
 @dataclass(frozen=True)
 class LoadedReport:
     """An attributed report with its merged paths, ready for selecting ranges: ``texts`` of the paths, ``kinds`` of the
-    op names, and what the run record holds, by the names of ranges. ``left_out`` are range instances that are warm-up,
-    None for none.
+    op names, and the entries of the run record, by range name. ``left_out`` are warm-up instances, None if there are
+    none.
     """
 
     attribution: Attribution
@@ -41,7 +41,7 @@ class LoadedReport:
 
     @property
     def path(self) -> Path:
-        """The report's file as it was named."""
+        """The report's file as the user named it."""
         return self.report.path
 
     @property
@@ -51,29 +51,29 @@ class LoadedReport:
 
     @property
     def trace(self) -> Trace:
-        """What was read of the report."""
+        """The trace of the report."""
         return self.attribution.trace
 
     @cached_property
     def wait_facts(self) -> WaitFacts:
-        """What says why the GPU waits."""
+        """The facts that explain why the GPU waits."""
         return wait_facts(self.attribution.launched.trace, self.kinds.communication)
 
     @cached_property
     def grids(self) -> NDArray[np.int64]:
-        """The grid of each kernel, in the order of the GPU ops; empty where grids were not recorded."""
+        """The grid of each kernel, in the order of the GPU ops; empty if not recorded."""
         grids = self.report.reader.grids()
         # kernels are the first ops, in the order of their table
         return grids if len(grids) == int((self.trace.ops.kind == KERNEL).sum()) else grids[:0]
 
     @cached_property
     def op_details(self) -> OpDetails:
-        """What each GPU op was launched with."""
+        """The launch parameters of each GPU op."""
         return self.report.reader.op_details(self.trace)
 
     @cached_property
     def flops(self) -> NDArray[np.float64]:
-        """How many FLOPs each GPU op computes by the shapes of its operator, NaN where these are not recorded."""
+        """The FLOPs of each GPU op by the shapes of its operator, NaN if not recorded."""
         return op_work(self.trace).flops
 
     @cached_property
@@ -90,11 +90,11 @@ class LoadedReport:
 
     @cached_property
     def annotated(self) -> bool:
-        """Whether any of its ranges are NVTX's."""
+        """Whether it has NVTX ranges."""
         return annotated(self.trace)
 
     def covered(self, code: int) -> float:
-        """The part of the time of all GPU ops that a merged path owns with its inner ranges."""
+        """The share of all GPU op time that a merged path and its inner ranges own."""
         if code == WHOLE:
             return 1.0
         mine = self.attribution.inclusive.sum_ns[self.instances([code])].sum()
@@ -107,7 +107,7 @@ class LoadedReport:
         return load_report(attribution, self.kinds, merge, self.runs)
 
     def title(self, code: int) -> str:
-        """The text of a merged path, marked as a start/end range where a push/pop range has the same text."""
+        """The text of a merged path, marked if it is a start/end range and a push/pop range has the same text."""
         if code == WHOLE:
             return WHOLE_TRACE
         twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
@@ -125,9 +125,9 @@ def load_report(
     runs: dict[str, RecordedRun],
     skip: int = 0,
 ) -> LoadedReport:
-    """Prepare a report for selecting ranges, without the first ``skip`` instances of what repeats.
+    """Prepare a report for selecting ranges, without the first ``skip`` instances of repeated ranges.
 
-    ``rules`` may be the kinds of its op names, where these are known.
+    ``rules`` may be the kinds of its op names, if already known.
     """
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)

@@ -1,9 +1,9 @@
-"""Assigns each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from its kernel name and its neighbours in the call.
+"""Assign each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from its kernel name and its neighbours in the call.
 
-Unfused attention is a matrix product, a softmax and a matrix product, with nothing but small kernels between them.
-Where three such kernels follow one another, the first product is Q·Kᵀ, the second P·V, and the kernels before, between
-and behind them belong to the same attention: a fill before Q·Kᵀ builds the mask, one after the softmax its guard.
-Everywhere else (convolutions, backward passes, optimizers) the rule's own cause stays.
+Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In such a
+sequence, the first product is Q·Kᵀ, the second P·V, and the kernels before, between and after them belong to the same
+attention: a fill before Q·Kᵀ builds the mask, one after the softmax is its guard. Everywhere else (convolutions,
+backward passes, optimizers) the cause of the rule stays.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _WIDTH = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "uint8": 1, "int8":
 
 @dataclass(frozen=True)
 class Causes:
-    """``of`` int32: per GPU op a code of ``texts``."""
+    """``of`` int32: a code of ``texts`` per GPU op."""
 
     of: NDArray[np.int32]
     texts: list[str]
@@ -54,10 +54,10 @@ def op_causes(
     kind: NDArray[np.uint8],
     group: NDArray[np.integer],
 ) -> Causes:
-    """The `Causes` of GPU ops that are sorted by group and, within a group, by time.
+    """The `Causes` of GPU ops sorted by group and, within a group, by time.
 
-    A group is the GPU ops of one call on one stream. ``name`` counts in ``names``, to which ``kinds`` belongs; ``kind``
-    is that of `Ops`: GPU ops that are no kernels have their name as cause.
+    A group is the GPU ops of one call on one stream. ``name`` indexes ``names``, and ``kinds`` has one entry per name;
+    ``kind`` is the kind in `Ops`: GPU ops other than kernels have their name as cause.
     """
     used, place = np.unique(name, return_inverse=True)
     codes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The page of a comparison: the charts, and the pairs with their ledgers, timelines and the facts of both sides."""
+"""The page of a comparison: charts, and pairs with their ledgers, timelines and facts."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +31,9 @@ _NAME, _OP_NAME, _LABEL, _SIDE = 90, 160, 44, 60
 
 
 def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `comparison_charts`, none where no charts are wanted.
+    """The page as text; ``pictures`` are the PNG files of `comparison_charts`, empty if no charts are wanted.
 
-    Numbers are those of ``gap.json``: the exact one of each cell of a ledger is its attribute ``data-v``.
+    Numbers equal those in ``gap.json``: the attribute ``data-v`` of a ledger cell has the exact value.
     """
     differences = [*comparison.differences.values()]
     largest, left_out = differences[0], max(len(differences) - MAX_PAGE_PAIRS, 0)

@@ -1,4 +1,4 @@
-"""Pairs of selected ranges, of one report or of two: what is compared with what, and what makes that unfair."""
+"""Pair selected ranges of one or two reports, and warn about unfair comparisons."""
 
 import math
 import re
@@ -36,7 +36,7 @@ _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 @dataclass(frozen=True)
 class Pair:
-    """Two selections with their names: of the pair, of ``base``, of ``new``, and the ``place`` that they share."""
+    """Two selections with names: of the pair, of ``base``, of ``new``, and the ``place`` that they share."""
 
     name: str
     base_name: str
@@ -57,22 +57,22 @@ class Pair:
 
     @property
     def one_report(self) -> bool:
-        """Whether both sides are of one report."""
+        """Whether both sides are from one report."""
         return self.base.loaded is self.new.loaded
 
     @property
     def clock(self) -> str:
-        """The clock by which it is judged: the time of steps, or the span of what is no step."""
+        """The clock of the verdict: step time, or span if it is no step."""
         return STEP if self.base.steps is not None else SPAN
 
     @property
     def covered(self) -> float:
-        """The part of the time of all GPU ops of the reports that its sides have, of the side with less."""
+        """The share of all GPU op time that its sides have, for the side with less."""
         return min(side.loaded.covered(side.code) for side in self.sides)
 
     @property
     def titles(self) -> tuple[str, str]:
-        """The paths of both sides, with their files where these are two."""
+        """The paths of both sides, with their files if these differ."""
         if self.one_report:
             return self.base.title, self.new.title
         return f"{self.base.loaded.path}, {self.base.title}", f"{self.new.loaded.path}, {self.new.title}"
@@ -80,7 +80,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Paired:
-    """The ``pairs`` of the ``reports``, which may have found iterations among their ranges now, with ``notes``."""
+    """The ``pairs`` of the ``reports``, which may have gained found iterations as ranges, with ``notes``."""
 
     reports: Sequence[LoadedReport]
     pairs: Sequence[Pair]
@@ -89,7 +89,7 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """The pairs that are asked for, or those of what both reports do. Raises `NsysprofError` where there are none."""
+    """The requested pairs, or pairs of the work that both reports do. Raises `NsysprofError` if there are none."""
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)
@@ -114,7 +114,7 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
 def match_ranges(
     reports: Sequence[LoadedReport], base: str | None, new: str | None, select: str | None, *, apart: bool = False
 ) -> tuple[Matched, list[str]]:
-    """The pairs of merged paths, and what has no partner; ``apart``: a range may be compared with itself."""
+    """The pairs of merged paths, and those without a partner; ``apart``: a range may be compared with itself."""
     first, last = reports[0], reports[-1]
     if base is None or new is None:
         return _match_equal_paths(first, last, select)
@@ -202,7 +202,7 @@ def _without_whole(matched: Matched) -> Matched:
     pairs = [pair for pair in matched if pair[0].code != WHOLE]
     if not pairs:
         raise NsysprofError(
-            "whole traces are compared, and hold no calls to choose", "leave --per, --skip and --instance out"
+            "whole traces are compared, and have no calls to choose", "leave --per, --skip and --instance out"
         )
     return pairs
 
@@ -346,7 +346,7 @@ def _distinct_names(one: Path, other: Path) -> tuple[str, str]:
 
 
 def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
-    """What a reader must know of the pairs: each side once, then each pair."""
+    """Warnings about the pairs: first about each side, then about each pair."""
     every = {title: side for pair in pairs for title, side in zip(pair.titles, pair.sides, strict=True)}
     for title, side in every.items():
         yield from (f"{title}: {text}" for text in selection_warnings(side))

@@ -1,4 +1,4 @@
-"""What a comparison is asked for: which ranges of which reports, and which of their calls."""
+"""The request of a comparison: which ranges of which reports, and which of their calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Wanted = tuple[Instances | None, Instances | None]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be compared, as the arguments of `compare` say; raises `NsysprofError` where they do not.
+    """What to compare, from the arguments of `compare`; raises `NsysprofError` if they do not say.
 
-    ``instances`` are those of each range, or of either side, ``slowest`` the longest of each.
+    ``instances`` are those of each range, or of each side; ``slowest`` means the longest of each.
     """
 
     base: str | None
@@ -42,23 +42,23 @@ class Request:
 
     @property
     def chooses_calls(self) -> bool:
-        """Whether it says which calls count."""
+        """Whether it restricts the calls."""
         return bool(self.per or self.skip or self.slowest or self.instances)
 
     @property
     def is_open(self) -> bool:
-        """Whether it names nothing."""
+        """Whether it names no ranges."""
         return (self.base, self.new, self.select) == (None,) * 3 and not self.chooses_calls
 
     @property
     def globs(self) -> tuple[str | None, str | None]:
-        """The globs of either side, None for equal paths."""
+        """The globs of each side, None for equal paths."""
         same = self.select if self.one_report and self.base is None else None
         return self.base or same, self.new or same
 
     @property
     def wanted(self) -> Wanted:
-        """The instances of either side; of one report and one glob a typical one stands on the base's."""
+        """The instances of each side; with one report and one glob, the base is a typical one."""
         chosen: list[Instances | None] = [*map(read_instances, self.instances)] or [None]
         if self.slowest:
             chosen = [SLOWEST]
@@ -66,7 +66,7 @@ class Request:
         return (TYPICAL if typical else chosen[0]), chosen[-1]
 
     def left_out(self, reports: Sequence[LoadedReport]) -> Iterator[str]:
-        """Which calls do not count, as sentences."""
+        """The calls that are left out, as sentences."""
         if self.skip and any(each.left_out is not None and each.left_out.any() for each in reports):
             yield f"left out: the first {self.skip:,} of what repeats (--skip {self.skip})"
         elif self.skip:
@@ -77,7 +77,7 @@ class Request:
             yield f"left out of each range: all but {instances_text(base)} (--{option})"
 
     def options(self, merge: Sequence[str] | None) -> dict[str, Any]:
-        """What was asked, by the names of the arguments."""
+        """The request by argument name."""
         base, new = self.globs
         options: dict[str, Any] = {"base": base, "new": new, "select": self.select, "per": self.per}
         asked = {"skip": self.skip, "instances": list(self.instances), "slowest": self.slowest}

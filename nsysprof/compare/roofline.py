@@ -1,8 +1,8 @@
-"""``roofline.png``: every kernel of a pair below the limits of memory and arithmetic, by hardware counters.
+"""``roofline.png``: every kernel of a pair below the limits of memory and arithmetic, from hardware counters.
 
-A kernel that does few FLOPs for each byte of memory traffic cannot be faster than the memory, however fast the GPU
-multiplies (Williams, Waterman and Patterson 2009). Bytes and FLOPs are those that hardware counters counted; the time
-is that of the report; ceilings follow from the report's description of the GPU, at its highest clock.
+A kernel with few FLOPs per byte of memory traffic is limited by memory, however fast the GPU multiplies (Williams,
+Waterman and Patterson 2009). Bytes and FLOPs come from hardware counters, times from the report, and ceilings from the
+report's description of the GPU, at its highest clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _TENSOR = {"fp16": "fp16", "bf16": "bf16", "fp32": "tf32"}
 
 @dataclass(frozen=True)
 class FlopCeiling:
-    """FLOP/s that no kernel can exceed on one kind of unit: ``name`` such as `tensor cores, fp16`."""
+    """The FLOP/s limit of one kind of unit: ``name`` such as `tensor cores, fp16`."""
 
     name: str
     flops_per_s: float
@@ -51,8 +51,8 @@ class Roofline:
     ``points``, a row per side, cause, kernel and grid: ``side`` base or new, ``cause, kernel, grid``, ``count``
     (launches per call), ``ns`` (per launch), ``sum_ns`` (per call), ``dram_bytes, flops, tensor_share`` of a launch,
     ``intensity`` (FLOPs per byte; NaN without bytes), ``flops_per_s``, ``bytes_per_s``. ``bytes_per_s`` of the GPU and
-    ``ceilings`` are None and empty where the report does not describe it. ``refused``: a sentence for each cause with
-    kernels that would be above a ceiling; these are no points. ``lost`` is the part of the kernels' time without any.
+    ``ceilings`` are None and empty if the report does not describe it. ``refused``: a sentence per cause with kernels
+    above a ceiling; these are no points. ``lost`` is the share of kernel time without points.
     """
 
     pair: Pair
@@ -64,12 +64,12 @@ class Roofline:
     lost: float
 
     def ridge(self, ceiling: FlopCeiling) -> float | None:
-        """FLOPs per byte from which on memory no longer limits a kernel."""
+        """FLOPs per byte above which memory no longer limits a kernel."""
         return ceiling.flops_per_s / self.bytes_per_s if self.bytes_per_s else None
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
-    """The `Roofline` of a pair, of the one with the largest difference where it is not named; None without counters."""
+    """The `Roofline` of a pair, by default of the one with the largest difference; None without counters."""
     difference = comparison.differences[pair or comparison.largest]
     frames = [
         _side_points(side, selection, measured)
@@ -153,7 +153,7 @@ def _possible(
 
 
 def plan_roofline(comparison: Comparison) -> Roofs | Message:
-    """The roofline of the pair with the largest difference over all calls; words where there is nothing to draw."""
+    """Plan the roofline of the pair with the largest difference over all calls; a text if there is nothing to draw."""
     roofs = roofline(comparison)
     if roofs is None or not (roofs.points["flops"] > 0).any():
         return Message(Heading("No roofline", " · ".join(compared_reports(comparison))), _why_none(roofs))

@@ -1,4 +1,4 @@
-"""Selects a merged range of a report with its calls, and accounts for the GPU ops in it and for its span."""
+"""Select a merged range of a report with its calls, and account for its GPU ops and its span."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,11 +38,11 @@ STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, o
 
 @dataclass(frozen=True)
 class SelectedCalls:
-    """A merged path with its instances, and the calls inside them by which its time is divided.
+    """A merged path with its instances, and the calls in them by which its time is divided.
 
-    ``per`` is the name of the calls; ``calls`` are the ``windows`` themselves where each instance is one call.
-    ``since``: from when on the work of each window counts, None for all of it; ``counted``: which of all its calls
-    these are, None for all.
+    ``per`` is the name of the calls; ``calls`` are the ``windows`` themselves if each instance is one call. ``since``:
+    the time from which the work of each window counts, None for all of it; ``counted``: which of all its calls these
+    are, None for all.
     """
 
     code: int
@@ -62,10 +62,10 @@ def select_calls(
     *,
     inner: bool = True,
 ) -> SelectedCalls:
-    """The `SelectedCalls` of a merged path; ``per`` is a glob of names, None stands for numbered ``iter*``, ``step*``.
+    """The `SelectedCalls` of a merged path; ``per`` is a glob of names; None means numbered ``iter*``, ``step*``.
 
-    ``inner``: whether what repeats inside may be the calls. ``instances``: only these of the merged path, which may be
-    none; the slowest by ``steps``, if given. Raises `NsysprofError` where nothing inside matches ``per``.
+    ``inner``: whether repeated inner ranges may be the calls. ``instances``: only these of the merged path, possibly
+    none; the slowest by ``steps``, if given. Raises `NsysprofError` if no inner range matches ``per``.
     """
     if code == WHOLE:
         nothing = np.empty(0, np.intp)
@@ -135,13 +135,13 @@ def _counted(
 
 @dataclass(frozen=True)
 class Selection(SelectedCalls):
-    """Selected calls with all that ran in them, one side of a pair.
+    """Selected calls with all their work, one side of a pair.
 
-    ``work`` are the GPU ops inside, ``causes`` the cause of each, ``gaps`` where none of them ran, ``pieces`` its span
-    cut into calls, ``ledger`` what adds up to the time of its calls. ``evidence`` are the rows of `evidence_rows`,
-    ``evidence_of`` the row of each GPU op. ``steps``, where the calls are timed as steps, are the steady ones: of those
-    are all but ``samples``, ``span_ns`` and ``busy_ns`` (means per call), and ``edges`` is what their ledger has beside
-    the spans. ``clock_hz`` is the median clock of the GPU while they ran, NaN if it was not sampled.
+    ``work`` are the GPU ops inside, ``causes`` their causes, ``gaps`` the intervals without them, ``pieces`` the span
+    cut into calls, ``ledger`` the rows that add up to the time of its calls. ``evidence`` are the rows of
+    `evidence_rows`, ``evidence_of`` the row for each GPU op. ``steps``, if the calls are timed as steps, are the steady
+    ones: ``samples``, ``span_ns`` and ``busy_ns`` (means per call) describe these, and ``edges`` is their time outside
+    the spans. ``clock_hz`` is the median GPU clock while they ran, NaN if it was not sampled.
     """
 
     loaded: LoadedReport = field(kw_only=True)
@@ -171,27 +171,27 @@ class Selection(SelectedCalls):
 
     @property
     def title(self) -> str:
-        """The merged path, with its kind where another one has the same text."""
+        """The merged path, with its kind if another one has the same text."""
         return self.loaded.title(self.code)
 
     @property
     def name(self) -> str:
-        """The range's own name, under which a run record has it."""
+        """The range's own name, as in a run record."""
         if self.is_whole:
             return WHOLE_TRACE
         return str(self.loaded.merged.names[self.loaded.merged.name[self.code]])
 
     @cached_property
     def complete(self) -> NDArray[np.bool_]:
-        """Which `pieces` are samples of the span of a call, see `complete_pieces`."""
+        """Mask of `pieces` that are samples of the span of a call, see `complete_pieces`."""
         return complete_pieces(self.pieces)
 
     @cached_property
     def parts_ns(self) -> dict[str, int]:
-        """Of the mean time of a step what lies beside the span of its GPU ops; empty where there are no steps.
+        """The part of the mean step time outside the span of its GPU ops; empty if there are no steps.
 
-        ``between`` is the pause before its first line, ``before`` the rest of the time until its first GPU op,
-        ``behind`` that after its last one.
+        ``between`` is the pause before its first line, ``before`` the remaining time until its first GPU op, ``behind``
+        the time after its last.
         """
         if self.steps is None or not len(self.steps):
             return {}
@@ -203,28 +203,28 @@ class Selection(SelectedCalls):
 
     @property
     def gpus(self) -> list[int]:
-        """The numbers of the GPUs that it ran on."""
+        """The numbers of the GPUs on which it ran."""
         together = int(np.bitwise_or.reduce(self.work.gpus)) if len(self.work.gpus) else 0
         return [number for number in range(DEVICE_BITS + 1) if together >> number & 1]
 
     @property
     def described_gpus(self) -> list[Gpu | None]:
-        """The description of each GPU that it ran on, None where the report has none."""
+        """The description of each GPU on which it ran, None if the report has none."""
         devices = dict(zip(self.loaded.trace.gpu_numbers, self.loaded.trace.devices, strict=True))
         described = [devices[number].gpu for number in self.gpus if number in devices]
         return [None if gpu is None else self.loaded.report.about.gpus[gpu] for gpu in described]
 
     @property
     def only_gpu(self) -> Gpu | None:
-        """The GPU that it ran on; None where that is not known, or not one."""
+        """The GPU on which it ran; None if unknown or not unique."""
         gpus = self.described_gpus
         return gpus[0] if len(gpus) == 1 else None
 
 
 def complete_pieces(pieces: Pieces) -> NDArray[np.bool_]:
-    """Which pieces are samples of the span of a call.
+    """Mask of pieces that are samples of the span of a call.
 
-    The last of several calls has no next one: its piece ends with the range, too soon for a sample.
+    The last of several calls has no successor: its piece ends with the range, too early for a sample.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]
@@ -233,7 +233,7 @@ def complete_pieces(pieces: Pieces) -> NDArray[np.bool_]:
 
 
 def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, StepTimes]:
-    """The times of the calls of each merged path that are steps, of all its instances; nothing of others."""
+    """The times of the calls of each merged path that are steps, over all its instances; empty for others."""
     replay = loaded.attribution.replay
     if replay is not None and (replay >= 0).any():  # what a capture replays has no place on the host
         return {}
@@ -252,9 +252,9 @@ def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dic
 def select_ranges(
     loaded: LoadedReport, wanted: Sequence[SelectedCalls], steps: Mapping[int, StepTimes] = MappingProxyType({})
 ) -> dict[int, Selection]:
-    """The `Selection` of each, by its merged path; those without GPU work have an empty ``work``.
+    """The `Selection` of each, by merged path; without GPU work it has empty ``work``.
 
-    ``steps``: what times the calls of some of them.
+    ``steps``: the step times of some of them.
     """
     rows = [each for calls in wanted for each in (calls.windows, calls.calls)]
     index = index_work(loaded.attribution, np.unique(np.concatenate(rows)) if rows else np.empty(0, np.intp))
@@ -361,13 +361,13 @@ def _named(causes: Causes, loaded: LoadedReport, name: NDArray[np.int32]) -> Cau
 
 
 def selection_warnings(selection: Selection) -> Iterator[str]:
-    """What a reader must know of one side before believing its numbers; the caller names the side."""
+    """Warnings about one side; the caller names the side."""
     ranges, work = selection.loaded.trace.ranges, selection.work
     open_windows = int(ranges.unclosed[selection.windows].sum())
     if open_windows:
         yield (
             f"never closed by the program ({open_windows:,} of {len(selection.windows):,} instances):"
-            " it ends with the session, and holds whatever came after it"
+            " it ends with the session, and includes everything after it"
         )
     calls = f"of {work.calls:,} calls ({selection.per})"
     if selection.calls is not selection.windows:

@@ -1,4 +1,4 @@
-"""What more recordings say of a pair: how much runs of one program differ, and whether the change is more than that."""
+"""Judge a pair over more recordings: how much runs of one program differ, and whether the change is larger."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Recordings:
 
 @dataclass(frozen=True)
 class OverRecordings:
-    """The answer over recordings: ``times`` are the medians of each run of the base and of the new side in ns."""
+    """The result over recordings: ``times`` are the median of each run of the base and of the new side, in ns."""
 
     times: tuple[tuple[float, ...], tuple[float, ...]]
     verdict: str
@@ -46,7 +46,7 @@ class OverRecordings:
 def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> OverRecordings:
     """Compare a pair with the recording as the unit.
 
-    Raises `NsysprofError` where one lacks the range of its side, or is given twice.
+    Raises `NsysprofError` if one lacks the range of its side, or is given twice.
     """
     base, new, quiet = (
         [_like(each, side, rules, merge) for each in others]
@@ -79,7 +79,7 @@ def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[
 
 
 def to_record(pair: Pair) -> str:
-    """What shows a difference for which the recordings of either side have too few steps, with the spread of these."""
+    """The number of steps to record to show a difference of this size, given the spread of both sides."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)

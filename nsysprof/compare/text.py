@@ -1,4 +1,4 @@
-"""A comparison as text for a terminal or a pull request, plain or as Markdown: same numbers, same order."""
+"""A comparison as text for a terminal or pull request, plain or Markdown: same numbers, same order."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,17 +44,19 @@ _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False) -> str:
     """The answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if there
-    are several; with ``every`` all of every pair, with evidence, traffic, totals and warnings.
+    are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
 
-    ``top`` causes each, the rest in one row, so that it adds up. Characters of names that a terminal would obey are
-    written out; the text ends with a newline.
+    ``top`` causes each, and the rest as one row, so that it adds up. Control characters in names are escaped; the text
+    ends with a newline.
     """
     shown = escape_markdown if markdown else str
     blocks: list[list[str]] = []
     if not comparison.comparable:
         first, *others = comparison.agreement.reasons
         reasons = f"cannot be compared: {first}; nearest: {'; '.join(others)}"
-        blocks.append([wrap(shown(f"{reasons}. The times below are of different work, and no speedup."), "", "  ")])
+        blocks.append(
+            [wrap(shown(f"{reasons}. The times below are for different work: their ratio is no speedup."), "", "  ")]
+        )
     differences = [*comparison.differences.values()]
     for difference in differences if every else differences[:1]:
         notes = _notes_on_both(comparison) if difference is differences[0] else ()
@@ -75,7 +77,7 @@ def _notes_on_both(comparison: Comparison) -> Iterator[str]:
     yield from comparison.agreement.notes
     unlike = [f"{name} {one} against {other}" for name, (one, other) in comparison.conditions.items()]
     if unlike:
-        yield f"recorded under other conditions: {'; '.join(one_line(text, _NAME_WIDTH * 2) for text in unlike)}"
+        yield f"recorded under different conditions: {'; '.join(one_line(text, _NAME_WIDTH * 2) for text in unlike)}"
 
 
 def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -> Iterator[list[str]]:
@@ -99,7 +101,7 @@ def _report(report: Report) -> str:
 
 
 def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
-    """A row per pair, the first ``most`` in the order of `Comparison.ranked`; names that all share are in the head."""
+    """A row per pair, the first ``most`` in the order of `Comparison.ranked`; names common to all are in the head."""
     names = list(dict.fromkeys(pair.names for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
     rows = []
@@ -141,9 +143,9 @@ def _difference(
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
-    """The ``top`` causes of a pair, the others and the total, in one unit whose last digit adds up as well.
+    """The ``top`` causes of a pair, the others and the total, in one unit, rounded so that the digits add up.
 
-    Its ``values`` are the ns of the causes.
+    Its ``values`` are the ns per cause.
     """
     row, gaps, pair = difference.row, difference.gaps, difference.pair
     shown, rest = gaps.head(top), gaps.iloc[top:]
@@ -181,7 +183,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
 
 
 def clock_table(difference: Difference) -> TextTable:
-    """The time of a call of either side of a pair by each clock, and the verdict by it."""
+    """The time of a call of each side of a pair by each clock, with the verdict."""
     rows = []
     for row in row_dicts(difference.clocks):
         spreads = [spread_text(*(row[f"{side}_{name}"] for name in _SPREAD)) for side in SIDES]
@@ -200,7 +202,7 @@ def clock_table(difference: Difference) -> TextTable:
 
 
 def work_table(difference: Difference, top: int) -> TextTable | None:
-    """What either side launches and moves, name by name, and how the work of the new side compares."""
+    """The launches and moved bytes of each side, name by name, and how the work of the new side compares."""
     if difference.work is None or difference.work.empty:
         return None
     rows = []
@@ -233,7 +235,7 @@ def _change(both: Sequence[float], shown: Callable[[float], str]) -> str:
 
 
 def totals_tables(comparison: Comparison, top: int) -> Iterator[TextTable]:
-    """The host calls and the copies of whole traces; nothing where no whole traces are compared."""
+    """The host calls and copies of whole traces; empty for other comparisons."""
     for pair in comparison.sides:
         if pair.base.is_whole:
             heads = shorten_both(*pair.names, _SIDE_WIDTH, one_line)
@@ -266,7 +268,7 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
 
 
 def traffic_tables(difference: Difference) -> Iterator[TextTable]:
-    """One table for both sides with the expected bytes; where there are counters, one for each side with both."""
+    """One table for both sides with the expected bytes, or with counters one per side with both."""
     both, gaps = difference.measured, difference.gaps
     if not any(both):
         if not difference.traffic.empty:

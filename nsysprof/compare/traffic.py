@@ -1,7 +1,7 @@
-"""Bytes and FLOPs of selected ranges by hardware counters: per kernel and per cause, over the time of the report.
+"""Bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the report.
 
-The counters are of another run, under Nsight Compute, which makes kernels slower; so only the counts come from there,
-and the time from the report. A rate above the GPU's limit is refused.
+The counters come from another run, under Nsight Compute, which slows kernels down; so only counts come from there, and
+times from the report. A rate above the GPU's limit is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,13 +44,13 @@ SUSPECTS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurement of one side, per call of it.
+    """The measurement of one side, per call.
 
-    ``kernels``, a row per row of `Selection.evidence` that is a kernel: ``cause, kernel, grid, count`` (launches over
-    all calls), ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``, by cause: `COLUMNS`, NaN
-    where they are not known; ``total`` the same of the whole call, without kernels that have no counters.
-    ``matched_share`` is the part of the kernels' time that has figures, ``calls`` the number of calls of the counters
-    whose medians these are, ``l2_bytes`` the size of the GPU's cache where it is known. ``cold``: as in `CounterFile`.
+    ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all calls),
+    ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``, by cause: `COLUMNS`, NaN if unknown;
+    ``total``, the same for the whole call, without kernels that have no counters. ``matched_share`` is the share of
+    kernel time with counters, ``calls`` the number of calls with counters behind the medians, ``l2_bytes`` the size of
+    the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class Measured:
 
     @property
     def complete(self) -> bool:
-        """Whether so much has figures that the totals are those of a call."""
+        """Whether enough kernels have counters for totals per call."""
         return self.matched_share >= MIN_MATCHED_OF_SIDE
 
 
@@ -78,7 +78,7 @@ BothMeasured = tuple[Measured | None, Measured | None]
 
 
 def measure(side: Selection, match: CounterMatch, expected_bytes: Mapping[str, int]) -> Measured:
-    """The `Measured` of a side; ``expected_bytes`` of each cause come from the model, if there is one."""
+    """The `Measured` of a side; ``expected_bytes`` of each cause come from the model, if any."""
     kernels = _kernel_rows(side, match)
     causes, refused = _cause_rows(side, kernels, expected_bytes)
     time, known = float(kernels["sum_ns"].sum()), float(kernels["matched_ns"].sum())
@@ -162,13 +162,13 @@ def _total(causes: pd.DataFrame, kernels: pd.DataFrame, calls: int) -> dict[str,
 
 
 def flops_of(amounts: Mapping[str, float]) -> float:
-    """All FLOPs, on whatever unit; NaN where none were counted."""
+    """All FLOPs, on any unit; NaN if not counted."""
     known = [float(amounts[name]) for name in FLOPS if not np.isnan(amounts[name])]
     return sum(known) if known else np.nan
 
 
 def tensor_share(amounts: Mapping[str, float]) -> float:
-    """The part of the FLOPs on tensor cores; NaN where that was not counted, or there are none."""
+    """The share of FLOPs on tensor cores; NaN if not counted, or if there are no FLOPs."""
     flops = flops_of(amounts)
     return float(amounts["tensor_flops"]) / flops if flops else np.nan
 
@@ -199,8 +199,9 @@ def load_counters(
 ) -> tuple[list[CounterFile | None], list[str]]:
     """The counters of each report, None for none, and warnings about them.
 
-    A file that was named must be right, or `NsysprofError` says what is wrong with it. One that only lies beside a
-    report is left out with a warning then. ``versions`` are those of the libraries by the run record of each report.
+    A file named by the user must be valid, or `NsysprofError` says what is wrong with it. An invalid file that is
+    merely beside a report is left out with a warning. ``versions`` are the library versions in the run record of each
+    report.
     """
     loaded: list[CounterFile | None] = []
     warnings: list[str] = []
@@ -214,7 +215,7 @@ def load_counters(
         except NsysprofError as error:
             if not beside:
                 raise
-            warnings.append(f"the counters beside the report are left out: {error.message}")
+            warnings.append(f"ignoring the counters beside the report: {error.message}")
             counters = None
         if counters:
             warnings += [*counters.doubts, *_other_versions(report, counters, known)]
@@ -229,7 +230,7 @@ def _check_gpu(loaded: LoadedReport, counters: CounterFile) -> None:
         raise NsysprofError(
             f"{counters.path} was measured on {' and '.join(counters.gpus)}, {loaded.path} on"
             f" {' and '.join(dict.fromkeys(names))}",
-            "nsysprof counters, on the GPU that the report is of",
+            "nsysprof counters, on the report's GPU",
         )
 
 
@@ -241,7 +242,7 @@ def _other_versions(loaded: LoadedReport, counters: CounterFile, known: Mapping[
         if counters.libraries.get(name, version) != version
     ]
     if changed:
-        yield f"{counters.path}: measured with other versions than {loaded.path}: {'; '.join(changed)}"
+        yield f"{counters.path}: measured with different versions than {loaded.path}: {'; '.join(changed)}"
 
 
 def measure_pairs(
@@ -252,9 +253,9 @@ def measure_pairs(
     *,
     named: bool,
 ) -> tuple[dict[str, BothMeasured], list[str]]:
-    """The measurement of either side of each pair, empty without ``counters`` of any report, and warnings.
+    """The measurement of each side of each pair, empty if no report has ``counters``, and warnings.
 
-    Where the files have nothing of any side, that is an error if they were ``named``, otherwise a warning.
+    If the files match no side, that is an error if the user ``named`` them, otherwise a warning.
     """
     if not any(counters):
         return {}, []

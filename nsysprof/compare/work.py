@@ -1,4 +1,4 @@
-"""The ledger of work beside that of time: what either side launches, in how many threads, and what it moves."""
+"""The ledger of work beside the ledger of time: launches, threads and moved bytes of each side."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ _ELEMENTS = {
 
 
 class Doubt(NamedTuple):
-    """What a reader should know of the work before believing a time: a sentence of one of these kinds."""
+    """A caveat about the work behind a time: a sentence of one of these kinds."""
 
     kind: str
     text: str
@@ -53,14 +53,14 @@ MOVED, SPILLS, UNJUDGED = "moved", "spills", "cannot be judged"
 
 
 def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
-    """A row per name of kernels, direction of copies and kind of collectives that either side runs.
+    """A row per kernel name, copy direction and collective kind that either side runs.
 
-    ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not tell), of either side per call
-    ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by the shapes of operators)
-    and ``ns``, and ``local_memory`` (bytes of a thread, the most), NaN where not recorded; ``as_launched``: whether
-    both sides launch with the same grids, blocks, registers and shared memory; ``ratio`` of the threads, or bytes, in
-    all or of one launch, whichever is nearer to 1, as a launch may be cut into parts; ``verdict``: how the work of the
-    new side compares, `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
+    ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it), per side and call
+    ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
+    ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
+    launch with the same grids, blocks, registers and shared memory; ``ratio`` of the threads, or bytes, in all or per
+    launch, whichever is nearer to 1, since a launch may be split; ``verdict``: how the work of the new side compares,
+    `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]
@@ -84,7 +84,7 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
 
 
 def element_type(name: str) -> str:
-    """The type of the elements that a kernel works on, as far as its name tells: `BF16`, or nothing."""
+    """The element type of a kernel, as far as its name shows it: `BF16`, or empty."""
     return next((element for element, written in _ELEMENTS.items() if re.search(written, name)), "")
 
 
@@ -166,7 +166,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
-    """What a reader should know before believing a time: less, other or moved work, never an accusation."""
+    """Caveats about a time: less, other or moved work, stated neutrally."""
     rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _flops(rows, names)

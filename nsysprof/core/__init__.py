@@ -1,1 +1,1 @@
-"""Columns, intervals, units, texts and files: knows nothing of traces."""
+"""Columns, intervals, units, texts and files, independent of traces."""

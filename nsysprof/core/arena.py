@@ -1,8 +1,8 @@
-"""Memory for long columns: plain arrays, or arrays mapped from scratch files where a report needs more than its limit.
+"""Memory for long columns: plain arrays, or arrays mapped from scratch files if a report needs more than its limit.
 
-The system can take back the pages of a mapped column at any moment, because the file holds them, and reads them again
-when they are used. So the same computation runs on either kind and gives the same numbers. Scratch files have no name:
-nothing is left of them when the program ends, however it ends.
+The system can evict the pages of a mapped column at any time, because the file has them, and reads them again on use.
+The same computation runs on both kinds and gives the same numbers. Scratch files have no name, so nothing is left of
+them however the program ends.
 """
 
 import mmap
@@ -34,7 +34,7 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class ColumnArena:
-    """Allocates columns: in memory where ``limit`` is None, else in scratch files, mapped in about ``limit`` bytes.
+    """Allocates columns: in memory if ``limit`` is None, else in scratch files mapped in about ``limit`` bytes.
 
     ``roomy``: there is memory enough for what an analysis makes side by side.
     """
@@ -58,18 +58,18 @@ class ColumnArena:
             return self.mapped(file, rows, dtype)
 
     def zeros(self, rows: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Allocate a column of zeros; it takes no memory until something else is written to it."""
+        """Allocate a column of zeros; it takes no memory until other values are written."""
         small = self.limit is None or rows * np.dtype(dtype).itemsize < _MIN_FILE_BYTES
         return np.zeros(rows, dtype) if small else self.empty(rows, dtype)
 
     def full(self, rows: int, value: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Allocate a column that holds one value everywhere."""
+        """Allocate a column with one value everywhere."""
         out = self.empty(rows, dtype)
         out[:] = value
         return out
 
     def take(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
-        """Copy ``values[rows]`` into a new column; -1 stands for the last value."""
+        """Copy ``values[rows]`` into a new column; -1 means the last value."""
         out = self.empty(len(rows), values.dtype)
         for first in range(0, len(rows), _CHUNK):
             part = slice(first, first + _CHUNK)
@@ -77,13 +77,13 @@ class ColumnArena:
         return out
 
     def cast(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-        """Copy the values into a new column of another type."""
+        """Copy the values into a new column with another type."""
         out = self.empty(len(values), dtype)
         out[:] = values
         return out
 
     def repeat(self, values: NDArray[Any], counts: NDArray[np.integer]) -> NDArray[Any]:
-        """Repeat each value as often as its count says, in a new column."""
+        """Repeat each value by its count, in a new column."""
         out = self.empty(int(counts.sum()), values.dtype)
         stop = 0
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
@@ -92,7 +92,7 @@ class ColumnArena:
         return out
 
     def file(self) -> IO[bytes]:
-        """Open a scratch file; raises `NsysprofError` where the folder that TMPDIR names cannot hold one."""
+        """Open a scratch file; raises `NsysprofError` if the folder in TMPDIR cannot hold one."""
         asked = os.environ.get("TMPDIR")
         if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
             raise NsysprofError(
@@ -103,7 +103,7 @@ class ColumnArena:
             return tempfile.TemporaryFile(prefix="nsysprof-")
 
     def mapped(self, file: IO[bytes], rows: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Map the column that a scratch file holds; the file may be closed afterwards."""
+        """Map the column in a scratch file; the file may be closed afterwards."""
         if not rows:
             return np.empty(0, dtype)
         pages = mmap.mmap(file.fileno(), rows * np.dtype(dtype).itemsize)
@@ -115,7 +115,7 @@ class ColumnArena:
         return np.frombuffer(pages, dtype)
 
     def release(self) -> None:
-        """Release all pages of columns that scratch files hold."""
+        """Release all pages of columns in scratch files."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for pages in [known() for known in self._maps]:
                 if pages is not None:
@@ -133,9 +133,9 @@ def sort_groups(
     *,
     longest: bool = False,
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """The order by group, start and end, or of equal starts the ``longest`` first; and the starts in that order.
+    """Return the order by group, start and end, or for equal starts ``longest`` first, and the starts in that order.
 
-    A plain sort by group does for rows that are in order.
+    For rows already in order, a plain sort by group suffices.
     """
     order = np.argsort(group, kind="stable")
     values = arena.take(start, order)
@@ -153,11 +153,11 @@ def sort_groups(
 
 
 def parse_size(text: str) -> int:
-    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or a plain number of bytes; `NsysprofError` for the rest."""
+    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or a number of bytes; else raise `NsysprofError`."""
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:
-        raise NsysprofError(f"{text!r} is no size of memory", "give one such as 3GB or 500MB")
+        raise NsysprofError(f"{text!r} is not a memory size", "give one such as 3GB or 500MB")
     return size
 
 
@@ -167,7 +167,7 @@ def default_limit() -> int:
 
 
 def group_limits() -> Iterator[int]:
-    """Yield the memory limits of the control groups (version 1 or 2) of this process and of those around them."""
+    """Yield the memory limits of the control groups (version 1 or 2) of this process, including outer ones."""
     for line in _read("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         kinds, _, group = rest.partition(":")
@@ -193,7 +193,7 @@ def _machine_memory() -> int:
 
 @contextmanager
 def enough_space(size: int = 0) -> Iterator[None]:
-    """Turn a failure to write a scratch file of ``size`` bytes into an error that names the folder and the way out."""
+    """Turn a failure to write a scratch file of ``size`` bytes into an error with the folder and a solution."""
     try:
         yield
     except OSError as error:

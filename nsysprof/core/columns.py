@@ -1,4 +1,4 @@
-"""Columns: small int32 codes for what repeats (`Coder` for ids, `Words` for texts), and tables of named columns."""
+"""Columns: small int32 codes for repeated values (`Coder` for ids, `Words` for texts), and tables of named columns."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k 
 
 
 def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Code values as int32 in order of first appearance; returns the codes, and where each code appears first.
+    """Code values as int32 in order of first appearance; return the codes, and the index of each code's first
+    appearance.
 
-    `numpy.unique` takes twice as long for its inverse.
+    The inverse of `numpy.unique` takes twice as long.
     """
     order = np.argsort(values)
     ordered = values[order]
@@ -43,7 +44,7 @@ def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Well-spread 64-bit words for small numbers (the finalizer of SplitMix64); sparing the import of numpy.random."""
+    """Well-distributed 64-bit hashes of small numbers (the finalizer of SplitMix64), without importing numpy.random."""
     with np.errstate(over="ignore"):
         values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -52,7 +53,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of equal rows of whole numbers, and for each row the place of its like among them."""
+    """The first of each set of equal integer rows, and for each row the index of its set."""
     key, most = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         column = column.astype(np.int64)
@@ -67,7 +68,7 @@ def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]
 
 
 def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArray[np.int64]:
-    """``values[rows]`` of a column of whole numbers as int64; ``missing`` for -1, and for a row behind the last."""
+    """``values[rows]`` of an integer column as int64; ``missing`` for -1 and for rows past the end."""
     out = np.full(len(rows), missing, np.int64)
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))
     out[some] = values[rows[some]]
@@ -75,7 +76,7 @@ def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArr
 
 
 def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Add up whole numbers in ``count`` groups; ``group`` holds a code below ``count`` per value."""
+    """Add up integers in ``count`` groups; ``group`` has a code below ``count`` per value."""
     out = np.zeros(count, np.int64)
     np.add.at(out, group, values)
     return out
@@ -89,17 +90,17 @@ def marked(rows: Any, count: int) -> NDArray[np.bool_]:
 
 
 def ranks(texts: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32]:
-    """Return the place of each text, or other value, among the sorted ones; of equal ones the first comes first."""
+    """The rank of each text or other value in sorted order; equal ones are ranked by position."""
     rank = np.empty(len(texts), np.int32)
     rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     return rank
 
 
 class Coder:
-    """Distinct int64 values met so far, in order of first appearance, and their codes.
+    """Distinct int64 values in order of first appearance, and their codes.
 
-    A table of 2^16 slots answers nearly every row (a few ns); what it cannot answer, because the value is
-    new or lost its slot to another one, goes through `np.unique` and a dict, so every int64 is right.
+    A table of 2^16 slots answers nearly every row (a few ns); new values and slot collisions go through `np.unique` and
+    a dict, so every int64 is handled.
     """
 
     def __init__(self) -> None:
@@ -113,11 +114,11 @@ class Coder:
 
     @property
     def values(self) -> np.ndarray:
-        """Return the distinct values as int64; `values[code]` is the value of `code`."""
+        """The distinct values as int64; `values[code]` is the value of `code`."""
         return np.fromiter(self._known, np.int64, len(self._known))
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return the int32 code of each of `values` (int64); new values get the next codes."""
+        """The int32 code of each of `values` (int64); new values get the next codes."""
         values = np.ascontiguousarray(values, np.int64)
         slots = _slots(values)
         codes = self._codes.take(slots)
@@ -141,7 +142,7 @@ class Coder:
 
 
 class RowCoder:
-    """Distinct rows of int64 columns met so far, and their codes, like those of `Coder`."""
+    """Distinct rows of int64 columns and their codes, like `Coder`."""
 
     def __init__(self, columns: int) -> None:
         self._values = [Coder() for _ in range(columns)]
@@ -149,14 +150,14 @@ class RowCoder:
         self._rows = [Coder() for _ in range(columns)]
 
     def encode(self, *columns: np.ndarray) -> np.ndarray:
-        """Return the int32 code of each row; new rows get the next codes."""
+        """The int32 code of each row; new rows get the next codes."""
         code = np.zeros(len(columns[0]), np.int64)
         for values, rows, column in zip(self._values, self._rows, columns, strict=True):
             code = rows.encode((code.astype(np.int64) << 32) | values.encode(column))
         return code
 
     def rows(self) -> list[tuple[int, ...]]:
-        """Return the row of each code."""
+        """The row of each code."""
         code, columns = np.arange(len(self._rows[-1])), []
         for values, rows in zip(self._values[::-1], self._rows[::-1], strict=True):
             code, last = np.divmod(rows.values[code], 1 << 32)
@@ -170,10 +171,10 @@ def _slots(values: np.ndarray) -> np.ndarray:
 
 
 class Words:
-    """Distinct texts met so far and their codes; `words[code]` is the text.
+    """Distinct texts and their codes; `words[code]` is the text.
 
-    Texts are kept and compared as bytes, so two texts share a code only when they are the same bytes;
-    bytes that are not UTF-8 show as replacement characters when a text is asked for.
+    Texts are stored and compared as bytes, so only equal bytes share a code; invalid UTF-8 shows as replacement
+    characters.
     """
 
     def __init__(self) -> None:
@@ -192,17 +193,17 @@ class Words:
         return self._raw[code].decode("utf-8", "replace")
 
     def add(self, raw: bytes) -> int:
-        """Return the code of one text, a new code for a new text."""
+        """The code of one text, new if needed."""
         code = self._codes.setdefault(raw, len(self._raw))
         if code == len(self._raw):
             self._raw.append(raw)
         return code
 
     def encode(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the int32 codes of the texts `data[start : start + length]`.
+        """The int32 codes of the texts `data[start : start + length]`.
 
-        `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only
-        proposes a code: every text is compared with the one its code stands for.
+        `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only suggests a code:
+        every text is compared with the text of its code.
         """
         short = np.flatnonzero(lengths <= _MAX_BYTES)
         if len(short) == len(lengths):
@@ -273,7 +274,7 @@ def _columns(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[
 
 
 def known(value: Any) -> Any:
-    """A value as tables, CSV and JSON have it: None where there is none, and for numbers that are not finite."""
+    """A value for tables, CSV and JSON: None if missing, and for numbers that are not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -282,7 +283,7 @@ Rows = slice | NDArray[np.integer] | NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of texts: of each row the place of its text in ``words``, -1 for the last one."""
+    """A column of texts: each row is an index into ``words``, -1 for the last one."""
 
     codes: NDArray[np.integer]
     words: Sequence[str]
@@ -294,12 +295,12 @@ class Texts:
         return Texts(self.codes[rows], self.words)
 
     def tolist(self) -> list[str]:
-        """Return the text of each row; the strings are shared."""
+        """The text of each row; the strings are shared."""
         words = self.words
         return [words[code] for code in self.codes.tolist()]
 
     def equal(self, text: str) -> NDArray[np.bool_]:
-        """Return which rows have this text."""
+        """Mask of the rows with this text."""
         rows: NDArray[np.bool_] = np.array([word == text for word in self.words], bool)[self.codes]
         return rows
 
@@ -309,7 +310,7 @@ Column = NDArray[Any] | Texts
 
 @dataclass(frozen=True)
 class ColumnTable:
-    """Columns of equal length by their names."""
+    """Columns of equal length by name."""
 
     columns: Mapping[str, Column]
 
@@ -323,7 +324,7 @@ class ColumnTable:
         return column
 
     def texts(self, name: str) -> Texts:
-        """Return a column of texts."""
+        """A column of texts."""
         column = self._column(name)
         assert isinstance(column, Texts), name
         return column
@@ -334,16 +335,16 @@ class ColumnTable:
         return self.columns[name]
 
     def take(self, rows: Rows) -> ColumnTable:
-        """Return some rows, in the given order."""
+        """Some rows, in the given order."""
         return ColumnTable({name: column[rows] for name, column in self.columns.items()})
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows as Python values, for the few that are shown."""
+        """Yield the rows as Python values, for the few rows that are shown."""
         for row in zip(*(column.tolist() for column in self.columns.values()), strict=True):
             yield dict(zip(self.columns, row, strict=True))
 
     def summed(self, keys: Sequence[str], added: Sequence[str]) -> ColumnTable:
-        """Merge rows of equal keys, in order of first appearance: the key columns, and the sums of others."""
+        """Merge rows with equal keys, in order of first appearance: the key columns, and the sums of others."""
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
             codes = codes_of(self.columns[name])
@@ -367,7 +368,7 @@ class ColumnTable:
 
 
 def codes_of(column: Column) -> NDArray[np.int64]:
-    """Return non-negative numbers that are equal where the column is."""
+    """Non-negative numbers that are equal exactly for equal values."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}

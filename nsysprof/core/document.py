@@ -1,4 +1,4 @@
-"""JSON and TOML documents, validated against msgspec structs; errors name the place of what does not fit."""
+"""JSON and TOML documents, validated against msgspec structs; errors say which place is invalid."""
 
 import difflib
 import errno
@@ -41,9 +41,9 @@ _LONG_KEY = re.compile(rf"(?:^|[\[{{,]){_WORD}(?:\.{_WORD}){{32}}", re.MULTILINE
 def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
     """Convert a decoded value to a struct or other type; custom types have a classmethod ``read``.
 
-    With ``cells`` numbers come as texts, as in a row of a CSV table.
-    Raises `NsysprofError` that begins with ``where`` and the place inside, such as `a.json: points[3].seq`. For an
-    unknown key or word the hint begins with the valid ones, the likely one first.
+    With ``cells``, numbers are given as texts, as in a CSV row. Raises `NsysprofError` that starts with ``where`` and
+    the place inside, such as `a.json: points[3].seq`. For an unknown key or word, the hint starts with the valid ones,
+    the most similar first.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
@@ -68,7 +68,7 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
 
 
 def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
-    """Convert to a struct what fits, and leave other fields at their defaults: for files that need not be right."""
+    """Convert the valid fields to a struct, and leave others at their defaults, for files that may be imperfect."""
     known = {}
     for field in _fields(kind):
         try:
@@ -84,7 +84,7 @@ def texts(value: str | list[str] | None) -> list[str]:
 
 
 def format_value(value: Any) -> str:
-    """Format a value of a file for a message, in short."""
+    """Format a value of a file for a message, shortened."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -93,9 +93,9 @@ def format_value(value: Any) -> str:
 
 
 def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file that states one of these schemas; messages call it ``what``. NaN becomes None.
+    """Read the object of a JSON file with one of these schemas; messages call it ``what``. NaN becomes None.
 
-    Raises `NsysprofError` where the file cannot be read, is no JSON, or states another schema.
+    Raises `NsysprofError` if the file cannot be read, is no JSON, or has another schema.
     """
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
@@ -110,7 +110,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file with one of these schemas, or with any; empty where there is none. NaN is None."""
+    """Read the object of a JSON file with one of these schemas, or any; empty if there is none; NaN becomes None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[s
 
 
 def members_at_head(path: Path) -> dict[str, Any]:
-    """Read the members of a JSON object that are complete within the first bytes of a file, which may be long."""
+    """Read the members of a JSON object that are complete within the first bytes of a possibly long file."""
     decoder, members = json.JSONDecoder(), {}
     try:
         with open_regular(path) as file:
@@ -136,9 +136,9 @@ def members_at_head(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> dict[str, Any]:
-    """Read the tables of a TOML file. ``missing`` is the hint where there is no file.
+    """Read the tables of a TOML file. ``missing`` is the hint if there is no file.
 
-    Raises `NsysprofError` where it cannot be read or is no TOML.
+    Raises `NsysprofError` if it cannot be read or is no TOML.
     """
     try:
         text = read_small(path, _MAX_TOML).decode("utf-8-sig")

@@ -1,7 +1,7 @@
-"""Files: read with care, written whole, and cells of CSV files that are safe in a spreadsheet.
+"""Files: safe reading, atomic writing, and CSV cells that are safe in a spreadsheet.
 
-A name may be a pipe without a writer, an endless device, or some other file. Only regular files, and
-links to them, of a plausible size are read here.
+A name may refer to a pipe without a writer, an endless device, or some other file. Only regular files of plausible
+size, and links to them, are read here.
 """
 
 import csv
@@ -31,11 +31,11 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yield a path to write a file to; it gets its name when it is whole, and nothing is left of it otherwise.
+    """Yield a path for writing a file; it gets its name when complete, and otherwise leaves nothing behind.
 
-    The path is in a new private folder beside the file, so that writing follows no foreign link.
-    Whatever has the name already is replaced, a link too; where ``replace`` is False it stays, and this raises
-    `FileExistsError`. An `OSError` names the file.
+    The path is in a new private folder beside the file, so writing follows no foreign link. An existing file with the
+    name is replaced, also a link; if ``replace`` is False it stays, and this raises `FileExistsError`. An `OSError`
+    names the file.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=PART, dir=path.parent) as folder:
@@ -51,9 +51,9 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def give_final_name(part: Path, final: Path) -> None:
-    """Give a file a new name on its file system, one that is free; it may keep its old one too.
+    """Give a file a new, free name on its file system; it may keep its old one too.
 
-    Raises `FileExistsError` where the name is taken, also by a link to nothing, and `OSError` where it cannot be given.
+    Raises `FileExistsError` if the name is taken, also by a dangling link, and `OSError` if renaming fails.
     """
     try:
         os.link(part, final)  # unlike a rename this never replaces a file
@@ -69,7 +69,7 @@ def give_final_name(part: Path, final: Path) -> None:
 
 
 class TooDeepError(ValueError):
-    """A document whose parts are nested deeper, or are more, than in any sensible one."""
+    """A document with deeper nesting, or more parts, than any sensible one."""
 
     def __init__(self, what: str = "brackets nested too deeply") -> None:
         super().__init__(what)
@@ -91,7 +91,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
     """Read a regular file of at most ``most`` bytes; raises an `OSError` that says what else it is.
 
-    With ``pipes`` it may also be a pipe, such as a shell's ``<(command)``, or a device.
+    With ``pipes``, it may also be a pipe, such as a shell's ``<(command)``, or a device.
     """
     with path.open("rb") if pipes else open_regular(path, most) as file:
         content = file.read(most + 1)
@@ -103,13 +103,13 @@ def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> byt
 def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
     """Read a JSON file in UTF-8; ``how`` are keywords of `json.loads`.
 
-    Raises `OSError` as `read_small` does and `ValueError`, such as `TooDeepError`, where it is no JSON.
+    Raises `OSError` like `read_small`, and `ValueError`, such as `TooDeepError`, if it is no JSON.
     """
     return parse_json(read_small(path, most), most, **how)
 
 
 def parse_json(content: bytes, most: int = MAX_BYTES, **how: Any) -> Any:
-    """Parse the content of a JSON file, which may have ``most`` bytes, as `read_json` does."""
+    """Parse the content of a JSON file of at most ``most`` bytes, like `read_json`."""
     if content.count(b"[") + content.count(b"{") > most >> 4:  # each takes 16 bytes as text, and 250 in memory
         raise TooDeepError("too many brackets for such a file")
     try:
@@ -119,7 +119,7 @@ def parse_json(content: bytes, most: int = MAX_BYTES, **how: Any) -> Any:
 
 
 def with_few_levels(value: Any) -> Any:
-    """Return a decoded document whose parts are nested at most 100 levels deep; raises `TooDeepError` otherwise."""
+    """Return a decoded document if it is nested at most 100 levels deep; otherwise raise `TooDeepError`."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(_MAX_LEVELS):
         parts = (each.values() if isinstance(each, dict) else each for each in level)
@@ -130,7 +130,7 @@ def with_few_levels(value: Any) -> Any:
 
 
 def unusable_warning(path: Path) -> str | None:
-    """Warn of a JSON file beside a report that cannot be read; None where it can, or where there is none."""
+    """Warn of an unreadable JSON file beside a report; None if it is readable or missing."""
     try:
         read_json(path)
     except FileNotFoundError:
@@ -159,18 +159,18 @@ def _too_large(path: Path, most: int) -> OSError:
 
 
 def csv_field(text: object) -> str:
-    """Write a CSV field, in quotes where RFC 4180 asks for them.
+    """Format a CSV field, quoted as RFC 4180 requires.
 
-    The csv module takes ten times as long for long kernel names, and before Python 3.13 does not quote a lone CR.
+    The csv module takes ten times as long for long kernel names, and does not quote a lone CR before Python 3.13.
     """
     field = str(text)
     return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field
 
 
 def make_spreadsheet_safe(path: Path) -> None:
-    """Rewrite a CSV file with a ``'`` in front of each text that a spreadsheet would take for a formula.
+    """Rewrite a CSV file with a ``'`` before each text that a spreadsheet would treat as a formula.
 
-    Quotes of CSV do not prevent that. Numbers stay as they are.
+    CSV quotes do not prevent that. Numbers stay as they are.
     """
     csv.field_size_limit(2**31 - 1)  # kernel names may be of any length
     with (
@@ -184,5 +184,5 @@ def make_spreadsheet_safe(path: Path) -> None:
 
 
 def undo_spreadsheet_safe(text: str) -> str:
-    """Remove the ``'`` that `make_spreadsheet_safe` puts in front of a cell."""
+    """Remove the ``'`` that `make_spreadsheet_safe` adds before a cell."""
     return text[1:] if _MADE_SAFE(text) else text

@@ -1,7 +1,7 @@
 """Intervals on sorted int64 arrays: union, containment, overlap, and the time in each of many equal columns.
 
-Everything here is numpy on whole arrays and near-linear in the number of intervals, however deep they nest.
-Intervals are half-open ``[start, end)`` for lengths; containment is inclusive at both ends.
+Everything here is numpy on whole arrays and near-linear in the number of intervals, at any nesting depth. Intervals are
+half-open ``[start, end)`` for lengths; containment includes both ends.
 """
 
 from bisect import bisect_left, insort
@@ -41,9 +41,9 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Index:
-    """An order in which rows that are ``equal`` to the next one are sorted by ``keys``, the last of them first.
+    """Reorder so that runs of rows ``equal`` to the next are sorted by ``keys``, the last key first.
 
-    That takes next to nothing where few rows are equal.
+    Takes next to no time if few rows are equal.
     """
     if not equal.any():
         return order
@@ -55,19 +55,19 @@ def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Inde
 
 
 def union(*lines: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """The union of several sets of intervals, as `merge` has it."""
+    """The union of several sets of intervals, as in `merge`."""
     start, end = (np.concatenate(edges) for edges in zip(*lines, strict=True))
     return merge(start, end)
 
 
 def union_length(start: Ints, end: Ints) -> int:
-    """Return the length of the union of the intervals, in their unit."""
+    """The length of the union of the intervals, in their unit."""
     first, last = merge(start, end)
     return int((last - first).sum())
 
 
 def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> NDArray[np.bool_]:
-    """Return for each asked ``[start, end]`` whether one of the intervals, in any order, contains it whole."""
+    """For each asked ``[start, end]``, whether one of the intervals, in any order, contains it entirely."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
     inside: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
@@ -75,10 +75,10 @@ def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> ND
 
 
 def layers(end: Ints) -> list[Index | None]:
-    """Split intervals, sorted by start, into as few layers as possible whose ends do not decrease.
+    """Split intervals, sorted by start, into as few layers with non-decreasing ends as possible.
 
-    Each layer is the sorted index of its intervals; ``[None]`` says that all of them are one layer. The number of
-    layers is the depth to which the intervals contain each other.
+    Each layer is the sorted index of its intervals; ``[None]`` means that all of them form one layer. The number of
+    layers is the nesting depth.
     """
     if len(end) == 0 or not (end[1:] < end[:-1]).any():
         return [None]
@@ -93,19 +93,19 @@ def layers(end: Ints) -> list[Index | None]:
 
 
 def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> tuple[Index, Index]:
-    """Find the items that lie wholly inside each outer interval, as slices ``[low, high)`` of the items.
+    """Find the items entirely inside each outer interval, as slices ``[low, high)`` of the items.
 
-    The items are one layer: sorted by start, with ends that do not decrease.
+    The items must be one layer: sorted by start, with non-decreasing ends.
     """
     low = np.searchsorted(start, outer_start, side="left")
     return low, np.maximum(low, np.searchsorted(end, outer_end, side="right"))
 
 
 def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
-    """Add up the values of the items that lie wholly inside each outer interval.
+    """Add up the values of the items entirely inside each outer interval.
 
-    The items are sorted by start. They are taken layer by layer, see `layers`; what is left of more than `_MAX_LAYERS`
-    is looked up in halves, in log(items) steps, as a layer may hold just one item of a deep nest.
+    The items must be sorted by start. They are processed layer by layer, see `layers`; beyond `_MAX_LAYERS` the rest is
+    looked up in halves, in log(items) steps, since a layer of a deep nest may have just one item.
     """
     sums = np.zeros(len(outer_start), np.int64)
     rest, taken = np.arange(len(end)), 0
@@ -151,8 +151,8 @@ def _sums_by_halves(start: Ints, end: Ints, values: Ints, outer_start: Ints, out
 def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: int) -> Ints:
     """Reduce ``values[low:high]`` by `numpy.minimum` or `numpy.maximum` for many slices, sorted by ``low``.
 
-    Empty slices give ``empty``, which must be the ufunc's neutral element. Long slices are composed of blocks, so that
-    the cost grows neither with nesting nor with the length of the slices.
+    Empty slices give ``empty``, the ufunc's neutral element. Long slices are composed of blocks, so the cost depends
+    neither on nesting nor on slice length.
     """
     out = np.full(len(low), empty, np.int64)
     if len(values) == 0 or len(low) == 0:
@@ -185,11 +185,11 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Pairs of intervals that run at the same time, such that unions over runs of intervals are cheap.
+    """Pairs of overlapping intervals, from which unions over runs of intervals are cheap.
 
-    For every moment the intervals running then are lined up by index, and each two neighbours in that line make a
-    pair that is charged with the moment's length. So for any set of intervals that is a contiguous run of every such
-    line, ``union length = sum of lengths - sum of ns of the pairs that lie in the set``.
+    At every moment, the running intervals are sorted by index, and each two neighbours form a pair that is charged with
+    the moment's length. For any set of intervals that is contiguous in every such order, ``union length = sum of
+    lengths - sum of ns of the pairs in the set``.
     """
 
     first: Index
@@ -198,7 +198,7 @@ class Overlaps:
 
 
 def overlaps(start: Ints, end: Ints) -> Overlaps:
-    """Find the `Overlaps` of intervals whose index order is that of their launches; they may start in any order."""
+    """Find the `Overlaps` of intervals indexed in launch order; they may start in any order."""
     order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else np.arange(len(start))
     order = order[end[order] > start[order]]
     begins, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end[order]
@@ -282,7 +282,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """Return how long disjoint, sorted intervals cover the time before each moment."""
+    """The time before each moment that disjoint, sorted intervals cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -291,12 +291,12 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
 
 
 def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    """Return how long disjoint, sorted intervals cover each stretch of time."""
+    """The time in each ``[start, end]`` that disjoint, sorted intervals cover."""
     return cover_before(*line, end) - cover_before(*line, start)
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer], start: Ints, end: Ints) -> Ints:
-    """Return how long each stretch of time is `covered` by the one of ``lines`` that ``line`` names, 0 without it."""
+    """The time in each ``[start, end]`` that one of ``lines`` covers, chosen by ``line``; 0 without it."""
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
         rows = np.flatnonzero(line == number)
@@ -305,7 +305,7 @@ def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer]
 
 
 def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
-    """List the numbers of many ranges one after the other: ``size`` numbers from each ``first`` on."""
+    """The numbers of many ranges, concatenated: ``size`` numbers from each ``first``."""
     before = np.cumsum(size) - size
     out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return out
@@ -315,7 +315,7 @@ NOTHING = 255  # the kind of a column in which nothing ran
 
 
 def column_edges(start: int, end: int, columns: int) -> Ints:
-    """Return column edges such that the `column` of a time is ``(time - start) * columns // length``."""
+    """Column edges such that the `column` of a time is ``(time - start) * columns // length``."""
     length = max(end - start, 1)
     columns = max(1, min(columns, length))
     # Python integers: the products of a long time do not fit into 64 bits
@@ -323,15 +323,15 @@ def column_edges(start: int, end: int, columns: int) -> Ints:
 
 
 def column(times: Ints, edges: Ints) -> Ints:
-    """Return the column of each time; times outside are in the first or the last one."""
+    """The column of each time; times outside are in the first or last one."""
     out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
     return out
 
 
 def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
-    """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns), for all groups there are.
+    """The summed time of intervals in each (group, column): int64 ns of shape (groups, columns).
 
-    Most intervals are in one column; the whole columns of longer ones are counted by where they begin and end.
+    Most intervals are in one column; for longer ones, whole columns are counted by their begins and ends.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
@@ -352,7 +352,7 @@ def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
 
 
 def busy_columns(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> tuple[Ints, NDArray[np.uint8]]:
-    """Return for each column the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
+    """For each column, the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
     busy: Ints = np.diff(cover_before(*merge(start, end), edges))
     longest = time_per_group(start, end, group, edges).argmax(axis=0)
     return busy, np.where(busy > 0, longest, NOTHING).astype(np.uint8)

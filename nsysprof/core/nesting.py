@@ -1,6 +1,6 @@
-"""Intervals within one another: which encloses which, sums along parents, and lanes in which none cross.
+"""Nested intervals: enclosing ones, sums along parents, and lanes without crossings.
 
-Like `intervals` this is numpy on whole arrays. Parents are given by row, -1 for none.
+Like `intervals`, this is numpy on whole arrays. Parents are row numbers, -1 for none.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 
 
 def enclosing(end: Ints) -> Parents:
-    """Find for each interval the index of the innermost one that contains it whole, -1 where none does.
+    """For each interval, the index of the innermost one that contains it entirely, -1 if none does.
 
-    The intervals are sorted by start and, where starts are equal, from the longest to the shortest; only their ends
-    matter. Of identical intervals the earlier contains the later. Partly overlapping ones do not contain each other.
+    The intervals must be sorted by start and, for equal starts, longest first; then only their ends matter. Of
+    identical intervals the earlier contains the later. Partly overlapping ones do not contain each other.
 
-    The answer for an interval is the nearest earlier one that ends no sooner. All candidates jump together along the
-    candidates of their candidates, which nearly always takes a few rounds. The rest, such as whatever comes after a
-    deep stack was closed, is found by search.
+    The answer is the nearest earlier interval that ends no sooner. All candidates jump together to their own
+    candidates, which usually takes a few rounds. The remaining ones, such as those after a deep stack, are found by
+    search.
     """
     count = len(end)
     up = np.arange(-1, count - 1, dtype=np.int32)
@@ -71,7 +71,7 @@ def _last_reaching(end: Ints, rows: Index) -> Parents:
 
 @dataclass(frozen=True)
 class Nest:
-    """Intervals sorted by (start, longest first), prepared for finding which of them encloses a moment or a span."""
+    """Intervals sorted by start, longest first, prepared for finding the one that encloses a moment or a span."""
 
     start: Ints
     end: Ints
@@ -79,7 +79,7 @@ class Nest:
     lifts: tuple[Parents, ...]
 
     def innermost(self, start: Ints, end: Ints) -> Parents:
-        """Find for each ``[start, end]`` the index of the latest-started interval that contains it whole, or -1."""
+        """For each ``[start, end]``, the index of the latest-started interval that contains it entirely, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
         pending = np.flatnonzero(bound[at] < end)
@@ -94,9 +94,9 @@ class Nest:
 
 
 def nest(start: Ints, end: Ints, up: Parents | None = None) -> Nest:
-    """Prepare intervals, sorted by start and then from the longest to the shortest, for `Nest.innermost`.
+    """Prepare intervals, sorted by start, longest first, for `Nest.innermost`.
 
-    ``up`` is what `enclosing` finds, where that is known already.
+    ``up`` is the result of `enclosing`, if already known.
     """
     up = enclosing(end) if up is None else up
     lifts = []
@@ -111,12 +111,12 @@ def nest(start: Ints, end: Ints, up: Parents | None = None) -> Nest:
 
 
 def sum_ancestors(values: Ints, parent: Parents) -> Ints:
-    """Add to each row's value those of all its ancestors; logarithmic rounds in depth."""
+    """Add the values of all ancestors to each row's value, in a logarithmic number of rounds."""
     return _over_ancestors(np.add, values, 0, parent)
 
 
 def ancestors_or_self(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which rows are marked or have a marked ancestor; logarithmic rounds in depth."""
+    """Mask of the rows that are marked or have a marked ancestor, in a logarithmic number of rounds."""
     return _over_ancestors(np.logical_or, marked, False, parent)
 
 
@@ -131,13 +131,13 @@ def _over_ancestors(ufunc: np.ufunc, values: NDArray[Any], empty: Any, parent: P
 
 
 def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which marked rows have no marked ancestor."""
+    """Mask of the marked rows without a marked ancestor."""
     within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
     return marked & ~within
 
 
 def innermost_marked(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.integer]:
-    """Find the innermost marked row around each row, which may be the row itself, or else its outermost one."""
+    """For each row, the innermost marked row around it, possibly itself, or else its outermost ancestor."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -156,7 +156,7 @@ def depths(parent: Parents) -> NDArray[np.int32]:
 class Lane:
     """Some of the stacked intervals, in their order.
 
-    ``members`` are their positions; ``up`` is for each the member of this lane that it is drawn in, -1 for none.
+    ``members`` are their indices; ``up`` is, for each, the member of this lane around it, -1 for none.
     """
 
     members: Index
@@ -164,11 +164,11 @@ class Lane:
 
 
 def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
-    """Stack intervals into lanes in which none cross: what lies inside another there is its descendant.
+    """Stack intervals into lanes without crossings: an interval inside another one of its lane is its descendant.
 
-    They are sorted by start and from the longest to the shortest, each after its ``parent`` (-1: none). An interval
-    lies inside its parent, where that is possible, or alone. Intervals that touch do not cross. There are few lanes,
-    not the fewest. Where parents enclose in time, which nearly all do, this is numpy on whole arrays.
+    They must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside its
+    parent if possible, otherwise alone. Intervals that touch do not cross. The number of lanes is small, not minimal.
+    If parents enclose in time, which is nearly always so, this is numpy on whole arrays.
     """
     lane = np.zeros(len(start), np.int32)
     up = parent.astype(np.int32)
@@ -189,7 +189,7 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
 
 
 def crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
-    """Find the intervals that cross an earlier one, or are inside one that is not their parent."""
+    """Mask of the intervals that cross an earlier one, or are inside one other than their parent."""
     around = enclosing(end)
     out: NDArray[np.bool_] = around != parent
     by_parent = np.argsort(around, kind="stable")
@@ -225,9 +225,9 @@ def _sort_out(start: Ints, end: Ints, rows: Index, up: Parents, lane: Parents) -
 
 
 def walk(up: Parents) -> NDArray[np.int64]:
-    """Order the begins and ends of the intervals of a lane: ``i`` where the i-th begins, ``~i`` where it ends.
+    """The begins and ends of the intervals of a lane in order: ``i`` for the begin of the i-th, ``~i`` for its end.
 
-    An interval ends after all inside it, and before the next one beside it begins, also where times are equal.
+    An interval ends after all inside it, and before its next sibling begins, also at equal times.
     """
     count = len(up)
     depth = depths(up) if (up >= 0).any() else np.zeros(count, np.int32)

@@ -1,4 +1,4 @@
-"""Work shared by several threads: numpy releases the interpreter while it computes."""
+"""Work shared by several threads: numpy releases the interpreter lock while it computes."""
 
 import os
 from collections import deque
@@ -14,7 +14,7 @@ MIN_ROWS = 3_000_000  # of GPU ops: below, threads that do different things gain
 
 
 def cores() -> int:
-    """Count the cores that this process may use, `MAX_THREADS` at most."""
+    """The number of cores that this process may use, at most `MAX_THREADS`."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, MAX_THREADS)
 
@@ -22,9 +22,9 @@ def cores() -> int:
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Generator[Result, None, None]:
-    """Yield the results for all items in order; the threads compute up to one item each ahead of the reader.
+    """Yield the results for all items in order; each thread computes at most one item ahead of the reader.
 
-    With one thread nothing is computed ahead, and the reader's own thread does it.
+    With one thread, the reader's own thread computes each item on demand.
     """
     if threads <= 1:
         yield from map(function, items)

@@ -1,4 +1,4 @@
-"""Names and sentences for readers: safe characters, shortening, quoting, plurals and lists."""
+"""Names and sentences for users: escaping, shortening, quoting, plurals and lists."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ _BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 
 
 def visible(text: str) -> str:
-    r"""Write out every character that a terminal would obey instead of showing it, such as ``\x1b``.
+    r"""Escape every character that a terminal would interpret instead of showing it, such as ``\x1b``.
 
-    Names of ranges and kernels, messages and paths come from the program that was profiled: they may hold escape
-    sequences, bells, NULs and marks that reverse the direction of writing.
+    Names of ranges and kernels, messages and paths come from the profiled program: they may contain escape sequences,
+    bells, NULs and marks that reverse the writing direction.
     """
     if text.isprintable():
         return text
@@ -36,12 +36,12 @@ def _printable(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Put a text on one line, without characters that have no glyph: for charts."""
+    """Put a text on one line, without characters that have no glyph, for charts."""
     return " ".join("".join(map(_printable, text)).split()) or "(no name)"
 
 
 def cell_count(text: str) -> int:
-    """How many cells of a terminal a text takes: two for a wide character, none for a mark above another."""
+    """The number of terminal cells of a text: two for a wide character, none for a combining mark."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
@@ -51,13 +51,13 @@ def cell_count(text: str) -> int:
 
 
 def one_line(text: str, width: int) -> str:
-    """Shorten for a terminal: visible, on one line without surrounding blanks, without the middle beyond ``width``."""
+    """Shorten for a terminal: escaped, on one line, stripped, with the middle removed beyond ``width``."""
     text = visible(" ".join(text.split()))
     return text if len(text) <= width else "…".join(_ends(text, width, (width - 1) // 3))
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten for a chart: printable, without the middle beyond ``most`` characters, as both ends distinguish names."""
+    """Shorten for a chart: printable, with the middle removed beyond ``most``, since both ends distinguish names."""
     # Names may be kilobytes long: skip what can never be shown.
     if len(text) > 4 * most:
         text = text[: 2 * most] + "…" + text[-2 * most :]
@@ -69,7 +69,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Shorten by leaving out the end beyond ``most`` characters."""
+    """Shorten by removing the end beyond ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -79,7 +79,7 @@ def _ends(text: str, most: int, tail: int) -> tuple[str, str]:
 
 
 def shorten_all(texts: Sequence[str], most: int, shortened: Callable[[str, int], str] = shorten) -> list[str]:
-    """Shorten the names of one list so that they stay distinct: those that would be equal show where they differ."""
+    """Shorten the names of one list so that they stay distinct: equal results show where the names differ."""
     short = [shortened(text, most) for text in texts]
     alike: dict[str, list[int]] = {}
     for at, text in enumerate(short):
@@ -112,7 +112,7 @@ def _shared(names: Sequence[str]) -> tuple[int, int]:
 
 
 def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int], str] = shorten) -> tuple[str, str]:
-    """Shorten two names so that they stay distinct, if need be by leaving out their common beginning."""
+    """Shorten two names so that they stay distinct, if necessary by removing their common start."""
     first, second = shorten_all((one, other), most, shortened)
     if first != second or one == other:
         return first, second
@@ -123,7 +123,7 @@ def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int]
 
 
 def quote_path(path: Path) -> str:
-    """Quote a path for a command line, so that a shell takes it as one word and no command takes it for an option."""
+    """Quote a path for a command line, so that a shell reads one word and no command reads an option."""
     text = str(path)
     return quote(f"./{text}" if text.startswith("-") else text)
 
@@ -139,13 +139,13 @@ def join_words(texts: Sequence[str]) -> str:
 
 
 def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = str) -> str:
-    """Join the first texts, each as ``shown`` makes it, and count the others: `a, b and 3 more`."""
+    """Join the first texts, each formatted by ``shown``, and count the others: `a, b and 3 more`."""
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
     return ", ".join(map(shown, texts[:most])) + more
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:
-    """Keep the first of the sentences that differ only in numbers and in the name before a colon, with their count."""
+    """Keep the first of sentences that differ only in numbers and in the name before a colon, with their count."""
     alike: dict[str, list[str]] = {}
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)
@@ -153,7 +153,7 @@ def drop_repeats(sentences: Sequence[str]) -> list[str]:
 
 
 def read_list(text: str, option: str, known: Sequence[str], alone: str) -> list[str] | None:
-    """The words that an option lists, comma separated; None for the one that stands ``alone``.
+    """The comma-separated words of an option; None for the word ``alone``.
 
     Raises `NsysprofError` for a word that is not ``known``.
     """
@@ -166,7 +166,7 @@ def read_list(text: str, option: str, known: Sequence[str], alone: str) -> list[
 
 
 def path_part(name: str) -> str:
-    r"""Escape a name within a path: ``/`` becomes ``\/``; before it and at the end ``\`` becomes ``\\``."""
+    r"""Escape a name within a path: ``/`` becomes ``\/``; ``\`` before it and at the end becomes ``\\``."""
     if "/" not in name and not name.endswith("\\"):
         return name
     return _BEFORE_SLASH.sub(r"\1\1", name).replace("/", "\\/")

@@ -1,4 +1,4 @@
-"""Formats of numbers, the only place that knows unit names: three digits, or all of a longer integer part.
+"""Formats of numbers, the only place with unit names: three digits, or all digits of a longer integer part.
 
 Display only: files keep plain integers.
 """
@@ -14,12 +14,12 @@ _MINUTES_FROM = 600 * 10**9
 
 
 def format_ns(ns: float) -> str:
-    """Format a duration: `830 ns`, `2.42 µs`, `56.5 ms`, `1.20 s`, `12.5 min`; `-` for what is not finite."""
+    """Format a duration: `830 ns`, `2.42 µs`, `56.5 ms`, `1.20 s`, `12.5 min`; `-` if not finite."""
     return _scaled(ns, _time_units(ns))
 
 
 def scale_ns(max_ns: float) -> tuple[int, str]:
-    """Return divisor and unit for a chart axis that reaches `max_ns`: `(1_000_000, "ms")` for 56,000,000."""
+    """Divisor and unit for a chart axis up to `max_ns`: `(1_000_000, "ms")` for 56,000,000."""
     return _unit(max_ns, _time_units(max_ns))
 
 
@@ -34,7 +34,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Format a memory bandwidth in powers of 1,000, as data sheets give it: `4.81 TB/s`, `896 GB/s`."""
+    """Format a memory bandwidth in powers of 1,000, as in data sheets: `4.81 TB/s`, `896 GB/s`."""
     return f"{_scaled(bytes_per_s, _BANDWIDTH)}/s"
 
 
@@ -44,9 +44,9 @@ def format_count(count: int) -> str:
 
 
 def format_share(share: float) -> str:
-    """Format a part of 1 as percent: `44 %`, `4.4 %`, `<0.1 %`, `100 %`; never rounded up to 100 nor down to 0.
+    """Format a fraction of 1 as percent: `44 %`, `4.4 %`, `<0.1 %`, `100 %`; never rounded up to 100 nor down to 0.
 
-    `-` for what is not a number (a part of nothing).
+    `-` if not a number (a share of nothing).
     """
     if math.isnan(share):
         return "-"
@@ -61,7 +61,7 @@ def format_share(share: float) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """Format how many times: `24.2x`, `1.05x`, `0.95x`, `0.0042x`, `1,200x`; `-` for what is not finite."""
+    """Format a ratio: `24.2x`, `1.05x`, `0.95x`, `0.0042x`, `1,200x`; `-` if not finite."""
     if not math.isfinite(ratio):
         return "-"
     # Two significant digits where two decimals would show less.

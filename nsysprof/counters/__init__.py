@@ -1,1 +1,1 @@
-"""Counts, with Nsight Compute, what the hardware does for each kernel of a program."""
+"""Count what the hardware does for each kernel of a program, with Nsight Compute."""

@@ -1,5 +1,5 @@
-"""One count: runs the program under ncu once for its traffic and once for its work, and makes one table of both, whose
-columns are an interface.
+"""One count: run the program under ncu once for its traffic and once for its work, and join both into one table,
+whose columns are an interface.
 """
 
 import time
@@ -68,9 +68,9 @@ COUNTERS = table(
 
 
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
-    """Select the rows in ranges whose path or name a glob matches, and in ranges inside those; all for None.
+    """Select the rows in ranges whose path or name matches a glob, and in their inner ranges; all for None.
 
-    Those whose ranges are not clear stay: one of them may match.
+    Rows with unclear ranges are kept, since these may match.
     """
     return [row for row in rows if select is None or not row.clear or _matches(row.ranges, select)]
 
@@ -82,10 +82,10 @@ def _matches(names: Sequence[str], select: str) -> bool:
 
 
 def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[list[CounterRow], int]:
-    """Join the rows of the first run with their partners in the second; returns also how many have none there.
+    """Join the rows of the first run with their partners in the second; also return the number without a partner.
 
-    A partner has the same process (by order of appearance), range, kernel, grid and block, and comes after as many of
-    the same: two runs of a program need not launch in the same order, as threads go their own ways.
+    A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among
+    these: order alone would not do, since launches of several threads interleave differently in each run.
     """
     partners = dict(zip(_keys(second), (row.values for row in second), strict=True))
     rows: list[CounterRow] = []
@@ -103,7 +103,7 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
 
 
 def without_secrets(rows: Sequence[CounterRow], secrets: Secrets) -> list[CounterRow]:
-    """Cut every sure secret out of the names of ranges and kernels."""
+    """Remove every certain secret from the names of ranges and kernels."""
     names = {name for row in rows for name in (row.path, row.kernel)}
     redactor = secrets.redactor([name.encode("utf-8", "surrogatepass") for name in names], sure=True)
     cut = {name: redactor(name.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass") for name in names}
@@ -129,13 +129,13 @@ Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
 
 
 def counter_endings(request: CountRequest) -> list[str]:
-    """Return the endings of the files of a count."""
+    """The endings of the files of a count."""
     runs = plan_runs(None, quick=request.quick) if request.keep_reports else []
     return [_TABLE, _RECORD, *(f".{run.name}{_REPORT}" for run in runs)]
 
 
 def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[str]]:
-    """Compose the ncu command of each run, for the GPU that is here, or for an H100 where there is none."""
+    """Compose the ncu command of each run, for the local GPU, or for an H100 if there is none."""
     options = ncu_options(request.ncu)
     try:
         available: Collection[str] | None = chip_metrics(request.ncu)
@@ -154,11 +154,11 @@ def count_program(
     *,
     spreadsheet_safe: bool = False,
 ) -> Counted:
-    """Run a program under ncu and make a table of what its kernels counted, all within ``folder``.
+    """Run a program under ncu and tabulate the counters of its kernels, all within ``folder``.
 
-    ``command`` is what the user typed, for the record. Returns the files by their endings, which get their final names
-    later, the rows and the record. Raises `NsysprofError`, with the program's own exit code where
-    it failed, and `Interrupt`; the log is then in ``folder``.
+    ``command`` is what the user typed, for the record. Returns the files by ending, which get their final names later,
+    the rows and the record. Raises `NsysprofError`, with the program's exit code if it failed, and `Interrupt`; the log
+    is then in ``folder``.
     """
     check_program(request.program[0], "ncu")
     options = ncu_options(request.ncu)
@@ -248,7 +248,7 @@ def _rows(request: CountRequest, run: CountingRun, options: Collection[str], rep
     except NsysprofError as error:
         errors = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("==ERROR==")]
         why = errors[0].removeprefix("==ERROR== ") if errors else error.message
-        raise NsysprofError(f"ncu {request.ncu.version_text} does not read its own report: {why}") from None
+        raise NsysprofError(f"ncu {request.ncu.version_text} cannot read its own report: {why}") from None
 
 
 def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[str]:
@@ -268,7 +268,7 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     if record["threads"] == "follow" and PROCESS_SCOPE not in options:
         yield "this ncu knows the ranges of the launching thread only: a newer one has --nvtx-push-pop-scope"
     if record["unmatched"]:
-        yield f"{record['unmatched']:,} kernels of the first run had no equal in the second: they have no FLOPs"
+        yield f"{record['unmatched']:,} kernels of the first run had no match in the second: they have no FLOPs"
 
 
 def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -1,9 +1,9 @@
-"""Metrics of Nsight Compute: which of them make which column of the counters, on which chip, and in which run.
+"""Metrics of Nsight Compute: which ones form each column of the counters, by chip and run.
 
-The run for *traffic* asks for so little that one pass counts it all. Where a kernel has to be replayed, ncu saves and
-restores its memory in between, and that empties the L2 cache whatever ``--cache-control`` says: a kernel would seem to
-read from DRAM what the one before it has just left in L2. What several passes are needed for, FLOPs above all, does
-not depend on caches and is counted in a run of its own, the *work*.
+The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and restores
+its memory in between, which flushes the L2 cache whatever ``--cache-control`` says: the kernel would seem to read from
+DRAM what the previous one has just left in L2. Metrics that need several passes, above all FLOPs, do not depend on
+caches and are counted in a separate run, the *work*.
 """
 
 import re
@@ -58,7 +58,7 @@ _CHOICES: dict[str, dict[str, list[Terms]]] = {
 
 @dataclass(frozen=True)
 class CountingRun:
-    """A run under ncu: ``columns`` with the metrics they are made of; ``missing`` are those without any on the chip."""
+    """A run under ncu: ``columns`` with their metrics; ``missing`` are columns without metrics on the chip."""
 
     name: str
     columns: Mapping[str, Terms]
@@ -71,9 +71,9 @@ class CountingRun:
 
 
 def plan_runs(available: Collection[str] | None, *, quick: bool = False) -> list[CountingRun]:
-    """Plan the runs for a chip that has these metrics (names without suffixes; None: not known, so those of an H100).
+    """Plan the runs for a chip with these metrics (names without suffixes; None: unknown, so those of an H100).
 
-    ``quick`` leaves out the one in which kernels are replayed.
+    ``quick`` leaves out the run that replays kernels.
     """
     planned = []
     for name, choices in _CHOICES.items():

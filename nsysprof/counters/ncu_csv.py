@@ -1,7 +1,7 @@
-"""The reader of what ``ncu --csv --page raw`` prints: a row per kernel, with its ranges and its metrics.
+"""Read the output of ``ncu --csv --page raw``: a row per kernel, with its ranges and metrics.
 
-ncu doubles the quotes that it writes itself, but not those in names, and names may hold newlines: rows are therefore
-taken apart from both ends, which are plain, and a doubled quote is one of ncu's own.
+ncu doubles its own quotes, but not those in names, and names may contain newlines: rows are therefore parsed from both
+ends, which are regular, and a doubled quote is ncu's own.
 """
 
 import re
@@ -34,10 +34,10 @@ _SCALES = {
 
 @dataclass(frozen=True)
 class NcuRow:
-    """A profiled kernel: ``ranges`` are the names of those it ran in, outermost first, as far as ncu knows.
+    """A profiled kernel: ``ranges`` are the names of its ranges, outermost first, as far as ncu knows.
 
-    ``clear`` is False where several threads had ranges open, or ncu wrote what cannot be read: then there are none.
-    ``values`` are the columns that were asked for, None where ncu has no number.
+    ``clear`` is False if several threads had ranges open, or if ncu's text is unreadable: then there are none.
+    ``values`` are the requested columns, None if ncu has no number.
     """
 
     pid: int
@@ -50,14 +50,14 @@ class NcuRow:
 
     @property
     def path(self) -> str:
-        """The range path, empty for none."""
+        """The range path, empty if there is none."""
         return "/".join(map(path_part, self.ranges))
 
 
 def read_ncu_csv(text: str, columns: Mapping[str, Terms]) -> list[NcuRow]:
-    """Read the rows, in the order of the launches of each process; ``columns`` are made of these metrics.
+    """Read the rows, in launch order per process; ``columns`` maps columns to metrics.
 
-    Raises `NsysprofError` where this is not what ncu prints, or is cut off.
+    Raises `NsysprofError` if this is not ncu output, or is truncated.
     """
     begin = 0 if text.startswith(_HEAD) else text.find(f"\n{_HEAD}") + 1
     if not text.startswith(_HEAD, begin):

@@ -1,4 +1,4 @@
-"""One run of ``ncu``: what to count, the command line for it, and why it, or the program below it, failed."""
+"""One run of ``ncu``: its metrics, its command line, and why it, or the program below it, failed."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -44,12 +44,11 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class CountRequest:
-    """A count to be made: the program, the ncu, and what it is to count.
+    """A count to make: the program, the ncu, and what to count.
 
-    Kernels in ranges that ``select`` matches (None: all), with ranges of other ``threads`` as in `attribute`.
-    ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu's; ``extra`` goes to it as it is.
-    ``results`` says that the program takes ``--results FILE``, as the workloads do; ``keep_reports`` that ncu's own
-    reports are results too.
+    Kernels in ranges that ``select`` matches (None: all), with ``threads`` as in `attribute`. ``cache_control`` (none,
+    all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu unchanged. ``results``: the
+    program accepts ``--results FILE``, as the workloads do; ``keep_reports``: ncu's own reports are results too.
     """
 
     program: tuple[str, ...]
@@ -70,16 +69,16 @@ class CountRequest:
 def ncu_command(
     request: CountRequest, options: Collection[str], metrics: Sequence[str], out: Path, results: Path | None = None
 ) -> list[str]:
-    """Compose the ncu command that runs a program and leaves ``out`` with .ncu-rep appended.
+    """Compose the ncu command that runs a program and writes ``out`` plus ``.ncu-rep``.
 
-    ``options`` are those that this ncu knows; the program writes its own measurements to ``results``. Clocks are left
-    alone, the boost of the tensor cores too, unless asked otherwise. Raises `NsysprofError` for further arguments that
-    would put the results elsewhere.
+    ``options`` are those that this ncu supports; the program writes its own measurements to ``results``. Clocks,
+    including tensor core boost, stay unchanged unless requested otherwise. Raises `NsysprofError` for further arguments
+    that would write the results elsewhere.
     """
     for argument in request.extra:
         name = argument.partition("=")[0]
         if name in _OWN or name[:2] in _OWN_SHORT:
-            raise NsysprofError(f"--ncu-arg: {name} is nsysprof's own", "ncu --help lists the others")
+            raise NsysprofError(f"--ncu-arg: {name} is set by nsysprof itself", "ncu --help lists the others")
     chosen = [
         "--config-file=off",
         "--nvtx",
@@ -107,7 +106,7 @@ def ncu_command(
 
 
 def ncu_import(options: Collection[str], report: Path) -> list[str]:
-    """Return the arguments with which ncu prints a report as CSV: a row per kernel, names in full, base units."""
+    """The arguments with which ncu prints a report as CSV: a row per kernel, full names, base units."""
     chosen = ["--config-file=off", "--csv", "--page=raw", "--print-units=base", "--rename-kernels=off"]
     return [f"--import={report}", *[each for each in chosen if each.partition("=")[0] in options]]
 
@@ -130,11 +129,11 @@ def _filters(select: str | None) -> Iterator[str]:
 
 @contextmanager
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what takes the output of a run and passes on to ``echo`` the visible part of it.
+    """Yield a function that takes the output of a run and passes the visible part on to ``echo``.
 
-    A line per kernel becomes a count now and then, the more kernels the rarer. Of a ``program`` all that it prints
-    itself is passed on, of a workload nothing: its times are those of kernels that ncu holds up. Warnings and errors
-    of ncu pass always, and the log has everything.
+    Lines about single kernels become an occasional count, rarer as kernels increase. All output of a ``program`` is
+    passed on, none of a workload's, because its times are distorted by ncu. Warnings and errors of ncu always pass, and
+    the log has everything.
     """
     rest, count, following = "", 0, 1
 
@@ -158,16 +157,16 @@ def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[C
 
 
 def ncu_messages(log: Path, since: int) -> str:
-    """Read the messages of ncu itself in a log, from that byte on, however much the program printed."""
+    """Read ncu's own messages from a log, from a byte offset on, however much the program printed."""
     with log.open(encoding="utf-8", errors="replace") as file:
         file.seek(since)
         return "".join(line for line in file if "==" in line)
 
 
 def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
-    """Raise `NsysprofError` for a run after which there is nothing to read; ``messages`` are ncu's own.
+    """Raise `NsysprofError` if a run left nothing to read; ``messages`` are ncu's own.
 
-    A program that failed gives its own exit code, unless ncu was the reason. Nothing is wrong with an ncu that warns.
+    A failed program sets the exit code, unless ncu was the reason. Warnings of ncu are no errors.
     """
     errors = [line.strip() for line in _ERROR.findall(messages)]
     reasons = [line for line in errors if not _FOLLOWS.search(line)]
@@ -201,7 +200,7 @@ def check_counted(ended: Ended, messages: str, request: CountRequest, report: Pa
 
 
 def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
-    """Return the number of kernels that ncu profiled by its messages, and the different numbers of passes it took."""
+    """The number of kernels that ncu profiled according to its messages, and the set of numbers of passes."""
     profiled = _PASSES.findall(messages)
     kernels = max((int(number) + 1 for number, _ in profiled), default=0)
     return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

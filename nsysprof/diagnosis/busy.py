@@ -1,4 +1,4 @@
-"""The kernels of steps, to ask what would be gained if some of them took less: a bound, replayed where that works."""
+"""The kernels of steps, to compute what shorter ones would gain: a bound, replayed if possible."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Busy:
-    """The compute kernels of the steps of a ``place``, rows ``op`` of `Trace.ops`, by their start.
+    """The compute kernels of the steps of a ``place``, rows ``op`` of `Trace.ops`, sorted by start.
 
-    ``alone`` ns of each: the time in which no kernel that started earlier, or starts later, runs too.
+    ``alone`` ns of each: the time without any other kernel running.
     """
 
     case: Case
@@ -34,36 +34,36 @@ class Busy:
 
     @property
     def name(self) -> NDArray[np.int32]:
-        """The name of each, a code of `Trace.op_names`."""
+        """The name of each, as a code of `Trace.op_names`."""
         return self.case.facts.attribution.trace.ops.name[self.op]
 
     @property
     def length(self) -> Ints:
-        """For how many ns each runs."""
+        """The length of each in ns."""
         ops = self.case.facts.attribution.trace.ops
         return ops.end[self.op] - ops.start[self.op]
 
     def matches(self, test: Callable[[int], bool]) -> NDArray[np.bool_]:
-        """Which kernels have a name, given by its code, that passes a test."""
+        """Mask of the kernels whose name, given by code, passes a test."""
         codes, inverse = np.unique(self.name, return_inverse=True)
         return np.array([test(code) for code in codes.tolist()], bool)[inverse]
 
     @cached_property
     def with_copies(self) -> Rows:
-        """The rows of all GPU ops of the steps but collectives, copies among them, by stream and start."""
+        """The rows of all GPU ops of the steps except collectives, including copies, by stream and start."""
         trace = self.case.facts.attribution.trace
         copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
         rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
         return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
 
     def gained(self, op: Rows, shorter: Ints) -> int:
-        """What all steps gain at most if GPU ops were ``shorter`` by so many ns: by arithmetic, and by a replay."""
+        """The maximal gain of all steps if GPU ops were ``shorter``, in ns: by arithmetic, and by a replay."""
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
         return self._least(int(shorter.sum()), gains)
 
     def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
-        """The same if one GPU op of ``length`` ns stood for several, see `edits.merge_ops`."""
+        """The same if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
         return self._least(int(self._length_of(op).sum() - length[first].sum()), gains)
@@ -83,12 +83,12 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """The finding that steps gain so much at most; ``text`` with the place ``{amount}``, the time ``ns`` of all."""
+        """The finding with this maximal gain of the steps; ``text`` contains ``{amount}`` for the total time ``ns``."""
         amount = each_step(self.place, gain if ns is None else ns)
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 
     def enough(self, ns: int) -> bool:
-        """Whether a gain is worth telling."""
+        """Whether a gain is large enough to report."""
         return ns >= max(LEAST * self.place.total_ns, LEAST_NS)
 
 

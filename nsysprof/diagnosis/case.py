@@ -1,4 +1,4 @@
-"""What a diagnosis knows of the steps of a program: pieces of waits, what calls are for, and a replay to try on."""
+"""The facts about a program's steps for a diagnosis: pieces of waits, purposes of calls, and a replay for trials."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class Place:
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return len(self.windows)
 
     @property
     def step_ns(self) -> float:
-        """How long the median step takes."""
+        """The length of the median step."""
         return float(np.median(self.length))
 
     @property
     def total_ns(self) -> int:
-        """How long all of them take."""
+        """The total length of all steps."""
         return int(self.length.sum())
 
 
@@ -68,8 +68,8 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` of their trace; made by `diagnose`.
 
-    ``merge_names`` are those of the paths; ``part_of``: of a stretch the whole case, and the rows of its GPU ops there;
-    ``launched``: its launches, where they are known already.
+    ``merge_names`` as for the paths; ``part_of``: for a stretch, the whole case, and the rows of its GPU ops there;
+    ``launched``: its launches, if already known.
     """
 
     chosen: Chosen
@@ -87,7 +87,7 @@ class Case:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The paths on their GPUs, those with most time first."""
+        """The paths on their GPUs, most time first."""
         windows = self.windows
         code = {text: number for number, text in enumerate(dict.fromkeys(self.chosen.texts))}
         path = np.array([code[text] for text in self.chosen.texts], np.int64)[windows.path]
@@ -101,7 +101,7 @@ class Case:
 
     @cached_property
     def lines(self) -> dict[int, GpuLines]:
-        """What each GPU ran when."""
+        """The activity of each GPU over time."""
         gpus = np.unique(self.windows.gpu).tolist()
         trace = self.facts.attribution.trace
         return {gpu: gpu_lines(trace, self.facts.communication, gpu) for gpu in gpus}
@@ -117,7 +117,7 @@ class Case:
 
     @cached_property
     def prepares(self) -> NDArray[np.bool_]:
-        """Which pieces are of ranges of warm-up, and of checks before a measurement; none where steps were chosen."""
+        """Mask of the pieces in ranges of warm-up and of checks before a measurement; none if steps were chosen."""
         attribution = self.facts.attribution
         out = np.zeros(len(self.pieces["op"]), bool)
         if len(self.chosen.level.rows) or not len(attribution.trace.ranges):
@@ -138,12 +138,12 @@ class Case:
 
     @cached_property
     def purpose(self) -> NDArray[np.uint8]:
-        """What each host call is for, one more entry for no call; see `purposes`."""
+        """The purpose of each host call, and one more entry for no call; see `purposes`."""
         return purposes(self.facts.attribution.trace, self.facts.activity)
 
     @cached_property
     def once(self) -> NDArray[np.bool_]:
-        """Which host calls set something up, one more entry for no call."""
+        """Mask of the host calls that are set-up, and one more entry for no call."""
         order = np.argsort(self.windows.start, kind="stable")
         start, end = self.windows.start[order], self.windows.end[order]
         if len(self.chosen.level.rows) == 0:
@@ -152,7 +152,7 @@ class Case:
 
     @cached_property
     def long_code_ns(self) -> int:
-        """From how many ns on code between two calls is work of its own, and no part of launching."""
+        """The length in ns from which code between two calls is separate work, not part of launching."""
         code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
@@ -161,12 +161,12 @@ class Case:
 
     @property
     def inflation(self) -> float:
-        """How many times as long the CPU takes to launch as without the recorder, at least by the programs measured."""
+        """The factor by which recording lengthens launches on the CPU, at least in the measured programs."""
         return INFLATION.get(self.facts.attribution.trace.report.reader.recorder, _NSYS)
 
     @cached_property
     def launches(self) -> Launches | None:
-        """What GPU ops were launched with; None where the reader has them of other ops."""
+        """The launch parameters of GPU ops; None if the reader's ops differ from the trace's."""
         if self.part_of is not None:
             whole, rows = self.part_of
             return None if whole.launches is None else whole.launches.take(rows)
@@ -174,17 +174,17 @@ class Case:
 
     @cached_property
     def dialect(self) -> str:
-        """What the program is written in: the first word of one of `DIALECTS`."""
+        """The language of the program: the first word of one of `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
     def once_for_all(self, make: Callable[[Case], NDArray[Any]]) -> NDArray[Any]:
-        """What ``make`` makes of the case, made once."""
+        """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
         return self._made[make]
 
     def waited(self, place: Place, rows: Rows) -> Ints:
-        """For how long the GPU waited in each step of a place for some pieces."""
+        """The time that the GPU waited in each step of a place for some pieces."""
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
@@ -193,12 +193,12 @@ class Case:
 
     @cached_property
     def program(self) -> Program:
-        """The program with all its steps, warm-up among them, to try changes on."""
+        """The program with all its steps, including warm-up, for trying changes."""
         return Program(self.facts, self.chosen.windows, self.merge_names)
 
     @cached_property
     def doubt(self) -> str:
-        """Why nothing can be replayed; empty where it can."""
+        """Why nothing can be replayed; empty if it can."""
         ops = self.facts.attribution.trace.ops
         length = ops.end - ops.start
         lost = int(length[ops.launch < 0].sum()) / max(int(length.sum()), 1)
@@ -208,7 +208,7 @@ class Case:
 
     @cached_property
     def residual(self) -> NDArray[np.float64]:
-        """By which part each steady step is off where it is replayed without what single GPU ops have of their own."""
+        """The relative error of each steady step in a replay without individual delays of GPU ops."""
         return self.program.residual[self.rows]
 
     def known(self, place: Place) -> bool:
@@ -216,7 +216,7 @@ class Case:
         return not self.doubt and float(np.median(self.residual[place.windows])) <= MAX_RESIDUAL
 
     def shorter(self, place: Place, *edit: Edit) -> Ints | None:
-        """By how many ns each step of a place gets shorter by edits; None where that is not known."""
+        """How many ns shorter each step of a place gets by edits; None if unknown."""
         if not self.known(place):
             return None
         gained = self.program.lengths - self.program.lengths_with(*edit)
@@ -228,7 +228,7 @@ class Case:
         return self.shorter(place, lambda network: edits.remove(network, cause))
 
     def changed(self, place: Place, changes: Changes) -> Ints | None:
-        """The same with changes of the program; None, too, where they cannot be carried out."""
+        """The same with changes of the program; None also if they cannot be applied."""
         if not self.known(place):
             return None
         try:

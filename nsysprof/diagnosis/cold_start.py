@@ -1,4 +1,4 @@
-"""A recording of one pass that is mostly set-up: what it says of the program, and what not."""
+"""A recording of a single pass that is mostly set-up: what it shows about the program, and what it does not."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,9 +28,9 @@ _WARM = "record steps behind a warm-up: this pass does not tell what a warm one 
 
 
 def set_up(case: Case) -> Iterator[tuple[str, int]]:
-    """What the host did once, by what calls are for, and for how long in ns, the longest first.
+    """One-time host work by purpose of call, with its time in ns, the longest first.
 
-    Memory and streams count where they are made before the first GPU operation, or freed behind the last.
+    Memory and streams count if they are created before the first GPU operation, or freed after the last.
     """
     calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
     if not len(ops):
@@ -46,9 +46,9 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 
 
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]) -> list[Finding]:
-    """Findings of a recording that is no more than a demo or a cold start: first that it is, then facts without advice.
+    """Findings about a recording that is only a demo or a cold start: first that it is one, then facts without advice.
 
-    All as they are where annotated steps repeat, or where GPUs work for long.
+    Findings are unchanged if annotated steps repeat, or if GPUs work for long.
     """
     trace = case.facts.attribution.trace
     busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())

@@ -1,4 +1,4 @@
-"""What a diagnosis says: findings, each with its symptom, its cause, and a remedy that was tried in a replay."""
+"""The result of a diagnosis: findings, each with symptom, cause, and a remedy that was tried in a replay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ NAME = 60  # characters of a name in a sentence
 class Finding:
     """One thing that costs the steps of a program time.
 
-    ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the one that loses most; ``often``: `EVERY`,
-    `ONCE` or `3 of 20 steps`; ``steps`` how many steady steps the sums are over; ``text`` says symptom and cause;
-    ``claim`` is that of `Facts`. ``lost_ns``: what all steady steps together lose to it, recorded minus replayed
-    without the cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, what they gain with ``change``, options of
-    ``nsysprof forecast``; 0 where ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none.
-    ``total_ns``: how long all steady steps take, ``step_ns`` the median one; ``culprits``: those of ``why.csv`` that it
-    is about; ``recording_ns``: so much of the gain may be what the recorder itself costs.
+    ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the one with most loss; ``often``: `EVERY`,
+    `ONCE` or `3 of 20 steps`; ``steps`` the number of steady steps in the sums; ``text`` has symptom and cause;
+    ``claim`` is its evidence. ``lost_ns``: the loss of all steady steps together, recorded minus replayed without the
+    cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, their gain with ``change``, options of ``nsysprof
+    forecast``; 0 if ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none. ``total_ns``: the
+    time of all steady steps, ``step_ns`` the median step; ``culprits``: its culprits in ``why.csv``; ``recording_ns``:
+    the part of the gain that may be recording cost.
     """
 
     kind: str
@@ -56,17 +56,17 @@ class Finding:
 
     @property
     def likely_ns(self) -> float:
-        """By which gain findings are ranked: without what recording costs, and half of an upper limit."""
+        """The gain by which findings are ranked: without recording cost, and half of an upper limit."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
     def of_step(self, ns: float) -> float:
-        """So much of all steps as a part of the median one."""
+        """An amount of all steps as a share of the median one."""
         return ns / max(self.total_ns, 1) * self.step_ns
 
     @property
     def id(self) -> str:
-        """The same for the same thing in every answer: kind, cause and path."""
+        """A stable id, equal in every answer: kind, cause and path."""
         return f"{self.kind}:{self.cause}:{'' if self.path == WHOLE else self.path}"
 
     @property
@@ -85,7 +85,7 @@ class Finding:
         return {**values, "path": path, "change": list(self.change), "command": command}
 
     def forecast_command(self, report: str, whole: str) -> str:
-        """The command that replays the change, or shows the steps where there is none."""
+        """The command that replays the change, or shows the steps if there is none."""
         steps = "" if self.path == whole else f" --range {quote(self.path.replace('[', '[[]'))}"
         if not self.change:
             return f"nsysprof why {report}{steps}"
@@ -93,7 +93,7 @@ class Finding:
         return f"nsysprof forecast {report}{steps} --as-profiled {options}"
 
     def listed(self) -> dict[str, Any]:
-        """The finding with the keys of the lists ``findings`` of documents."""
+        """The finding with the keys of the ``findings`` lists in documents."""
         values: dict[str, Any] = {"path": self.path, "cause": self.kind, "culprit": self.cause, "text": self.text}
         values |= {"ns": self.lost_ns / self.steps, "share": min(self.lost_ns / max(self.total_ns, 1), 1.0)}
         return values | {
@@ -106,11 +106,10 @@ class Finding:
 
 
 def ranked(found: Sequence[Finding]) -> list[Finding]:
-    """Those that were tried first, by what they are likely to gain; then what was not, by what is lost; what happens
-    once last.
+    """Tried findings first, by likely gain; then untried ones, by loss; one-time work last.
 
     Of two remedies for the same of a path the simpler one is first where it has a good part of the gain, see `_BEFORE`.
-    What paces steps, or says that a recording is a cold start, comes before all.
+    Findings about pacing or a cold start come before all others.
     """
     others = {(each.path, each.kind): each for each in found}
 
@@ -124,9 +123,9 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
-    """Of ranked findings those that say something to do, or that cost much; the first of a path in any case.
+    """Of ranked findings, those with something to do or with large costs; the first of a path in any case.
 
-    Slow steps appear once: as such, unless a finding of some steps has a remedy.
+    Slow steps appear once: as such, unless a finding about some steps has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
     for each in found:
@@ -148,7 +147,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """The finding of a part of the steps for all ``steps``, ``times`` as many."""
+    """Scale a finding from a part of the steps to all ``steps``, ``times`` as many."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

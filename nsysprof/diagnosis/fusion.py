@@ -1,4 +1,4 @@
-"""Kernels that read and write memory for what one kernel could do on the way: attention, pointwise chains, layouts."""
+"""Several kernels that read and write memory for work that one could do: attention, pointwise chains, layouts."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
-    """What one kernel instead of several would save in memory traffic and launches, replayed."""
+    """The savings of one kernel instead of several, in memory traffic and launches, replayed."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains):

@@ -1,4 +1,4 @@
-"""The GPU waits for other GPU work, for its own queue, or for what the recording does not say."""
+"""The GPU waits for other GPU work, for its own queue, or for an unknown reason."""
 
 from collections.abc import Iterable, Iterator
 
@@ -59,7 +59,7 @@ def _peers(case: Case, rows: Rows) -> NDArray[np.int64]:
 
 
 def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
-    """Communication that no compute hides, but waits for late ranks; at most it is hidden behind all compute."""
+    """Communication that is not hidden by compute, except waits for late ranks; at most, all compute can hide it."""
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
     compute = covered(lines.compute, windows.start, windows.end)

@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the program: ``text`` an imperative, ``changes`` what of it is replayed; ``basis`` of the gain.
+    """A change of the program: ``text`` an imperative, ``changes`` the replayed part; ``basis`` of the gain.
 
     `Changes.remove` of the cause itself is what `Kind.whole` takes out. ``most_ns``: no more is gained in all steps;
     ``least``: it must not gain much more than the cause costs.
@@ -153,7 +153,7 @@ def in_mpi(case: Case) -> Mask:
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:
-    """Pieces in which the host was in a call for one of some purposes, each step anew."""
+    """Pieces in which the host was in a call for one of some purposes, in every step."""
     call = case.pieces["call"]
     return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
 

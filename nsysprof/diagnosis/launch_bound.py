@@ -99,9 +99,9 @@ def _of_optimizer(case: Case) -> Mask:
 
 
 def launching_time(case: Case, place: Place, only: NDArray[np.integer] | None = None) -> Cause:
-    """All time in which threads launch in the steps of a place, and run little code between, as a cause.
+    """All time in which threads launch in the steps of a place, with little code in between, as a cause.
 
-    Of calls that launch, or wait for nothing; or of ``only`` some calls.
+    Includes calls that launch or do not wait, or ``only`` some calls.
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
     parts: list[tuple[Rows, Ints, Ints]] = []

@@ -31,9 +31,9 @@ SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to 
 
 
 def fault_share(case: Case) -> float:
-    """Which part of the kernels' time may be page faults, by the migrations that are recorded; 1.0 where none is.
+    """The share of kernel time that may be page faults, by the recorded migrations; 1.0 if none are recorded.
 
-    0.0 of programs without managed memory, that prefetch it, or whose page faults on the GPU are recorded.
+    0.0 for programs without managed memory, with prefetching, or with recorded GPU page faults.
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     used = [calls.names[code] for code in np.unique(calls.name).tolist()]
@@ -60,7 +60,7 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
 
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Pages of unified memory that kernels or the host wait for: upper bounds, as kernels compute meanwhile."""
+    """Pages of unified memory for which kernels or the host wait: upper bounds, because kernels compute meanwhile."""
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0 if found is None else int(found.kernel_ns.sum())

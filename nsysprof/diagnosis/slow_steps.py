@@ -1,4 +1,4 @@
-"""Some steps take longer than the others, and what these wait for more than typical ones."""
+"""Some steps take longer than others, and the waits in which they differ from typical ones."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _COMPUTE = "longer compute"
 
 
 def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """The steps of a place that are slow as `judge` has it, if they take `MIN_SHARE` more than typical ones in all."""
+    """The slow steps of a place, as in `judge`, if their total excess over typical ones is at least `MIN_SHARE`."""
     if place.path == WHOLE:
         return
     judged = judge(place.length)

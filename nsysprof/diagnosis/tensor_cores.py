@@ -1,4 +1,4 @@
-"""Products that tensor cores would run faster: in FP32 on CUDA cores, or of sizes that do not fit loads."""
+"""Products that tensor cores would run faster: in FP32 on CUDA cores, or with misaligned sizes."""
 
 import re
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ _ALIGNED_SPEEDUP = 5.0
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
-    """Matrix products that tensor cores would run several times as fast, by the peaks of the GPU: a bound."""
+    """Matrix products that tensor cores would run several times as fast, by the GPU's peaks: a bound."""
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
     family, unit, cause = (np.array(each) for each in (kinds.family, kinds.math_unit, kinds.cause))
     speedup, convolution, product = _speedup(busy), cause == "convolution", family == "gemm"

@@ -1,1 +1,1 @@
-"""A report in the formats of other tools."""
+"""Convert a report to formats of other tools."""

@@ -1,4 +1,4 @@
-"""A report into the files of other tools in one call: whole or not at all, and nothing over what is there."""
+"""Write a report to files of other tools in one call: whole or not at all, without overwriting."""
 
 import errno
 import gzip
@@ -39,7 +39,7 @@ _DICTIONARY_BYTES = 1 << 26  # beyond it pyarrow writes texts out row by row
 def write_csv_files(tables: Sequence[RecordTable], folder: Path) -> None:
     """Write each table as ``NAME.csv`` into an existing folder.
 
-    UTF-8, commas, quotes where needed, a header; ``true`` and ``false``; what is absent is empty.
+    UTF-8, commas, quotes if needed, a header; ``true`` and ``false``; missing values are empty.
     """
     for table in tables:
         path = folder / f"{table.declared.file}.csv"
@@ -66,7 +66,7 @@ def _cells(column: Column) -> list[str]:
 
 
 def pyarrow_parquet() -> Any:
-    """Import the module ``pyarrow.parquet``; `NsysprofError` where pyarrow is not installed."""
+    """Import the module ``pyarrow.parquet``; raises `NsysprofError` if pyarrow is not installed."""
     try:
         from pyarrow import parquet  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -80,8 +80,8 @@ def pyarrow_parquet() -> Any:
 def write_parquet(tables: Sequence[RecordTable], about: Mapping[str, str], folder: Path) -> None:
     """Write each table as ``NAME.parquet`` into an existing folder: typed columns, texts as dictionaries, zstd.
 
-    Row groups of 262,144 rows; ``about`` goes into the metadata of each file, and what a column holds into that of the
-    column under ``description``.
+    Row groups of 262,144 rows; ``about`` goes into the metadata of each file, and each column's description into its
+    metadata under ``description``.
     """
     parquet = pyarrow_parquet()
     metadata = {key: value.encode(errors="replace") for key, value in about.items()}
@@ -148,16 +148,16 @@ def export(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write a report as a ``perfetto`` trace, or as ``parquet`` or ``csv`` tables; returns where.
+    """Write a report as a ``perfetto`` trace, or as ``parquet`` or ``csv`` tables; return the path.
 
-    By default that is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
+    The default is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
     trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
-    ``ranges`` and ``instances`` (`nsysprof.analyze.records` says what their columns hold) and ``export.json``.
-    ``threads``, ``graphs``, ``ranges``, ``rules`` and ``memory_limit`` (bytes) are those of an analysis;
-    ``spreadsheet_safe`` puts a ``'`` before names in CSV that a spreadsheet would take for formulas. An earlier export
-    is replaced with ``force`` only, and what no export wrote never.
+    ``ranges`` and ``instances`` (columns in `nsysprof.analyze.records`) and ``export.json``. ``threads``, ``graphs``,
+    ``ranges``, ``rules`` and ``memory_limit`` (bytes) are as in an analysis; ``spreadsheet_safe`` puts a ``'`` before
+    names in CSV that a spreadsheet would treat as formulas. An earlier export is replaced only with ``force``, any
+    other file never.
 
-    Raises `NsysprofError` for an unreadable report, an output that cannot be written or exists, and where the package
+    Raises `NsysprofError` for an unreadable report, an output that is not writable or exists, and if the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
     """
     opening = nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys)
@@ -249,9 +249,9 @@ def _files(to: str) -> list[str]:
 def write_export(
     source: RecordSource, to: str, output: Path, *, spreadsheet_safe: bool = False, force: bool = False
 ) -> Path:
-    """Write a report as a Perfetto trace (a file, compressed if it is named ``.gz``) or as tables (a folder).
+    """Write a report as a Perfetto trace (a file, compressed if named ``.gz``) or as tables (a folder).
 
-    What is there is replaced with ``force`` only, when all that is new is whole. Raises `NsysprofError` where writing
+    An existing output is replaced only with ``force``, once the new one is complete. Raises `NsysprofError` if writing
     fails; then nothing is left behind.
     """
     if to == "perfetto":

@@ -1,7 +1,7 @@
-"""Writes a report as a Perfetto trace, to be opened in ui.perfetto.dev or queried with trace_processor.
+"""Write a report as a Perfetto trace, for ui.perfetto.dev or trace_processor.
 
-The trace is a stream of packets of one sequence: tracks first, then the slices of one track after the other, each
-texts of which are sent once and referred to by number. Times are those of the report in ns.
+The trace is a stream of packets in one sequence: tracks first, then slices track by track; each text is sent once and
+referenced by number. Times are in ns, as in the report.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ Content: TypeAlias = Callable[[Slices, NDArray[np.integer]], list[Pieces]]
 
 
 def perfetto_protos() -> Any:
-    """Import the messages of a trace from the package ``perfetto``; `NsysprofError` where it is not installed."""
+    """Import the trace messages from the package ``perfetto``; raises `NsysprofError` if it is not installed."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -58,14 +58,14 @@ def perfetto_protos() -> Any:
 
 
 class Writable(Protocol):
-    """A file of bytes, or one that compresses them."""
+    """A binary file, or one that compresses."""
 
     def write(self, data: bytes, /) -> object:
-        """Write bytes behind those before."""
+        """Append bytes."""
 
 
 def write_perfetto(source: RecordSource, file: Writable) -> None:
-    """Write the trace of a report. Memory is that of columns, not of the trace."""
+    """Write the trace of a report. Memory is needed for columns, not for the trace."""
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
     tracks = host_tracks(source)
@@ -112,7 +112,7 @@ class _Packets:
         self._file.write(self._protos.Trace(packet=[packet]).SerializeToString())
 
     def begin(self, source: RecordSource, tracks: Sequence[Track]) -> None:
-        """Write what the trace is of, and its tracks."""
+        """Write the trace's metadata and its tracks."""
         self._add(
             sequence_flags=self._protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED,
             trace_attributes=self._attributes(source),
@@ -158,7 +158,7 @@ class _Packets:
         return descriptor
 
     def slices(self, track: int, slices: Slices, content: Content) -> None:
-        """Write the slices of a track: the beginning of each, with its name and notes, and its end."""
+        """Write the slices of a track: the begin of each, with name and notes, and its end."""
         kinds = pieces([self._kind(kind, track) for kind in ("TYPE_SLICE_BEGIN", "TYPE_SLICE_END")])
         order = walk(slices.up)
         for first in range(0, len(order), _AT_ONCE):
@@ -312,7 +312,7 @@ class _Arrows:
     piece_ends: Pieces
 
     def of_ops(self, rows: NDArray[np.integer]) -> list[Pieces]:
-        """The flows that begin and end at ops."""
+        """The flows that start and end at ops."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
 

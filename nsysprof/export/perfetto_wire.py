@@ -1,8 +1,8 @@
-"""The bytes of many packets of a Perfetto trace at once, out of pieces that are encoded already.
+"""Encode many packets of a Perfetto trace at once, from pieces that are already encoded.
 
-A protobuf message is its fields one after the other in any order, and two halves of a message put behind each other are
-that message. The protobuf library encodes every distinct half once, such as a kernel's name with its family. Here the
-halves are put together, with what is different in every packet: times, ids and lengths. Tests parse it all back.
+A protobuf message is its fields in any order, so two concatenated halves of a message are that message. The protobuf
+library encodes every distinct half once, such as a kernel's name with its family. Here the halves are joined with the
+parts that differ in every packet: times, ids and lengths. Tests parse the result.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _NAME, _CATEGORY, _KEY, _VALUE = (
 
 @dataclass(frozen=True)
 class Pieces:
-    """A piece of bytes for each row: ``data[first : first + size]``. Nothing, where the size is 0."""
+    """A piece of bytes per row: ``data[first : first + size]``. Empty if the size is 0."""
 
     data: NDArray[np.uint8]
     first: NDArray[np.int64]
     size: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.integer] | slice) -> Pieces:
-        """Take the pieces of some rows; the data are shared."""
+        """The pieces of some rows; the data are shared."""
         return Pieces(self.data, self.first[rows], self.size[rows])
 
     def spread(self, rows: NDArray[np.integer], count: int) -> Pieces:
-        """Put the pieces at some of ``count`` rows, and nothing at the others."""
+        """Place the pieces at some of ``count`` rows, and nothing at the others."""
         first, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], size[rows] = self.first, self.size
         return Pieces(self.data, first, size)
 
 
 def pieces(parts: Sequence[bytes]) -> Pieces:
-    """Line up pieces that are encoded."""
+    """Collect encoded pieces."""
     size = np.array([len(part) for part in parts], np.int64)
     return Pieces(np.frombuffer(b"".join(parts), np.uint8), np.cumsum(size) - size, size)
 
@@ -57,7 +57,7 @@ def repeated(part: bytes, count: int) -> Pieces:
 
 
 def numbers(values: NDArray[Any], before: bytes = b"") -> Pieces:
-    """Encode whole numbers of 64 bits as protobuf writes them, each behind the same bytes."""
+    """Encode 64-bit integers as protobuf varints, each after the same bytes."""
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     head, count = len(before), len(rest)
     out = np.empty((count, head + _LONGEST), np.uint8)
@@ -75,7 +75,7 @@ def numbers(values: NDArray[Any], before: bytes = b"") -> Pieces:
 
 
 def eights(values: NDArray[np.int64], before: bytes) -> Pieces:
-    """Encode numbers in eight bytes, each behind the same bytes."""
+    """Encode numbers in eight bytes, each after the same bytes."""
     width = len(before) + 8
     out = np.empty((len(values), width), np.uint8)
     out[:, : len(before)] = np.frombuffer(before, np.uint8)
@@ -84,13 +84,13 @@ def eights(values: NDArray[np.int64], before: bytes) -> Pieces:
 
 
 def tag(number: int, kind: int) -> bytes:
-    """Encode what stands before the content of a field with that number."""
+    """Encode the tag of a field."""
     piece = numbers(np.array([number << 3 | kind]))
     return piece.data[: piece.size[0]].tobytes()
 
 
 def joined(columns: Sequence[Pieces]) -> Pieces:
-    """Join for each row its pieces of all columns, one behind the other."""
+    """Concatenate the pieces of all columns, row by row."""
     base = np.cumsum([0, *(len(column.data) for column in columns)])
     first = np.stack([column.first + at for column, at in zip(columns, base, strict=False)], axis=1)
     size = np.stack([column.size for column in columns], axis=1)
@@ -100,7 +100,7 @@ def joined(columns: Sequence[Pieces]) -> Pieces:
 
 
 def fields(number: int, content: Pieces) -> Pieces:
-    """Wrap each piece as the content of a field: a message inside another."""
+    """Wrap each piece as a field: a message inside another."""
     return joined([numbers(content.size, tag(number, BYTES)), content])
 
 
@@ -123,7 +123,7 @@ class TraceTexts:
         return bytes(self._protos.TrackEvent(name_iid=numbered[0], category_iids=[numbered[1]]).SerializeToString())
 
     def noted(self, **notes: str) -> bytes:
-        """Encode a slice's notes: texts under their names; empty ones are left out."""
+        """Encode a slice's notes: texts by name; empty ones are left out."""
         event = self._protos.TrackEvent()
         for key, text in notes.items():
             if text:
@@ -133,7 +133,7 @@ class TraceTexts:
         return bytes(event.SerializeToString())
 
     def counted(self, key: str, values: NDArray[np.integer]) -> Pieces:
-        """Encode a note in each row: a whole number under that name."""
+        """Encode an integer note in each row under this name."""
         note = self._protos.DebugAnnotation(name_iid=self._number(_KEY, key))
         return fields(self._notes, numbers(values, note.SerializeToString() + self._integer))
 
@@ -145,7 +145,7 @@ class TraceTexts:
         return number
 
     def send(self, add: Callable[..., None]) -> None:
-        """Add packets with the texts that are new since the last time: they go before the packets that need them."""
+        """Add packets with the texts that are new since the last call, before the packets that need them."""
         for first in range(0, len(self._new), _TEXTS_AT_ONCE):
             data = self._protos.InternedData()
             for kind, text, number in self._new[first : first + _TEXTS_AT_ONCE]:
@@ -159,5 +159,5 @@ class TraceTexts:
 
 
 def plain(text: str) -> str:
-    """Put a question mark for each lone surrogate of a text: protobuf refuses those."""
+    """Replace each lone surrogate in a text by a question mark, since protobuf refuses those."""
     return text.encode(errors="replace").decode()

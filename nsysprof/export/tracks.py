@@ -1,9 +1,9 @@
-"""A report as tracks over time, slices that nest and counters, for trace viewers.
+"""A report as tracks over time, nested slices and counters, for trace viewers.
 
-Below each process stand its threads, with their NVTX ranges and their host CUDA calls, and its start/end ranges; below
-each GPU the kernels in flight, allocated memory, sampled metrics, and its streams, with the ranges projected on them:
-from the start of the first op inside to the end of the last; and, where GPUs wait, the critical path. What overlaps
-without nesting goes to further tracks of the same name.
+Below each process are its threads, with NVTX ranges and host CUDA calls, and its start/end ranges; below each GPU the
+kernels in flight, allocated memory, sampled metrics, and its streams with projected ranges (from the start of the first
+op inside to the end of the last); and, if GPUs wait, the critical path. Slices that overlap without nesting go to
+further tracks with the same name.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices that nest, sorted by start and from the outermost to the innermost.
+    """Nested slices, sorted by start, outermost first.
 
-    ``row`` int32: of ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, as ``what`` says. ``start``,
-    ``end`` int64 ns, never backwards; ``up`` int32, the slice around each, -1 for none. For ranges projected on a
-    stream, ``totals`` are what each has there: columns of `Totals` by name.
+    ``row`` int32 in ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, depending on ``what``. ``start``,
+    ``end`` int64 ns, never negative lengths; ``up`` int32, the slice around each, -1 for none. For ranges projected on
+    a stream, ``totals`` describe each one's work there: columns of `Totals` by name.
     """
 
     what: What
@@ -47,7 +47,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Steps:
-    """A counter: from each ``time`` (int64 ns, sorted) on it is ``value`` (int64), in ``unit``."""
+    """A counter with ``value`` (int64, in ``unit``) from each ``time`` (int64 ns, sorted) on."""
 
     unit: Literal["count", "bytes", "percent", "Hz"]
     time: Ints
@@ -56,7 +56,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Track:
-    """A track below the track ``parent``, its position in the list of all; None at the top.
+    """A track below the track ``parent``, an index into the list of all; None at the top.
 
     A process has a ``pid``, a thread also a ``tid``.
     """
@@ -96,7 +96,7 @@ def _add_lanes(
 
 
 def host_tracks(source: RecordSource) -> list[Track]:
-    """Make a track per process, below it one per thread, the main thread first, and below those ranges and calls."""
+    """Make a track per process, below it one per thread, main thread first, and below these ranges and calls."""
     trace, names = source.trace, source.trace.thread_names
     tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []
@@ -160,9 +160,9 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 
 
 def gpu_tracks(source: RecordSource, before: int) -> list[Track]:
-    """Make a track per GPU, below it counters and for each stream ranges and ops; ``before`` tracks stand in front.
+    """Make a track per GPU, below it counters and, per stream, ranges and ops; ``before`` tracks come first.
 
-    Behind the ops, which their arrows come from, stand the `RecordSource.waits`.
+    The `RecordSource.waits` come after the ops, where their arrows start.
     """
     trace = source.trace
     out: list[Track] = []
@@ -263,11 +263,11 @@ def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent:
 
 @dataclass(frozen=True)
 class StreamRanges:
-    """The ranges of one thread that have work on a stream: its start/end ranges (``window``), or all others.
+    """The ranges of one thread with work on a stream: its start/end ranges (``window``), or all others.
 
-    ``row`` are rows of ``trace.ranges``, ascending; ``inside`` what each has on that stream, all threads' ops that
-    belong to it included. Over all streams launches, ops and sums add up to `Attribution.inclusive`, but for launches
-    that caused work on several streams.
+    ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each on that stream, including ops that
+    other threads launched for it. Summed over all streams, launches, ops and sums equal `Attribution.inclusive`, except
+    for launches that caused work on several streams.
     """
 
     thread: int
@@ -277,7 +277,7 @@ class StreamRanges:
 
 
 def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRanges]:
-    """Yield the `StreamRanges` of a stream, by thread, start/end ranges last; by the rules of `attribute`."""
+    """Yield the `StreamRanges` of a stream, by thread, start/end ranges last; following the rules of `attribute`."""
     trace = attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     rows = np.flatnonzero((ops.stream == stream) & (ops.launch >= 0))

@@ -1,1 +1,1 @@
-"""Many reports, a rank each: what they do per iteration, who is slow, and who waits for whom."""
+"""Compare many reports, one per rank: work per iteration, stragglers, and who waits for whom."""

@@ -1,4 +1,4 @@
-"""All ranks together: who is slow, who waits for whom, and what the slowest rank does with its time."""
+"""The result over all ranks: stragglers, who waits for whom, and how the slowest rank spends its time."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ _MAX_RANKS_NAMED = 3  # in a warning
 
 @dataclass(frozen=True)
 class RankLane:
-    """What one rank did over time: ``start_ns`` and ``end_ns`` on the common clock, and bins of equal length with the
+    """The activity of one rank over time: ``start_ns`` and ``end_ns`` on the common clock, and equal bins with the
     shares, 0 to 1, of compute and of communication without compute.
     """
 
@@ -64,20 +64,20 @@ class RankLane:
 
 @dataclass(frozen=True, repr=False)
 class Fleet(Shown):
-    """The answer over all ranks; all frames have a default index, times are int64 ns.
+    """The result over all ranks; all frames have a default index, times are int64 ns.
 
-    ``ranks``: a row per rank, the columns of ``ranks.csv``: who it is, where the time of its iterations went, its
+    ``ranks``: a row per rank, the columns of ``ranks.csv``: its identity, how it spends its iterations, its
     collectives, and whether it is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a
     row per path and iteration, the distribution over ranks (``iterations.csv``). ``spread``: a row per path.
-    ``outliers``: iterations of single ranks that stand out. ``split``: per part of the time the mean per iteration of
+    ``outliers``: exceptionally long iterations of single ranks. ``split``: per kind of time, the mean per iteration of
     the slowest rank and of the median one, in ns.
 
-    ``iteration_path`` is the path of the iterations, `WHOLE` where nothing repeats. ``source`` says where the numbers
-    of ranks are from, ``clock`` how their clocks were aligned. ``lanes`` is a lane per rank on the common clock.
-    ``failures`` are reports without an answer.
+    ``iteration_path`` is the path of the iterations, `WHOLE` if nothing repeats. ``source`` says how ranks were
+    numbered, ``clock`` how clocks were aligned. ``lanes`` is a lane per rank on the common clock. ``failures`` are
+    reports without a result.
 
-    ``usual`` are the ``ranks`` with all sums over the usual iterations alone, which text, page and charts show: without
-    those of ``left_out``, which take more than `FAR_LONGER` times the median on some rank, as warm-up does.
+    ``usual`` are the ``ranks`` with all sums over the usual iterations only, as shown by text, page and charts: without
+    ``left_out``, which take more than `FAR_LONGER` times the median on some rank, such as warm-up.
     """
 
     iteration_path: str
@@ -105,11 +105,11 @@ def fleet_answer(
     rank_from: re.Pattern[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Fleet:
-    """Build the `Fleet` from the answers of reports, in the order in which these were named.
+    """Build the `Fleet` from the answers of reports, in the order given.
 
-    ``rank_from`` finds the number of the rank in a file name; ``options`` are kept as they are, and ``per`` of them
-    names the iterations that were asked for. Raises `NsysprofError` where no report could be read or none has these
-    iterations, and as `identify_ranks` does.
+    ``rank_from`` finds the rank's number in a file name; ``options`` are kept unchanged; their ``per`` names the
+    requested iterations. Raises `NsysprofError` if no report could be read or none has these iterations, and like
+    `identify_ranks`.
     """
     good = [answer for answer in answers if isinstance(answer, ReportAnswer)]
     failures = [answer for answer in answers if isinstance(answer, ReportFailure)]
@@ -198,7 +198,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
         return
     first, last = quote(ranks[0].answer.report), quote(ranks[-1].answer.report)
     raise NsysprofError(
-        f"these reports are no ranks of one job: {why}",
+        f"these reports are not ranks of one job: {why}",
         f"nsysprof compare {first} {last}; if they are ranks, name their steps: --per GLOB",
     )
 
@@ -332,13 +332,16 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
         shift = [-offsets[each.rank] for each in ranks]
         clock = "clocks aligned by the ends of collectives"
     elif all(epoch is not None for epoch in epochs):
-        shift, clock = [epoch or 0 for epoch in epochs], "clocks as the reports give their start"
+        shift, clock = [epoch or 0 for epoch in epochs], "clocks aligned by the start times in the reports"
     else:
         shift, clock = [-start for start in starts], "each rank from its own first iteration"
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
     begins = [start + by for start, by in zip(starts, shift, strict=True)]
     if max(begins) - min(begins) > _MAX_APART * max(lengths):
-        shift, clock = ([-start for start in starts], "each rank from its own first iteration: they ran at other times")
+        shift, clock = (
+            [-start for start in starts],
+            "each rank from its own first iteration: they ran at different times",
+        )
         begins = [0] * len(ranks)
     origin = min(begins)
     lanes = []
@@ -372,14 +375,14 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
     for lacks in dict.fromkeys(each.part.lacks for each in ranks if each.part.lacks):
         unknown = [each.rank for each in ranks if each.part.lacks == lacks]
-        what = f"not recorded: {', '.join(lacks)}: which communication blocks compute is not known"
+        what = f"not recorded: {', '.join(lacks)}: it is unknown which communication blocks compute"
         yield f"{_ranks(unknown)}: {what}"
     versions = Counter(each.answer.nsys_version for each in ranks)
     if len(versions) > 1:
         yield f"reports of different nsys versions: {', '.join(sorted(map(str, versions)))}"
     gpus = Counter(name for each in ranks for name in each.part.gpus)
     if len(gpus) > 1:
-        yield f"ranks on unlike GPUs: {', '.join(f'{count} x {name}' for name, count in gpus.most_common())}"
+        yield f"ranks on different GPUs: {', '.join(f'{count} x {name}' for name, count in gpus.most_common())}"
     alike: dict[str, dict[int, str]] = {}  # but for their numbers
     for each in ranks:
         for text in (*each.answer.warnings, *each.part.warnings):

@@ -1,4 +1,4 @@
-"""The charts over all ranks: ranks against ranges, and ranks over time."""
+"""The charts over all ranks: ranks by ranges, and ranks over time."""
 
 import math
 from collections.abc import Iterator
@@ -34,8 +34,9 @@ _PATH_WIDTH, _MAX_WIDTH = 0.1, 0.6  # of the width: a column, and all of them
 
 
 def plan_heatmap(fleet: Fleet) -> Bars:
-    """Draw ranks from top to bottom, ranges of an iteration from left to right, coloured by own time over that of the
-    median rank (of two ranks over their mean); beside them what each rank spends its time on.
+    """Draw ranks from top to bottom, ranges of an iteration from left to right, coloured by time excluding exposed
+    communication relative to the median rank (with two ranks, their mean); beside them, how each rank spends its
+    time.
     """
     columns = _heatmap_paths(fleet)
     values, times = _cells(fleet, columns)
@@ -134,7 +135,7 @@ _HOST_WIDTH = 24
 
 
 def plan_rank_lanes(fleet: Fleet) -> Lanes:
-    """Draw lanes of ranks on one time axis; every column is coloured by how much of it each kind takes."""
+    """Draw lanes of ranks on one time axis; the colours of a column show the share of each kind of time."""
     end = max(1, *(each.end_ns for each in fleet.lanes))
     hosts = dict(zip(fleet.ranks["rank"], fleet.ranks["host"], strict=True))
     several = len(set(hosts.values())) > 1
@@ -189,13 +190,13 @@ def _lanes_subtitle(fleet: Fleet) -> str:
 
 
 FLEET_CHARTS: tuple[Chart[Fleet], ...] = (
-    Chart("fleet_heatmap.png", "Ranks against ranges, by own time", plan_heatmap),
+    Chart("fleet_heatmap.png", "Own time by rank and range", plan_heatmap),
     Chart("fleet_timeline.png", "Ranks over time, a lane each", plan_rank_lanes),
 )
 
 
 def overview(fleet: Fleet) -> Overview:
-    """What notebooks show: the findings, and the ranks."""
+    """The notebook view: the findings, and the ranks."""
     first, *others = fleet.findings or (f"{len(fleet.ranks):,} ranks",)
 
     def details() -> Iterator[str | TextTable]:

@@ -1,4 +1,4 @@
-"""Dask for the reports of a fleet: a cluster of local processes, or a scheduler that is there already."""
+"""Dask for the reports of a fleet: a cluster of local processes, or an existing scheduler."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _REPORTS_AHEAD = 4
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """Where the reports are analysed: by ``scheduler``, or by so many local ``workers`` (None: one per CPU), of which
-    each may take ``memory_bytes`` (None: its share of 80 % of what is free now, and of what control groups allow).
+    """Where the reports are analysed: on ``scheduler``, or by local ``workers`` (None: one per CPU), each with at
+    most ``memory_bytes`` (None: its share of 80 % of the free memory that control groups allow).
     """
 
     workers: int | None = None
@@ -46,7 +46,7 @@ class ClusterChoice:
 
 
 def check_dask(*, local: bool) -> None:
-    """Raise `NsysprofError` with the command to install it where Dask is missing, or what ``local`` processes need."""
+    """Raise `NsysprofError` with the install command if Dask is missing, or what ``local`` processes need."""
     try:
         import distributed  # noqa: F401, PLC0415 (an extra, slow to import)
 
@@ -57,7 +57,7 @@ def check_dask(*, local: bool) -> None:
 
 
 def complete_choice(choice: ClusterChoice, reports: int) -> ClusterChoice:
-    """Fill in what a choice leaves open, with never more local workers than reports."""
+    """Fill in the open parts of a choice, with at most one local worker per report."""
     if choice.scheduler is not None:
         return choice
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -75,11 +75,11 @@ def examine_all(
     strict: bool = False,
     progress: Callable[[str, int], None] = lambda step, done: None,
 ) -> list[ReportAnswer | ReportFailure]:
-    """Get the answers to tasks, in their order. ``known`` are those that are there, by number; ``keep`` is a folder for
-    the others. Interrupts wait while local workers start and end.
+    """Return the answers to tasks, in their order. ``known`` are existing answers, by number; ``keep`` is a folder for
+    the others. Interrupts are delayed while local workers start and end.
 
-    A worker that dies is replaced and its report tried again elsewhere. With ``strict`` the first failure raises its
-    `NsysprofError`. Raises one too where no scheduler answers, or its workers have no nsysprof.
+    A worker that dies is replaced, and its report is retried on another. With ``strict``, the first failure raises its
+    `NsysprofError`. Also raises it if no scheduler answers, or if its workers have no nsysprof.
     """
     answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(answers))
@@ -137,7 +137,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     except KilledWorker:
         return ReportFailure(
             task.file.name,
-            f"{_MAX_DEATHS} workers died on it, of too little memory perhaps",
+            f"{_MAX_DEATHS} workers died on it, perhaps for lack of memory",
             "fewer workers with more memory each: --workers N",
         )
     except (FutureCancelledError, TimeoutError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The work of a worker on one report: it opens it where it lies, attributes it, and answers in a few kilobytes."""
+"""The work of a worker on one report: open it, attribute it, and answer in a few kilobytes."""
 
 import contextlib
 import gc
@@ -36,8 +36,8 @@ from nsysprof.waits.walk import lacking
 
 @dataclass(frozen=True)
 class ReportTask:
-    """A report and what is asked of it; goes to a worker. ``rules`` and ``nsys`` are paths on the worker's machine;
-    ``memory_limit`` in bytes, None for half of what the worker may use, changes no answer.
+    """A report and the request about it, sent to a worker. ``rules`` and ``nsys`` are paths on the worker's machine;
+    ``memory_limit`` in bytes (None: half of what the worker may use) changes no answer.
     """
 
     file: ReportFile
@@ -52,7 +52,7 @@ class ReportTask:
 
 @dataclass(frozen=True)
 class ReportFailure:
-    """Why a report has no answer: one line, and a hint that may be a command."""
+    """The reason why a report has no answer: one line, and a hint that may be a command."""
 
     report: str
     reason: str
@@ -60,10 +60,10 @@ class ReportFailure:
 
 
 def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
-    """Prepare a local worker of Dask, which asks for this as its ``preload``.
+    """Prepare a local Dask worker, which loads this as its ``preload``.
 
-    Leave Ctrl-C, which a terminal sends to all processes, to the one that started this worker and ends it. And look for
-    garbage less often: what Dask has imported is none, and arrays make little.
+    Ignore Ctrl-C, which a terminal sends to all processes: the process that started this worker handles it and ends the
+    worker. Also run the garbage collector less often: Dask's imports are permanent, and arrays create little garbage.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
@@ -71,7 +71,7 @@ def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
 
 
 def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
-    """Answer for one report; whatever makes it unreadable comes back as a `ReportFailure`, not as an error."""
+    """Answer for one report; a report that cannot be read returns a `ReportFailure` instead of raising."""
     began = time.monotonic()
     try:
         with local_copy(task.file) as path, open_report(path, nsys=task.nsys) as report:
@@ -139,12 +139,12 @@ def _peak_bytes() -> int:
 
 
 def kept_in(folder: Path) -> Path:
-    """Name the folder in which the answers of single reports lie until all are there."""
+    """The folder that keeps the answers of single reports until all are complete."""
     return folder / ".answers"
 
 
 def answer_file(kept: Path, task: ReportTask) -> Path:
-    """Name the file of the answer to a task: it depends on file, size, time, options and version."""
+    """The file of the answer to a task: its name depends on file, size, time, options and version."""
     name = task.file.name if task.file.is_url else os.path.realpath(task.file.name)
     key = {
         **asdict(task),
@@ -160,7 +160,7 @@ def answer_file(kept: Path, task: ReportTask) -> Path:
 
 
 def keep_answer(answer: ReportAnswer, path: Path) -> None:
-    """Write an answer, at once or not at all. Raises `NsysprofError` where that fails."""
+    """Write an answer, whole or not at all. Raises `NsysprofError` if that fails."""
     try:
         write_answer(answer, path)
     except OSError as error:
@@ -171,28 +171,28 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
 
 
 def kept_answers(kept: Path, tasks: Sequence[ReportTask]) -> dict[int, ReportAnswer]:
-    """Read the answers to tasks that are kept, by the number of the task."""
+    """Read the kept answers to tasks, by task number."""
     answers = ((number, read_answer(answer_file(kept, task))) for number, task in enumerate(tasks))
     return {number: answer for number, answer in answers if answer is not None}
 
 
 def count_kept(kept: Path) -> int:
-    """Count the answers that are kept."""
+    """Count the kept answers."""
     return sum(1 for _ in kept.glob("*.npz"))
 
 
 def check_unfinished(folder: Path) -> None:
-    """Refuse a folder of results in which answers of an unfinished run are kept."""
+    """Refuse a result folder with kept answers of an unfinished run."""
     if unfinished := count_kept(kept_in(folder)):
         raise NsysprofError(
             f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
-            "--resume to go on with it, --force to begin anew, or -o OTHER-DIR",
+            "--resume to continue it, --force to start again, or -o OTHER-DIR",
         )
 
 
 @contextlib.contextmanager
 def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
-    """Make the folder for answers to be kept in, ``anew`` without those there; an empty one is removed in the end."""
+    """Provide the folder for kept answers, emptied if ``anew``; an empty one is removed at the end."""
     with writing(kept.parent):
         if anew:
             remove_kept(kept)
@@ -206,7 +206,7 @@ def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
 
 
 def remove_kept(kept: Path) -> None:
-    """Remove all answers, and their folder, and that of the results, where nothing else is in it."""
+    """Remove all kept answers, their folder, and the result folder, if empty."""
     with contextlib.suppress(OSError):
         for path in kept.glob("*.npz"):
             path.unlink()

@@ -1,4 +1,4 @@
-"""The files of a fleet: CSV tables and one JSON document, and the folder they are written to."""
+"""The files of a fleet: CSV tables, one JSON document, and their folder."""
 
 import os
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _DIGITS = 6
 def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path]:
     """Write ``fleet.csv``, ``iterations.csv``, ``ranks.csv`` and ``fleet.json`` into an existing folder.
 
-    Each is there whole or not at all. ``reports`` are the names of all reports that were asked for. Returns the paths.
+    Each file is written whole or not at all. ``reports`` are the names of all requested reports. Returns the paths.
     """
     frames = {PATHS: fleet.paths, ITERATIONS: fleet.iterations, RANKS: fleet.ranks}
     tables = {table.file: table.of(frame) for table, frame in frames.items()}
@@ -69,7 +69,7 @@ def _document(fleet: Fleet, reports: Sequence[str]) -> dict[str, Any]:
 def fleet_folder(
     folder: Path, reports: Sequence[str], *, charts: bool = False, html: bool = False, **more: Any
 ) -> ResultFolder:
-    """Describe the folder of an answer about these reports; ``more`` are other fields of `ResultFolder`."""
+    """Describe the result folder for these reports; ``more`` are other fields of `ResultFolder`."""
     drawn = files_of(FLEET_CHARTS)
     return ResultFolder(
         folder,
@@ -84,9 +84,10 @@ def fleet_folder(
 
 
 def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
-    """Name the folder after the one folder or report given, else after that of all reports and how their names begin.
+    """Name the folder after the only folder or report given, or else after the common folder and common start of the
+    names.
 
-    An earlier ``reports.fleet`` about these reports is used again.
+    An earlier ``reports.fleet`` for these reports is reused.
     """
     earlier = Path("reports.fleet")
     if len(names) == 1 and Path(names[0]).is_dir():

@@ -1,4 +1,4 @@
-"""The findings over all ranks: sentences with their numbers."""
+"""The findings over all ranks: sentences with numbers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ def fleet_findings(
     outliers: pd.DataFrame,
     waiting: Waiting,
 ) -> Iterator[str]:
-    """Write the sentences, the most important first; the arguments are what a `Fleet` is made of.
+    """Write the sentences, the most important first; the arguments are fields of a `Fleet`.
 
-    Sums, and what is made of them, are over the usual iterations: one that warms up would outweigh them all.
+    Sums are over the usual iterations: one warm-up iteration would outweigh all others.
     """
     iterations = iterations[iterations["path"] == path]
     timed = usual[usual["span_ns"] > 0]
@@ -79,14 +79,14 @@ def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, l
 
 
 def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
-    """Share out the time of ranks in iterations, by what it goes to."""
+    """The shares of the ranks' iteration time, by kind of time."""
     total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
     parts = {_PART_WORDS[part]: part for part in (COMPUTE, EXPOSED, COPIES)} | {"idle": "idle"}
     return {name: format_share(int(ranks[f"{part}_ns"].sum()) / max(total, 1)) for name, part in parts.items()}
 
 
 def without_text(left_out: tuple[str, ...]) -> str:
-    """Name the iterations that are not usual, or count them."""
+    """Name the iterations left out as unusual, or count them."""
     return left_out[0] if len(left_out) == 1 else f"{len(left_out):,} that take far longer"
 
 
@@ -140,7 +140,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
     state = straggler_state(ranks, whole=path == WHOLE)
     awaited = awaited_rank(ranks)
     if state.rank is not None:
-        too = "; that the others wait for it speaks for it" if awaited == state.rank else ""
+        too = "; the others wait for it, which supports this" if awaited == state.rank else ""
         yield f"{state.text}{too}; {how}"
     elif apart >= 1 + 2 * _MIN_SHARE:
         yield f"{state.text}; {often}, and {how}"
@@ -155,7 +155,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
 
 @dataclass(frozen=True)
 class StragglerState:
-    """A sentence for a fleet without a proven straggler, a short one for titles, and the ``rank`` that may be one."""
+    """A sentence about a fleet without a proven straggler, a short one for titles, and the ``rank`` that may be one."""
 
     text: str
     short: str
@@ -163,9 +163,9 @@ class StragglerState:
 
 
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
-    """Describe a fleet without a proven straggler: there is none, or one may be, or the data do not decide it.
+    """Describe a fleet without a proven straggler: there is none, there may be one, or the data cannot decide.
 
-    That nothing is proven is no sign that there is nothing. ``whole``: whole reports are compared, no iterations.
+    Lack of proof is no proof of absence. ``whole``: whole reports are compared, not iterations.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
@@ -182,7 +182,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         elif most["low"] > 1 and most["z"] < MIN_Z:
             why = f"the ranks differ from each other as much (robust z = {most['z']:.1f})"
         elif most["low"] > 1:
-            why = f"iterations resemble the ones before them, so that {count} are too few to prove it"
+            why = f"iterations are autocorrelated, so {count} are too few to prove it"
         else:
             why = (
                 f"iterations differ too much to prove it (from {format_ratio(most['low'])} to"
@@ -208,8 +208,8 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """Find the rank that the others wait for, which causes much more of the waiting than its share; None where none
-    does, or the ranks hardly wait.
+    """Find the rank that causes much more of the waiting than its share; None if there is none, or if the ranks
+    hardly wait.
     """
     total = int(ranks["caused_ns"].sum())
     if not total or total < _MIN_SHARE * _gpu_time(ranks):
@@ -220,7 +220,7 @@ def awaited_rank(ranks: pd.DataFrame) -> int | None:
 
 
 def waiting_words(ranks: pd.DataFrame) -> str:
-    """Whom the ranks wait for in collectives, in a few words; nothing where no wait has a cause."""
+    """The rank for which the others wait in collectives, in a few words; empty if waits have no cause."""
     total, most = int(ranks["caused_ns"].sum()), awaited_rank(ranks)
     if not total or not int(ranks["collective_ns"].sum()):
         return ""
@@ -328,7 +328,7 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
 
 
 def middle_rank(count: int) -> str:
-    """Name the median over so many ranks: of two it is their mean."""
+    """The word for the median of ``count`` ranks; for two it is their mean."""
     return "mean of both ranks" if count == 2 else "median rank"
 
 

@@ -1,4 +1,4 @@
-"""Which of many ranks is slow, and who waits for whom, in one call: reports one after the other, in this process."""
+"""Find the slow rank of many and who waits for whom, in one call: reports one after the other, in this process."""
 
 import os
 from collections.abc import Sequence
@@ -25,12 +25,11 @@ def fleet(
     ranges: str = "auto",
     rules: str | None = None,
 ) -> Fleet:
-    """Compare the ranks of one run; ``reports`` are files, folders or globs, as the command ``fleet`` takes them.
+    """Compare the ranks of one run; ``reports`` are files, folders or globs, as in the command ``fleet``.
 
-    ``per`` is a glob of the ranges that are iterations, ``skip`` leaves out the first of them, ``rank_from`` says where
-    in a name its rank stands, and the others are those of `analyze`. Reports that cannot be read are the ``failures``
-    of the answer. Raises `NsysprofError` where nothing is named or none can be read. The command does the same with
-    many processes.
+    ``per`` is a glob of the ranges that are iterations, ``skip`` leaves out the first of them, ``rank_from`` finds the
+    rank in a name; the others are as in `analyze`. Unreadable reports are in ``failures``. Raises `NsysprofError` if
+    nothing is named, or if none can be read. The command does the same with several processes.
     """
     names = [reports] if isinstance(reports, str | os.PathLike) else reports
     files, _ = find_reports([os.fspath(name) for name in names])

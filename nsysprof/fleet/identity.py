@@ -1,4 +1,4 @@
-"""The rank of each process, from the best source that names it for all of them."""
+"""Number the processes as ranks, from the best source that covers all of them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,12 +10,12 @@ from nsysprof.formats.rank_answer import RankPart, ReportAnswer
 from nsysprof.formats.run_record import MAX_RANK_DIGITS
 
 RECORD, ENVIRONMENT = "the run record beside each report", "the environment in the reports"
-FILE_NAME, ORDER = "the file names", "the order of the reports, and in a report of GPUs and pids"
+FILE_NAME, ORDER = "the file names", "the order of the reports, and within a report of GPUs and pids"
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A rank with the report and the process that it is."""
+    """A rank with its report and process."""
 
     rank: int
     answer: ReportAnswer
@@ -24,7 +24,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Identity:
-    """All ranks in order, the ``source`` of their numbers in words, and what to know of them."""
+    """All ranks in order, the ``source`` of their numbers in words, and notes."""
 
     ranks: tuple[Ranked, ...]
     source: str
@@ -32,9 +32,9 @@ class Identity:
 
 
 def rank_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression whose first group is the number of the rank in a file name.
+    """Compile a regular expression whose first group is the rank's number in a file name.
 
-    Raises `NsysprofError` where it is none.
+    Raises `NsysprofError` if it is invalid.
     """
     try:
         pattern = re.compile(text)
@@ -50,12 +50,12 @@ def rank_pattern(text: str) -> re.Pattern[str]:
 def identify_ranks(
     outcomes: Sequence[ReportAnswer | ReportFailure], pattern: re.Pattern[str] | None = None
 ) -> Identity:
-    """Number all processes of all reports that could be read.
+    """Number all processes of all readable reports.
 
-    By ``pattern`` where it is given; else by the run records, by the environments, or by order: the first of these
-    that names every rank. A report with several processes is no single rank: then their order counts, by GPU.
-    Where each is one, those that could not be read keep their place in the order. Raises `NsysprofError` where
-    ``pattern`` does not match a name, or two reports are the same rank.
+    Uses ``pattern`` if given; otherwise the run records, the environments, or the order: the first of these that
+    numbers every rank. A report with several processes is no single rank: then its processes are numbered in order, by
+    GPU. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError` if
+    ``pattern`` does not match a name, or if two reports are the same rank.
     """
     placed = [(at, answer) for at, answer in enumerate(outcomes) if isinstance(answer, ReportAnswer)]
     answers = [answer for _, answer in placed]
@@ -68,7 +68,7 @@ def identify_ranks(
         if not single:
             shared = next(answer.report for answer in answers if len(answer.parts) > 1)
             raise NsysprofError(
-                f"{shared}: holds several processes, so its name names no rank", "leave out --rank-from"
+                f"{shared}: has several processes, so its name cannot name one rank", "leave out --rank-from"
             )
         numbers, source = [_in_name(answer.report, pattern) for answer in answers], FILE_NAME
     else:
@@ -99,7 +99,7 @@ def _in_name(report: str, pattern: re.Pattern[str]) -> int:
     match = pattern.search(report.rstrip("/").rpartition("/")[2]) or pattern.search(report)
     text = (match[1] or "") if match else ""
     if not text.isdecimal() or len(text) > MAX_RANK_DIGITS:
-        what = f"{text}, which is no rank," if text.isdecimal() else "no number"
+        what = f"{text}, which is not a rank," if text.isdecimal() else "no number"
         raise NsysprofError(
             f"{report}: --rank-from {pattern.pattern!r} finds {what} in this name", r"--rank-from 'rank_(\d+)'"
         )

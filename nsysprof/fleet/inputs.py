@@ -23,7 +23,7 @@ _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
 
 @dataclass(frozen=True)
 class ReportFile:
-    """A report to read: its path or URL as given, and a text that changes when the file does."""
+    """A report to read: its path or URL as given, and a text that changes with the file."""
 
     name: str
     stamp: str
@@ -35,11 +35,11 @@ class ReportFile:
 
 
 def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
-    """Find the reports behind names, in their order, those of a folder or a glob in natural order; and notes in words.
+    """Find the reports behind names, in order, with natural order inside folders and globs; also return notes.
 
-    A name may be a file, a folder (all reports in it, however deep), a glob, or a URL of any of these that fsspec can
-    open. A report that was exported counts by its export, and the same file under two names once. Raises
-    `NsysprofError` where a name stands for nothing.
+    A name may be a file, a folder (all reports in it, at any depth), a glob, or a URL of these that fsspec can open. Of
+    a report and its export only the export counts, and a file with two names counts once. Raises `NsysprofError` if a
+    name matches nothing.
     """
     files: dict[str, ReportFile] = {}
     notes: list[str] = []
@@ -55,7 +55,7 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
 
 
 def names_in(path: Path) -> list[str]:
-    """Read the names in a file, one on a line, relative ones to its folder, without blank lines and ``#``."""
+    """Read the names in a file, one per line, relative to its folder, without blank lines and ``#``."""
     try:
         text = read_small(path, pipes=True).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,7 +63,7 @@ def names_in(path: Path) -> list[str]:
         raise NsysprofError(f"{path}: cannot read the list of reports: {why}", f"ls -l {quote(str(path))}") from None
     if "\0" in text:
         raise NsysprofError(
-            f"{path}: NULs in the list of reports, where there is one on a line",
+            f"{path}: NULs in the list of reports, which has one name per line",
             f"tr '\\0' '\\n' < {quote(str(path))} > LIST",
         )
     names = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -71,7 +71,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def record_path(report: Path) -> Path:
-    """Name the run record that `capture` leaves beside a report, also of one that was exported as a folder."""
+    """The path of the run record that `capture` writes beside a report, also for a report exported as a folder."""
     stem = report.name.removesuffix(_FOLDER)
     return record_name(report) if stem == report.name else report.with_name(f"{stem}.json")
 
@@ -82,7 +82,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def missing_dask() -> NsysprofError:
-    """Make the error for a Python without Dask, or without what keeps its local processes to their user."""
+    """The error for a Python without Dask, or without what its local processes need to be private."""
     return NsysprofError(
         "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
     )
@@ -171,12 +171,12 @@ def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
     for known in best.values():
         (_, (_, name)), *others = sorted(known.items())
         chosen.append(name)
-        notes += [f"{other} is left out: {name} has its name, by another recorder" for _, (_, other) in others]
+        notes += [f"{other} is left out: {name} has the same name, from another recorder" for _, (_, other) in others]
     return sorted(chosen, key=natural_key)
 
 
 def without_ending(name: str) -> str:
-    """Cut off the ending by which a name is known as that of a report."""
+    """Remove the file name ending of a report."""
     return name.removesuffix(next((each for each in report_endings() if name.endswith(each)), ""))
 
 
@@ -231,7 +231,7 @@ def _file_system(name: str) -> tuple[Any, str]:
 
 @contextmanager
 def local_copy(file: ReportFile) -> Iterator[Path]:
-    """Yield the report as a local path: where it lies, or a temporary copy, with its record, of what a URL names."""
+    """Yield the report as a local path: its own, or a temporary copy of a URL, with its record."""
     if not file.is_url:
         yield Path(file.name)
         return
@@ -263,5 +263,5 @@ def _fetching(name: str, failed: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Take the first line of an error's message."""
+    """The first line of an error's message."""
     return (str(error).splitlines() or ["no reason given"])[0]

@@ -1,4 +1,4 @@
-"""The page of a fleet: findings, tables of ranks, ranges and iterations, charts, and who the ranks are."""
+"""The page of a fleet: findings, tables of ranks, ranges and iterations, charts, and identities of ranks."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ Cell: TypeAlias = dict[str, Any]
 
 
 def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
-    """Make the page as text; ``pictures`` are the PNG files of `FLEET_CHARTS`, none where no charts are wanted.
+    """Make the page as text; ``pictures`` are the PNG files of `FLEET_CHARTS`, empty if no charts are wanted.
 
-    Numbers are those of the CSV files: the exact one of each cell is its attribute ``data-v``, -1 where there is none.
+    Numbers equal those in the CSV files: the attribute ``data-v`` of a cell has the exact value, -1 if there is none.
     """
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
     headline, *findings = fleet.findings or (f"{plural(ranks, 'rank')} without work on a GPU",)
@@ -222,7 +222,7 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
     if fleet.outliers.empty:
         return None
-    note = "expected: by what the other ranks take in this iteration, and what is usual of this rank; z: robust."
+    note = "expected: from the other ranks in this iteration and the usual time of this rank; z: robust z-score."
     return show_columns(_OUTLIER_COLUMNS, fleet.outliers, note=note).html()
 
 

@@ -1,4 +1,4 @@
-"""The iterations of every range path of one process: which one each range is in, and the sums over each."""
+"""The iterations of every range path of one process: the iteration of each range, and sums per iteration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ MAX_PATHS, MAX_ROWS = 2_000, 10_000
 
 @dataclass(frozen=True)
 class Choice:
-    """The choices for each report: ``per`` names the iterations, ``merge`` the names that become one, ``skip``
-    counts the first iterations that are left out.
+    """The options for each report: ``per`` names the iterations, ``merge`` the names to merge, ``skip`` the number
+    of first iterations left out.
     """
 
     per: str | None = None
@@ -38,12 +38,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A row per merged path and iteration, the iterations of a path by start, ``paths`` outermost first, no two alike.
+    """A row per merged path and iteration, sorted by start within a path, ``paths`` outermost first, no duplicates.
 
-    ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns`` of its ops, 0 without
-    any; ``columns`` int64, those of `COLUMNS`. ``totals`` are the same per path, with ``path_first_ns`` and
-    ``path_last_ns``, for paths without rows too. ``main`` is the path of the iterations, -1 for none; ``warnings``
-    say what is left out.
+    ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns`` of its ops, 0 if there are
+    none; ``columns`` int64, as in `COLUMNS`. ``totals`` are the same per path, with ``path_first_ns`` and
+    ``path_last_ns``, including paths without rows. ``main`` is the path of the iterations, -1 for none; ``warnings``
+    name omissions.
     """
 
     paths: tuple[str, ...]
@@ -178,7 +178,7 @@ def _chosen_paths(merged: Paths, path: NDArray[np.int64], total: Ints, main: int
     if lost <= 0:
         return order, []
     return order[:MAX_PATHS], [
-        f"{len(order):,} range paths: the {lost:,} innermost are left out, their time is in the paths around them"
+        f"{len(order):,} range paths: the {lost:,} innermost are left out; their time is in the outer paths"
     ]
 
 

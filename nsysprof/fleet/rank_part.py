@@ -1,4 +1,4 @@
-"""The part of one rank: what the GPUs of its process do, per range path and iteration and over time."""
+"""The part of one rank: the work of its process's GPUs, per range path and iteration and over time."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def rank_part(
     lacks: tuple[str, ...],
     choice: Choice,
 ) -> RankPart:
-    """Make the `RankPart` of a process with GPU work; ``communication``: which op names are such kernels.
+    """Make the `RankPart` of a process with GPU work; ``communication``: per op name, whether it is communication.
 
-    ``facts`` say why the GPU waits; ``lacks`` is what the trace lacks for that.
+    ``facts`` explain why the GPU waits; ``lacks`` is what the trace lacks for that.
     """
     trace = attribution.launched.trace  # what the GPU waited for depends on the real launches
     activity = _gpu_activity(attribution, communication, process, facts, known=not lacks)
@@ -207,9 +207,9 @@ Line = tuple[Ints, Ints]
 class GpuActivity:
     """Disjoint sorted intervals, ``(start, end)`` in ns, of one GPU.
 
-    ``compute``: a kernel that is no communication runs, or a CUDA graph that was traced whole; ``communication``: such
-    a kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: for each kind of idleness its gaps.
-    ``blocking``: no compute runs, and the next one depends on the communication ``blocking_op``, int32.
+    ``compute``: a kernel other than communication runs, or a CUDA graph traced as a whole; ``communication``: a
+    communication kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: the gaps for each kind of idleness.
+    ``blocking``: no compute runs, and the next compute depends on the communication ``blocking_op``, int32.
     """
 
     compute: Line
@@ -226,8 +226,8 @@ class GpuActivity:
         return int((self.busy[1] - self.busy[0]).sum())
 
     def parts(self, start: Ints, end: Ints) -> dict[str, Ints]:
-        """Measure how much of each window every part takes, in ns: `PARTS`, which add up to it, all communication,
-        and what of it is blocking.
+        """Measure the parts of each window, in ns: `PARTS`, which add up to the window, all communication, and its
+        blocking part.
 
         Communication is exposed while no compute kernel runs; copies count while no kernel runs.
         """

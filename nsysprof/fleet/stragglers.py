@@ -1,7 +1,7 @@
-"""Ranks against each other: who is slower in equal iterations, and in equal collectives who waits for whom.
+"""Compare ranks: who is slower in the same iterations, and who waits for whom in the same collectives.
 
-Whatever a rank takes beyond the shortest in a collective is waiting, see `waits.peers`. None of this needs the clocks
-of the ranks to agree; the ends even show how far the clocks are apart.
+The time of a rank in a collective beyond the shortest is waiting, see `waits.peers`. This does not require synchronized
+clocks; the ends of collectives even show the clock offsets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,16 +37,17 @@ Matrix = NDArray[np.float64]
 
 
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """Judge each rank, a row of ``own``, which has a column per iteration: own time in ns, NaN where a rank lacks it.
+    """Judge each rank, a row of ``own`` with a column per iteration: time excluding exposed communication in ns, NaN if
+    missing.
 
-    Columns are those of `RANKS` from ``ratio`` to ``compared``, and ``rank``. ``low``, ``high``: the interval of the
-    ratio, of ranks from `MIN_SLOWNESS` above 1 on, so wide that at 95 % it holds for all ranks together, or all that
-    the iterations span where every one shows it.
+    Columns are those of `RANKS` from ``ratio`` to ``compared``, and ``rank``. ``low``, ``high``: for ranks at least
+    `MIN_SLOWNESS` above 1, the interval of the ratio, wide enough to hold for all ranks together at 95 %, or the range
+    over the iterations if every one shows the slowness.
 
-    ``verdict`` is "slower", "not slower" or "not proven". Slower is a rank whose interval is above 1 and of iterations
-    worth `SURE_FROM` independent ones, or of which every iteration shows it (`_is_slower_in_each`), where there are
-    `LEAST_SAMPLES` of them, and whose z reaches `MIN_Z`, where there are five ranks; with neither none is. ``basis``
-    is the test. Not slower is one whose ratio is significantly below `MIN_SLOWNESS`.
+    ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if its interval is above 1, from iterations
+    equivalent to at least `SURE_FROM` independent ones, or if every iteration shows it (`_is_slower_in_each`) and there
+    are `LEAST_SAMPLES` of them; with five ranks or more its z must also reach `MIN_Z`. ``basis`` is the test. A rank is
+    not slower if its ratio is significantly below `MIN_SLOWNESS`.
     """
     values: Matrix = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -101,7 +102,7 @@ def _at_most(ratios: Matrix) -> float:
 
 
 def robust_z(values: Matrix) -> Matrix:
-    """Count the robust standard deviations of each value from the median; 0 for all where more than half are equal."""
+    """The distance of each value from the median in robust standard deviations; 0 if more than half are equal."""
     known = values[np.isfinite(values)]
     middle = np.median(known)
     sigma = _TO_SIGMA * float(np.median(np.abs(known - middle)))
@@ -112,10 +113,11 @@ def robust_z(values: Matrix) -> Matrix:
 
 
 def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """Find single iterations of single ranks that take long compared with the other ranks and with the rank's others.
+    """Find single iterations of single ranks that are long compared with other ranks and with the rank's other
+    iterations.
 
-    ``rank, iteration, own_ns, expected_ns, ratio, z``, the longest first, `_MAX_OUTLIERS` at most; none below three
-    ranks. ``z`` is of the logarithm of the ratio, over all ranks and iterations.
+    Return ``rank, iteration, own_ns, expected_ns, ratio, z``, the longest first, at most `_MAX_OUTLIERS`; none below
+    three ranks. ``z`` refers to the logarithm of the ratio, over all ranks and iterations.
     """
     names = ("rank", "iteration", "own_ns", "expected_ns", "ratio", "z")
     values: Matrix = own.to_numpy(np.float64)
@@ -163,12 +165,12 @@ _LATE = ("rank", "label", "peer", "late_ns")
 
 @dataclass(frozen=True)
 class Waiting:
-    """``each``: a row per rank and iteration, ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
-    time in collectives, the part of it beyond the shortest, and what others waited while this rank was the last to
-    come; ``late_peer_ns``: how much of the waiting blocked compute. ``late``: for which ``peer`` it was, ``rank, label,
-    peer, late_ns``. ``matched``: how many collectives of all ranks have a counterpart on others, ``unmatched`` how many
-    have none. ``offset_ns``: per rank by how much its clock is ahead of the first's, ``spread_ns`` half the middle 90 %
-    of what the ends differ by then; empty where nothing was matched.
+    """``each``: a row per rank and iteration, ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``: time
+    in collectives, its part beyond the shortest, and the waiting of others while this rank arrived last;
+    ``late_peer_ns``: the waiting that blocked compute. ``late``: the ``peer`` for which it waited, ``rank, label, peer,
+    late_ns``. ``matched``: the number of collectives of all ranks with a counterpart on others, ``unmatched`` the
+    number without. ``offset_ns``: per rank, how far its clock is ahead of the first rank's, ``spread_ns`` half the
+    middle 90 % of the remaining differences of ends; empty if nothing was matched.
     """
 
     each: pd.DataFrame
@@ -183,8 +185,8 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     """Find the `Waiting` in the iterations of a range path.
 
     The k-th collective of a communicator in an iteration is the same on all ranks whose collectives there have the same
-    names in the same order; where ranks differ, those of the largest such group are compared. Where a trace names no
-    communicators, all collectives are of one.
+    names in the same order; if ranks differ, the largest such group is compared. If a trace names no communicators, all
+    collectives belong to one.
     """
     labels: dict[str, int] = {}
     names: dict[str, int] = {}
@@ -286,7 +288,7 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> NDArray[np.intp]:
-    """Find the rows of a part that are iterations of a path; that of all of it where it has no others."""
+    """Find the rows of a part that are iterations of a path; the row of the whole if there are no others."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

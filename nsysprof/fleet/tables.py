@@ -1,6 +1,6 @@
-"""The tables over all ranks, and how they are made: a row per rank, path and iteration, and per path over ranks.
+"""The tables over all ranks: a row per rank, path and iteration, and per path over ranks.
 
-Their columns are an interface, to be added to and never renamed.
+Columns are an interface: add, never rename.
 """
 
 from collections.abc import Sequence
@@ -116,8 +116,8 @@ USUAL = (
 @dataclass(frozen=True)
 class RankRows:
     """The iterations of all ranks. ``path``, ``rank`` and ``label`` are codes into ``paths``, ``ranks`` and ``labels``;
-    ``own`` and ``span`` int64 ns; ``order`` says where among the iterations of its rank a row comes. ``totals``: a row
-    per path and rank with the codes and all columns, by path and then by rank.
+    ``own`` and ``span`` int64 ns; ``order`` is the position of a row among the iterations of its rank. ``totals``: a
+    row per path and rank with the codes and all columns, sorted by path, then rank.
     """
 
     paths: list[str]
@@ -133,7 +133,7 @@ class RankRows:
 
 
 def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
-    """Collect the rows of all ranks, rank by rank; paths in the order of the rank that has most of them."""
+    """Collect the rows of all ranks, rank by rank; paths in the order of the rank with most of them."""
     longest = sorted(ranks, key=lambda one: -len(one.part.paths))
     paths, labels = (
         {text: code for code, text in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
@@ -168,7 +168,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
     """Make a row per path and iteration, in order: `ITERATIONS`.
 
-    ``max_over_min`` is NaN where the least is 0; of equal ranks the first is the slowest, or the fastest.
+    ``max_over_min`` is NaN if the minimum is 0; of equal ranks, the first is the slowest, or the fastest.
     """
     key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
     chosen = np.argsort(key, kind="stable")  # in a group by rank
@@ -201,7 +201,7 @@ def iteration_frame(rows: RankRows) -> pd.DataFrame:
 def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
     """Make a row per path and rank: `PATHS`.
 
-    ``relative`` is by medians over iterations, by sums where there are none, and NaN for nothing.
+    ``relative`` compares medians over iterations, or sums if there are none; NaN if both are missing.
     """
     totals, count = rows.totals, len(rows.ranks)
     group = rows.path.astype(np.int64) * count + rows.rank
@@ -230,10 +230,10 @@ def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
-    """Make a row per path: how its own time per iteration differs between ranks.
+    """Make a row per path: how its time excluding exposed communication, per iteration, differs between ranks.
 
-    ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` over ranks of their medians;
-    ``max_over_min``; ``slowest_rank``: most often the slowest, ``times_slowest`` of ``compared`` iterations that
+    ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` of the ranks' medians;
+    ``max_over_min``; ``slowest_rank``: most often the slowest, in ``times_slowest`` of ``compared`` iterations that
     several ranks have.
     """
     some = paths[paths["own_median_ns"].notna()]
@@ -260,7 +260,7 @@ def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_matrix(rows: RankRows, path: str) -> pd.DataFrame:
-    """Tabulate own times of the iterations of a path: a row per rank, a column per iteration, NaN where it lacks it."""
+    """Tabulate the own times of a path's iterations: a row per rank, a column per iteration, NaN if missing."""
     code = rows.paths.index(path) if path in rows.paths else -1
     chosen = np.flatnonzero(rows.path == code)
     labels = np.unique(rows.label[chosen])

@@ -1,4 +1,4 @@
-"""The answer over all ranks as text for a terminal or a log."""
+"""The result over all ranks as text for a terminal or a log."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ _RANK_COLUMNS = (
     Column("label", "the rank with its mark", "rank"),
     Column("span_median_ns", "median over iterations", "span each"),
     Column("own_median_ns", "median over iterations", "own each"),
-    Column("ratio", "own time over that of the other ranks", "to others"),
+    Column("ratio", "own time relative to the other ranks", "to others"),
     Column("times_slowest", "iterations", "slowest", "{:,}".format),
     Column("compute_share", "of the time of the iterations", "compute"),
     Column("exposed_share", "of the time of the iterations", "comm."),
@@ -43,9 +43,9 @@ _SPREAD_COLUMNS = (
 
 
 def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
-    """One screen, or the ``full`` answer: findings, reports without an answer, ``top`` ranks, the outermost ranges.
+    """One screen, or the ``full`` result: findings, reports without a result, ``top`` ranks, the outermost ranges.
 
-    Where there are more ranks, the slowest are shown. Control characters in names are written out; the text ends with a
+    If there are more ranks, the slowest are shown. Control characters in names are escaped; the text ends with a
     newline.
     """
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
@@ -83,16 +83,16 @@ def _slowest_report(fleet: Fleet) -> Path:
 
 
 def describe_failure(failure: ReportFailure, name_width: int, reason_width: int) -> str:
-    """Describe a report without an answer in one line: its name, the reason and the hint."""
+    """Describe a report without a result in one line: its name, the reason and the hint."""
     hint = f" ({one_line(failure.hint, name_width)})" if failure.hint else ""
     reason = failure.reason.removeprefix(f"{failure.report}: ")
     return f"{one_line(failure.report, name_width)}: {one_line(reason, reason_width)}{hint}"
 
 
 def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> TextTable:
-    """Make a row per rank; where there are more than ``top``, for those that are the slowest against the others.
+    """Make a row per rank; if there are more than ``top``, for the slowest ones compared with the others.
 
-    ``brief``: with no note but on marks.
+    ``brief``: only notes about marks.
     """
     ranks = fleet.usual
     shown = ranks
@@ -110,7 +110,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
         f"Shares are of the time of the {what}. comm.: exposed communication, during which no compute runs; own: all"
-        " but that; to others: own time over that of the other ranks"
+        " but that; to others: own time relative to the other ranks"
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: in how many of them.")
     ]
     if ranks["gpu"].str.contains(",").any():
@@ -118,7 +118,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     if waits:
         notes.append(
             "waiting: the part of its time in collectives beyond that of the rank that comes last, which is in them for"
-            " the shortest time; awaited: the part of all waiting that is for this rank."
+            " the shortest time; awaited: the part of all waiting that this rank causes."
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
@@ -138,7 +138,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
 
 
 def rank_mark(row: Mapping[Hashable, Any]) -> str:
-    """Mark a straggler with ``!``, a rank that may be one with ``?``, others with nothing."""
+    """Mark a straggler with ``!``, a possible one with ``?``."""
     return "!" if row["straggler"] else "?" if row["ratio"] >= 1 + MIN_SLOWNESS else ""
 
 
@@ -162,13 +162,13 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
 
 
 def subject(fleet: Fleet) -> str:
-    """Say what was compared: `24 iterations of step*`, or `whole reports`."""
+    """State what was compared: `24 iterations of step*`, or `whole reports`."""
     count = int((fleet.iterations["path"] == fleet.iteration_path).sum())
     return f"{count:,} iterations of {one_line(fleet.iteration_path, 60)}" if count else "whole reports"
 
 
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
-    """Choose the rows of ``spread`` of the iterations and the ranges in them, with own time; without any, of all."""
+    """Choose the rows of ``spread`` for the iterations and their ranges; without iterations, all."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
     if fleet.iteration_path == WHOLE or spread.empty:
         return spread

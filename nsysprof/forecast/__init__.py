@@ -1,1 +1,1 @@
-"""How much a change would save."""
+"""Forecast how much a change would save."""

@@ -1,4 +1,4 @@
-"""The chart of a forecast, ``forecast.png``: the critical path of a step, now and then, and all steps one by one."""
+"""The chart of a forecast, ``forecast.png``: the critical path of a step, now and with the change, and all steps."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ _INSIDE = 0.06  # of the axis: what a part needs for its time to be written on i
 def plan_forecast(answer: Forecast) -> Plan:
     """Two bars, the critical path of a median step now and with the change, and the interval of the forecast.
 
-    Each bar ends in the median step; the forecast has its interval beside it.
+    Each bar ends at the median step; the forecast's interval is beside it.
     """
     longest = max(sum(answer.before.ns), sum(answer.after.ns), answer.high_ns)
     divisor, unit = scale_ns(longest)
@@ -63,7 +63,7 @@ def plan_forecast(answer: Forecast) -> Plan:
 
 
 def title_of(answer: Forecast) -> str:
-    """The change, and what it does to the step as far as its interval allows."""
+    """The change and its effect on the step, limited to what the interval supports."""
     return f"{shorten(one_line(answer.words, _TITLE), 70)}: {change_words(answer)}"
 
 
@@ -84,7 +84,7 @@ CHARTS: tuple[Chart[Forecast], ...] = (
 
 
 def overview(answer: Forecast) -> Overview:
-    """What notebooks show: the sentence, what it rests on, and the critical path."""
+    """The notebook view: the sentence, its basis, and the critical path."""
 
     def details() -> Iterator[str | TextTable]:
         yield forecast_sentence(answer)

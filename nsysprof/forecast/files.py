@@ -1,4 +1,4 @@
-"""Writes a forecast as a JSON document, so that it can be compared with what comes."""
+"""Write a forecast as a JSON document, for comparison with the outcome."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def write_forecast(answer: Forecast, folder: Path) -> list[Path]:
 
 
 def forecast_document(answer: Forecast) -> dict[str, Any]:
-    """The forecast as JSON can hold it, but for its steps."""
+    """The forecast for JSON, without its steps."""
     scaled = answer.unprofiled
     return {
         "schema": SCHEMA,

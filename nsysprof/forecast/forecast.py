@@ -1,4 +1,4 @@
-"""Forecasts how much a change would save in the steps of a recorded program: replays it with and without the change."""
+"""Forecast how much a change would save in the steps of a recorded program: replay it with and without the change."""
 
 import hashlib
 import json
@@ -66,15 +66,15 @@ MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GP
 
 @dataclass(frozen=True, repr=False)
 class Forecast(Shown):
-    """How much a change would save in the steps of a program.
+    """The forecast of a change for the steps of a program.
 
-    ``steps`` are the rows of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
-    ``base_ns`` and ``forecast_ns`` their medians, ``low_ns`` and ``high_ns`` the interval of the latter. Where it is
-    ``as_profiled`` all of it is of the program under the profiler; else ``unprofiled`` says how it was scaled.
-    ``residual`` is by which part of a step the replay is off that knows nothing of single GPU ops, ``widened`` by which
-    part the interval is longer at each end for what published forecasts were off. ``before`` and
-    ``after`` are the critical path of one step, the one nearest to both medians. ``per_call_ns``: what a call of the
-    ranges in question gains, None where there are none; ``others`` are path, GPU and both medians of other steps.
+    ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
+    ``base_ns`` and ``forecast_ns`` are their medians, ``low_ns`` and ``high_ns`` the interval of the forecast. If
+    ``as_profiled``, everything includes profiling overhead; otherwise ``unprofiled`` says how it was removed.
+    ``residual`` is the relative error of a replay that knows only the lengths of GPU ops, ``widened`` the relative
+    extension of the interval at each end for the errors of published forecasts. ``before`` and ``after`` are the
+    critical path of the step nearest to both medians. ``per_call_ns`` is the gain per call of the ranges in question,
+    None if there are none; ``others`` are path, GPU and both medians of other steps.
     """
 
     attribution: Attribution
@@ -104,7 +104,7 @@ class Forecast(Shown):
 
     @property
     def chosen(self) -> str:
-        """Which steps these are, and how much they cover, in one clause."""
+        """A clause with the steps and their coverage."""
         return self.steps.clause
 
     @property
@@ -119,27 +119,27 @@ class Forecast(Shown):
 
     @property
     def gain_ns(self) -> int:
-        """What all steady steps together gain, as the ``gain_ns`` of a finding."""
+        """The gain of all steady steps together, as the ``gain_ns`` of a finding."""
         return int((self.base - self.forecast).sum())
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """What costs these steps time, and which changes would help; as profiled."""
+        """The diagnosis of these steps and the changes that would help, as profiled."""
         return diagnose(self.case)
 
     @property
     def because(self) -> str:
-        """The part of the critical path that changes most, in words; empty where none does."""
+        """The part of the critical path that changes most, in words; empty if nothing changes."""
         return self.before.compared_with(self.after)
 
     @property
     def basis(self) -> str:
-        """What the numbers are of."""
+        """The basis of the numbers."""
         return "as profiled" if self.unprofiled is None else self.unprofiled.words
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is doubtful or missing in the trace."""
+        """Sentences about doubtful or missing data in the trace."""
         trace = self.attribution.trace
         return (*trace.report.about.warnings, *trace.warnings)
 
@@ -165,14 +165,14 @@ def forecast(
     as_profiled: bool = False,
     **changes: Any,
 ) -> Forecast:
-    """Forecast how much changes would save in the ranges that the glob ``select`` matches, without one to the steps.
+    """Forecast how much changes would save in the ranges that the glob ``select`` matches, by default in the steps.
 
-    ``attribution`` is what `attribute` gave, of a report that is still open, or a file to read.
+    ``attribution`` is a result of `attribute` with its report still open, or a file.
 
     ``changes`` are the fields of `Changes`, such as ``graph=["backward"]``. ``record`` is a run record with the times
-    of the program without a profiler; None looks for the one beside the report, and ``as_profiled`` uses none.
-    Raises `NsysprofError` where nothing matches, and `AbstainError` (exit code 3) where the answer
-    is not known. Near-linear in ops and calls.
+    of the program without a profiler; None uses the one beside the report, and ``as_profiled`` uses none. Raises
+    `NsysprofError` if nothing matches, and `AbstainError` (exit code 3) if no forecast is possible. Near-linear in ops
+    and calls.
     """
     wanted = Changes(**changes)
     question = {"range": select, **wanted.asked}
@@ -198,7 +198,7 @@ def forecast(
 def changes_that_help(
     attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
 ) -> Diagnosis:
-    """The diagnosis of the steps that a glob matches: which changes were tried in a replay, and what they gain."""
+    """The diagnosis of the steps that a glob matches: the changes that were replayed, and their gains."""
     return diagnose(case_of(attribution.launched, select, kinds_of(attribution.trace, rules), merge_names))
 
 

@@ -9,7 +9,7 @@ from nsysprof.page.template import answer_page, figures
 
 
 def forecast_page(answer: Forecast, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
+    """The page as text; ``pictures`` are the PNG files of `CHARTS`, empty if no charts are wanted."""
     tables = [("parts", "Critical path", parts_table(answer))]
     findings, charts = (*facts_of(answer), *answer.warnings), figures(CHARTS, pictures)
     title, headline = "How much a change would save", forecast_sentence(answer)

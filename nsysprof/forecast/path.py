@@ -1,4 +1,4 @@
-"""The critical path of a step in a replay: what it consists of, from its end back to its start."""
+"""The parts of a step's critical path in a replay, from its end back to its start."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WORDS = ("compute", "communication", "time in copies", "work of the host", "lat
 
 @dataclass(frozen=True)
 class PathParts:
-    """The ns of each of `PARTS` on the critical path of one step; they add up to it; ``ops``: of GPU ops by row."""
+    """The ns of each of `PARTS` on the critical path of one step, which they add up to; ``ops``: of GPU ops by row."""
 
     ns: tuple[int, ...]
     ops: Mapping[int, int] = field(default_factory=dict)
 
     def compared_with(self, other: PathParts) -> str:
-        """The part that makes most of the change, in words; empty where the whole does not change."""
+        """The part with most of the change, in words; empty if the total does not change."""
         changes = [after - before for before, after in zip(self.ns, other.ns, strict=True)]
         if not sum(changes):
             return ""
@@ -35,7 +35,7 @@ class PathParts:
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: NDArray[np.intp], stop: int) -> PathParts:
-    """The parts of the step that begins at ``start`` and ends with the last of ``ops``, or at the moment ``stop``."""
+    """The parts of the step that starts at ``start`` and ends with the last of ``ops``, or at the moment ``stop``."""
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)

@@ -1,4 +1,4 @@
-"""The program without its profiler: takes what recording a call costs out of a replay until its steps are as short."""
+"""The program without its profiler: remove the recording cost per call from a replay until its steps match."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,8 +31,9 @@ _OTHER_PROGRAM = 1.5  # times as long under the profiler as in the record: windo
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """How a replay was scaled: ``step_ns`` the step without a profiler, ``cost_ns`` what recording each call and range
-    was taken to cost, ``residual`` by which part the scaled replay is off, ``source`` the record with the measurement.
+    """How profiling overhead was removed: ``step_ns`` the step without a profiler, ``cost_ns`` the assumed recording
+    cost per call and range, ``residual`` the relative error of the result, ``source`` the record with the
+    measurement.
     """
 
     step_ns: float
@@ -42,7 +43,7 @@ class Unprofiled:
 
     @property
     def words(self) -> str:
-        """As a part of a sentence."""
+        """The same as a clause."""
         return (
             f"without a profiler: scaled to the steps of {self.source} ({format_ns(self.step_ns)}), residual"
             f" {format_share(abs(self.residual))}"
@@ -52,10 +53,10 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: NDArray[np.intp], path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """The network of the program without a profiler, and how it was made; None if it was not measured.
+    """The network of the program without a profiler, and how it was derived; None if it was not measured.
 
-    The steps of that path take as much less as the record says of them. `AbstainError` where no cost of recording makes
-    them so long.
+    The steps of that path are shortened by the ratio in the record. Raises `AbstainError` if no recording cost yields
+    that length.
     """
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)
@@ -73,7 +74,7 @@ def unprofiled_network(
         raise AbstainError(
             f"steps of {name} took {format_ns(profiled_ns)} under the profiler, as {beside} says, and"
             f" {format_ns(recorded)} in this report: that is another program, or another range",
-            "--record FILE names another record, --as-profiled does without",
+            "--record FILE names another record; --as-profiled needs none",
         )
     target = recorded * plain_ns / profiled_ns
     calls = _calls_before(program, network)

@@ -1,4 +1,4 @@
-"""A forecast as text: one sentence, what it rests on, and the steps as a table."""
+"""A forecast as text: one sentence, its basis, and the steps as a table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def forecast_sentence(answer: Forecast) -> str:
 
 
 def change_words(answer: Forecast) -> str:
-    """`the step would take 12 % less`, as far as the interval of the forecast allows."""
+    """`the step would take 12 % less`, limited to what the interval of the forecast supports."""
     change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
     if answer.low_ns <= answer.base_ns <= answer.high_ns:
         return "no clear change of the step"
@@ -44,16 +44,16 @@ def _reason(answer: Forecast) -> str:
     """Why the step changes, where one step shows it; a part of `forecast_sentence`."""
     change, own = answer.forecast_ns - answer.base_ns, sum(answer.after.ns) - sum(answer.before.ns)
     if not change and not own:
-        return ", as what changes is not on the critical path"
+        return ", because the change is not on the critical path"
     if abs(change) < _LITTLE * answer.base_ns:
         return f", a change of less than {format_share(_LITTLE)}"
     if not 1 / _ALIKE <= own / change <= _ALIKE:
-        return ", in the median, while single steps change otherwise"
+        return ", at the median, although single steps change"
     return f", because {answer.because}"
 
 
 def parts_table(answer: Forecast) -> TextTable:
-    """What the critical path of a median step consists of, now and with the change."""
+    """The parts of the critical path of a median step, now and with the change."""
     before, after = sum(answer.before.ns), sum(answer.after.ns)
     parts = [*zip(PARTS, answer.before.ns, answer.after.ns, strict=True)]
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
@@ -71,7 +71,7 @@ def _signed(ns: float) -> str:
 
 
 def facts_of(answer: Forecast) -> list[str]:
-    """What the forecast rests on, as sentences."""
+    """The basis of the forecast, as sentences."""
     steps = f"{len(answer.base):,} steps of {one_line(answer.path, _NAME)} on GPU {answer.gpu}"
     basis = (
         "includes profiling overhead (nsysprof capture --overhead measures it)"

@@ -1,4 +1,4 @@
-"""JSON documents of answers: their schemas, and the reader of `analysis.json`."""
+"""JSON documents of results: their schemas, and the reader of `analysis.json`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +41,7 @@ class _LeftOut(msgspec.Struct):
 
 
 class Analysis(msgspec.Struct):
-    """The members of an ``analysis.json`` that are read again."""
+    """The parts of an ``analysis.json`` that are read again."""
 
     report: _Report
     ranges: list[AnalysisRange]
@@ -50,7 +50,7 @@ class Analysis(msgspec.Struct):
 
 
 def read_analysis_document(path: Path) -> Analysis:
-    """Read an ``analysis.json``; raises `NsysprofError` where the file is none, or is damaged."""
+    """Read an ``analysis.json``; raises `NsysprofError` if it is none, or is damaged."""
     hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
     document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MAX_TABLE_BYTES)
     return parse_as(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")

@@ -1,4 +1,4 @@
-"""Hardware counters of kernels as `nsysprof counters` writes them: a table with a row per launch, and its record."""
+"""Hardware counters of kernels, as written by `nsysprof counters`: a table with a row per launch, and its record."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 
 
 class Grid(int):
-    """The number of a grid such as ``32x32x8``, for `grid_text`; 0 for none."""
+    """A grid such as ``32x32x8`` as a number for `grid_text`; 0 if empty."""
 
     @classmethod
     def read(cls, value: str) -> Grid:
         """Parse a grid; raises `ValueError` for other texts."""
         sides = value.split("x")
         if len(sides) > 3 or not all(side.isascii() and side.isdigit() and len(side) < 11 for side in sides):
-            raise ValueError("is no grid such as 32x32x8")
+            raise ValueError("is not a grid such as 32x32x8")
         return cls(packed(*map(int, sides)))
 
 
 class CounterCells(msgspec.Struct, kw_only=True):
-    """The columns of the table, in their order: six name a launch, the others are figures, NaN where there is none."""
+    """The columns of the table, in order: six identify a launch, the others are measurements, NaN if missing."""
 
     range: str = ""
     order: _Whole
@@ -85,7 +85,7 @@ class _Record(msgspec.Struct):
 
     @property
     def digest(self) -> str | None:
-        """Return the SHA-256 of the table."""
+        """The SHA-256 of the table."""
         return parse_leniently(self.csv, _Csv).sha256 if self.csv else self.csv_sha256
 
 
@@ -96,7 +96,7 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order`` counts those of its range path and process, ``values`` are by `METRICS`, or None."""
+    """A profiled launch: ``order`` counts within its range path and process, ``values`` are by `METRICS`, or None."""
 
     path: str
     order: int
@@ -124,13 +124,13 @@ def _text(value: float | None, column: str) -> str:
 
 @dataclass(frozen=True)
 class CounterFile:
-    """One file of counters, a row per profiled launch, in the order of the file.
+    """One counters file, a row per profiled launch, in file order.
 
-    ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as they were recorded) and ``kernels`` (full
-    names); ``pid``, ``grid`` int64, the latter for `grid_text`, 0 where it is unknown. ``values``: the `METRICS`, NaN
-    where they were not measured. ``gpus`` are the names of the GPUs and ``libraries`` the versions of driver and
-    libraries by the record beside the file, empty where there is none; ``doubts`` are its warnings and gaps.
-    ``cold``: whether every kernel started with empty caches, None where the record does not say.
+    ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as recorded) and ``kernels`` (full names); ``pid``,
+    ``grid`` int64, the latter for `grid_text`, 0 if unknown. ``values``: the `METRICS`, NaN if not measured. ``gpus``
+    are the names of the GPUs and ``libraries`` the versions of driver and libraries, both from the record beside the
+    file, empty if there is none; ``doubts`` are warnings about it. ``cold``: whether every kernel started with empty
+    caches, None if the record does not say.
     """
 
     path: Path
@@ -148,16 +148,16 @@ class CounterFile:
 
 
 def counters_beside(report: Path) -> Path | None:
-    """Find the counters beside a report, ``<stem>.counters.csv``; None where there are none."""
+    """The counters file beside a report, ``<stem>.counters.csv``; None if there is none."""
     path = report.with_name(f"{report.stem}.counters.csv")
     return path if os.path.lexists(path) else None
 
 
 def read_counters(path: Path) -> CounterFile:
-    """Read counters and the record beside them, ``.json`` instead of ``.csv``.
+    """Read counters and the record beside them (``.json`` instead of ``.csv``).
 
-    Raises `NsysprofError` for a file that cannot be read, has another format than `nsysprof counters` writes, holds an
-    impossible value (line and column are named), or is not the file that its record was written for.
+    Raises `NsysprofError` if the file cannot be read, is not in the format of `nsysprof counters`, contains an
+    impossible value (with line and column), or does not match its record.
     """
     try:
         content = read_small(path, MAX_TABLE_BYTES)
@@ -202,8 +202,7 @@ def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], li
         cells = parse_as(row, CounterCells, where, _look(path), cells=True)
         if cells.order <= last.get((cells.pid, cells.range), -1):
             raise NsysprofError(
-                f"{where}: order {cells.order} does not come after the one before it in its range and process",
-                _look(path),
+                f"{where}: order {cells.order} does not increase within its range and process", _look(path)
             )
         last[cells.pid, cells.range] = cells.order
         range_code = ranges.setdefault(cells.range, len(ranges))
@@ -233,7 +232,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
             row = zip(head, map(undo_spreadsheet_safe, cells), strict=True)
             yield reader.line_num, {name: cell for name, cell in row if cell}
     except csv.Error as error:
-        raise NsysprofError(f"{path}, line {reader.line_num:,}: no CSV any more: {error}", _look(path)) from None
+        raise NsysprofError(f"{path}, line {reader.line_num:,}: invalid CSV: {error}", _look(path)) from None
 
 
 def _look(path: Path) -> str:
@@ -267,7 +266,7 @@ def _gpus(environment: dict[str, Any]) -> tuple[str, ...]:
 
 
 def library_versions(environment: dict[str, Any]) -> dict[str, str]:
-    """Return the versions in an environment, of a run record or of counters, that decide which kernels run."""
+    """The versions in an environment (of a run record or of counters) that decide which kernels run."""
     known = {**environment, **parse_leniently(environment, _Environment).workload}
     names = ("torch", "cuda", "cudnn", "triton", "flash_attn", "driver")
     return {name: str(known[name]) for name in names if known.get(name) not in (None, "")}

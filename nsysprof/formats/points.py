@@ -1,4 +1,4 @@
-"""``points.jsonl``, the file of a sweep that is not finished: a line per point and event, written by both processes."""
+"""``points.jsonl``, the file of an unfinished sweep: a line per point and event, written by both processes."""
 
 import json
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ MAX_DIFFERENCES = 5
 
 @dataclass
 class SweepFile:
-    """What the file of a sweep holds so far. ``points`` of the first run, by (id of the configuration, backend).
+    """The current contents of a sweep file. ``points`` of the first run, by (configuration id, backend).
 
-    ``again``: those of later runs, by run as well. ``runs``: run and order of every process that measured.
+    ``again``: points of later runs, by run as well. ``runs``: run and order of every measuring process.
     """
 
     head: dict[str, Any]
@@ -43,25 +43,25 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """How many points the plan has, in all runs together as far as the first could measure them."""
+        """The number of points in the plan, over all runs, without those that the first run could not measure."""
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
 
     @property
     def planned_runs(self) -> int:
-        """How many runs the plan has."""
+        """The number of runs in the plan."""
         return int(self.head["plan"].get("runs") or 1)
 
     @property
     def kept(self) -> int:
-        """How many of these there are."""
+        """The number of points already measured."""
         return len(self.points) + len(self.again)
 
     def merged(self, place: tuple[str, str]) -> dict[str, Any]:
-        """The point of a place with the samples of all runs, and ``run``, ``aa_run``, ``graph_run`` of each sample.
+        """A point with the samples of all runs, and ``run``, ``aa_run``, ``graph_run`` of each sample.
 
-        All else is of the first run. ``run_reasons``: why there is nothing of a run.
+        Everything else is from the first run. ``run_reasons``: why samples of a run are missing.
         """
         first = self.points[place]
         point = {name: value for name, value in first.items() if name != "run"}
@@ -81,21 +81,21 @@ class SweepFile:
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
-    """Make the file of a new sweep. ``head`` has the plan, and what only this process knows of the machine."""
+    """Create the file of a new sweep; ``head`` has the plan, and what only this process knows of the machine."""
     path.write_bytes(b"")
     add_line(path, "sweep", schema=POINTS_SCHEMA, **head)
 
 
 def add_line(path: Path, kind: str, **content: Any) -> None:
-    """Add a line of our own."""
+    """Append a line of our own."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"kind": kind, **content}, allow_nan=False) + "\n")
 
 
 def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
-    """Resume a sweep, after cutting off a line that was not written to its end.
+    """Resume a sweep, after removing an incomplete last line.
 
-    Raises `NsysprofError` where the plan or the machine is another one, naming what differs.
+    Raises `NsysprofError` if plan or machine differ, naming the differences.
     """
     sweep = read_points(path, cut=True)
     for what in ("plan", "machine"):
@@ -109,9 +109,9 @@ def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
 
 
 def read_points(path: Path, *, cut: bool = False) -> SweepFile:
-    """Read the file of a sweep; ``cut`` shortens it by a last line that has no end.
+    """Read the file of a sweep; ``cut`` removes an incomplete last line.
 
-    Raises `NsysprofError`, with the line, for a file that cannot be read, is damaged, or is none.
+    Raises `NsysprofError` with the line if the file cannot be read, is damaged, or is no sweep.
     """
     try:
         content = read_small(path, MAX_TABLE_BYTES)
@@ -141,7 +141,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What is not the same in two mappings, in words: `samples 100 there, 50 here`."""
+    """The differences of two mappings, in words: `samples 100 there, 50 here`."""
     words = []
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)

@@ -1,4 +1,4 @@
-"""The answer of a worker to one report of a fleet: small enough to travel, and kept on the disk until all are there."""
+"""The answer of a worker to one report of a fleet: small enough to send, and kept on disk until all are complete."""
 
 import json
 import zipfile
@@ -29,20 +29,19 @@ COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS, BLO
 
 @dataclass(frozen=True)
 class RankPart:
-    """What one process did on its GPUs.
+    """The GPU work of one process.
 
-    ``paths``: merged paths, outermost first, `WHOLE` before all. A row is an iteration of a path: ``path`` int32,
-    ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of what has no number; empty: all
-    instances together), ``first_ns`` and ``last_ns`` of its ops, and ``columns``, those of `COLUMNS`: int64, times in
-    ns, added over the instances of the row; those of `PARTS` also over GPUs. Every path has a row with the empty label,
-    its totals.
+    ``paths``: merged paths, outermost first, preceded by `WHOLE`. A row is an iteration of a path: ``path`` int32,
+    ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of an unnumbered range; empty: all
+    instances together), ``first_ns`` and ``last_ns`` of its ops, and ``columns``, as in `COLUMNS`: int64, times in ns,
+    summed over the instances of the row; those of `PARTS` also over GPUs. Every path has a row with an empty label, its
+    totals.
 
-    ``iteration_path`` is the path of the iterations. Collectives in the order of their starts: ``collective`` int32
-    into ``collective_names``, ``communicator`` int32 into
-    ``communicators``, ``collective_start``, ``collective_end``; ``blocking_start``,
-    ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) that the next compute depended on. Where the
-    trace ``lacks`` what that takes, there are none. ``timeline_ns`` (start, end) in equal bins,
-    each with the time that ``compute_bins`` and ``exposed_bins`` say, the latter communication without compute.
+    ``iteration_path`` is the path of the iterations. Collectives sorted by start: ``collective`` int32 into
+    ``collective_names``, ``communicator`` int32 into ``communicators``, ``collective_start``, ``collective_end``;
+    ``blocking_start``, ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) on which the next compute
+    depended. They are empty if the trace ``lacks`` the data for that. ``timeline_ns`` (start, end) is divided into
+    equal bins, with the time of compute in ``compute_bins``, and of communication without compute in ``exposed_bins``.
     """
 
     pid: int
@@ -75,10 +74,10 @@ class RankPart:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """A `RankPart` for each process with GPU work of a report, and what identifies their ranks.
+    """A `RankPart` for each process of a report with GPU work, and the data that identify their ranks.
 
-    ``start_utc_ns`` is when its clock read 0, None where it does not say; ``seconds`` and ``peak_bytes`` are what it
-    took: wall time, and the most memory that the worker has held so far.
+    ``start_utc_ns`` is the UTC time at which its clock reads 0, None if not recorded; ``seconds`` and ``peak_bytes``
+    are its cost: wall time, and the peak memory of the worker so far.
     """
 
     report: str
@@ -96,7 +95,7 @@ class ReportAnswer:
 
 
 def write_answer(answer: ReportAnswer, path: Path) -> None:
-    """Write an answer as an ``.npz`` file, at once or not at all: its arrays, and JSON that names their places."""
+    """Write an answer as an ``.npz`` file, whole or not at all: its arrays, and JSON that refers to them."""
     arrays: dict[str, Any] = {}
 
     def place(values: NDArray[Any]) -> str:
@@ -110,7 +109,7 @@ def write_answer(answer: ReportAnswer, path: Path) -> None:
 
 
 def read_answer(path: Path) -> ReportAnswer | None:
-    """Read the answer in a file; None where there is none, or it is damaged."""
+    """Read the answer in a file; None if there is none, or if it is damaged."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
             if sum(each.file_size for each in kept.zip.infolist()) > path.stat().st_size:

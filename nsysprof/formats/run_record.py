@@ -1,6 +1,6 @@
-"""Run records, the ``.json`` beside a report: how the report came to be, in which shape, and what the program measured.
+"""Run records, the ``.json`` beside a report: how the report was made, the shapes, and the program's measurements.
 
-A record of a capture holds the results of the workload that ran, which are a document of their own too.
+The record of a capture includes the results of its workload, which are also a separate document.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _Large = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """The record of ``nsysprof capture``, in this order; other parts are added as the capture goes on."""
+    """The record of ``nsysprof capture``, in this order; other parts are added during the capture."""
 
     schema: str = RUN_SCHEMA
     name: str | None = None
@@ -49,8 +49,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A range in the record: ``latency_ns`` of each call by CUDA events (empty by any other clock), and the shape of
-    its attention, None where it is unknown.
+    """A range in the record: ``latency_ns`` of each call by CUDA events (empty for other clocks), and the shape of
+    its attention, None if unknown.
     """
 
     latency_ns: tuple[int, ...] = ()
@@ -71,9 +71,9 @@ class _Job(msgspec.Struct):
 
 
 def read_runs(path: Path) -> dict[str, RecordedRun]:
-    """Read the runs of a record, or of the results of a workload, by the name of their range.
+    """Read the runs of a record or of workload results, by range name.
 
-    Raises `NsysprofError` where the file cannot be read or is neither. Values of a run that do not fit are left out.
+    Raises `NsysprofError` if the file cannot be read or is neither. Invalid values of a run are left out.
     """
     workload, _ = _read(path)
     runs = workload.get("runs")
@@ -82,17 +82,17 @@ def read_runs(path: Path) -> dict[str, RecordedRun]:
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """Read the environment in which a record, or the results of a workload, was made; empty where it is unknown."""
+    """Read the environment of a record or of workload results; empty if unknown."""
     return _read(path)[1]
 
 
 def record_name(report: Path) -> Path:
-    """Name the record that ``nsysprof capture`` leaves beside a report: ``run.json``, also for ``run.json.gz``."""
+    """The name of the record that `capture` writes beside a report: ``run.json``, also for ``run.json.gz``."""
     return report.with_name(report.name.removesuffix(".gz")).with_suffix(".json")
 
 
 def record_beside(report: Path) -> Path | None:
-    """Find the record that ``nsysprof capture`` puts beside a report; None where there is none."""
+    """The record beside a report; None if there is none."""
     path = record_name(report)
     if path == report:  # a trace of torch.profiler that is not packed
         return None
@@ -104,10 +104,10 @@ def record_beside(report: Path) -> Path | None:
 
 
 def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
-    """The median ns of steps without a profiler and under it, as a record has them, and what it calls them.
+    """The median ns of steps without a profiler and with it, from a record, and the range name there.
 
-    ``steps`` is their merged path: its own row, or the one of the range around them whose calls they are. None where
-    the record has none.
+    ``steps`` is their merged path: its own row, or the row of the outer range whose calls they are. None if the record
+    has none.
     """
     rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:
@@ -122,13 +122,13 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
 
 
 def rank_in_record(path: Path) -> int | None:
-    """Read the rank of a run record; None without a record, or without a rank in it."""
+    """The rank in a run record; None without a record, or if it has no rank."""
     record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
     return parse_leniently(record.job or {}, _Job).rank
 
 
 def record_so_far(path: Path | None = None) -> dict[str, Any]:
-    """Read what the unfinished record of a capture holds of a `RunRecord`; other parts are None."""
+    """Read the unfinished record of a capture as a `RunRecord`; missing parts are None."""
     return msgspec.structs.asdict(parse_leniently(read_if_document(path, RUN_SCHEMA) if path else {}, RunRecord))
 
 
@@ -156,17 +156,17 @@ def _run(row: dict[str, Any]) -> RecordedRun:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as readable JSON: short values, and any list of numbers, stand on one line.
+    """Write a record as readable JSON: short values, and lists of numbers, are on one line.
 
-    Keys stay in their order and numbers as they are. Bytes of names that are not UTF-8 become the JSON escapes of
-    Python's surrogates, so that ``json.loads`` restores them. The file is written whole or not at all.
+    Keys keep their order and numbers their form. Names that are not UTF-8 are written as JSON escapes of Python's
+    surrogates, so ``json.loads`` restores them. The file is written whole or not at all.
     """
     with whole_file(path) as part:
         part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """Return ``size_bytes`` and ``sha256`` of a file."""
+    """The ``size_bytes`` and ``sha256`` of a file."""
     with path.open("rb") as file:
         digest = hashlib.sha256()  # Python 3.10 has no file_digest
         while piece := file.read(1 << 20):
@@ -196,16 +196,16 @@ _VARIABLE = re.compile(r"(?<![^=,])([A-Z_][A-Z0-9_]*)=[^,]*")
 
 
 def program_alone(words: Sequence[str]) -> list[str]:
-    """Return a program without its folder and arguments; ``[3 arguments]`` counts these."""
+    """A program without its folder and arguments; ``[3 arguments]`` counts these."""
     name, *rest = words or [""]
     bare = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
     return [bare, *([f"[{plural(len(rest), 'argument')}]"] if rest else [])]
 
 
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove from the record of a run the arguments of its program, and the values of variables that a profiler sets.
+    """Remove the program's arguments from a record, and the values of variables that a profiler sets.
 
-    Those of a workload are our own options, and stay; texts that are no command of a shell keep their first word only.
+    A workload's arguments are our own options, and stay; texts that are no shell commands keep only their first word.
     """
     program = None if isinstance(record.get("workload"), dict) else _words(record.get("program"))
     changed: dict[str, Any] = {

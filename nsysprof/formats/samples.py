@@ -1,6 +1,6 @@
-"""``samples.json``, what `nsysprof bench` measured: written when a sweep is whole, read back checked.
+"""``samples.json``, the measurements of `nsysprof bench`: written when a sweep is complete, validated when read.
 
-Every complaint names the file, the point and the field. NaN, infinite and non-positive latencies are refused.
+Every error names file, point and field. NaN, infinite and non-positive latencies are refused.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]  # of a wrong output, wh
 
 
 class GpuState(msgspec.Struct):
-    """The GPU when a sample was taken."""
+    """The state of the GPU when a sample was taken."""
 
     sm_clock_mhz: Amount | None = None
     temperature_c: Amount | None = None
@@ -53,7 +53,7 @@ class GpuState(msgspec.Struct):
 
 @dataclass(frozen=True)
 class BenchShape:
-    """One configuration: the problem that every backend was given; ``parts`` name it in words (`S1024`, `fp16`)."""
+    """One configuration: the problem given to every backend; ``parts`` describe it in words (`S1024`, `fp16`)."""
 
     id: str
     sizes: Mapping[str, int]
@@ -64,12 +64,12 @@ class BenchShape:
 
 
 class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
-    """One backend on one configuration, as the file has it: all but the shape, which is made of its configuration.
+    """One backend on one configuration, as in the file, without the shape, which follows from the configuration.
 
-    Latencies are in ns per call, with a mark for each that was taken while the GPU was throttled; `samples` are the
-    others. ``graph_reason``: why there are none of CUDA graph replays; ``sampled_with``: those it took turns with.
-    ``eager_runs`` and the like: the run, that is the process, of each latency; None where there was one run.
-    ``run_reasons``: why there is nothing of a run, by its number.
+    Latencies are in ns per call, with a mark for each taken while the GPU was throttled; `samples` are the others.
+    ``graph_reason``: why there are no CUDA graph replays; ``sampled_with``: the backends with which its samples
+    alternate. ``eager_runs`` and the like: the run, that is the process, of each latency; None if there was one run.
+    ``run_reasons``: why a run has no samples, by run number.
     """
 
     shape: BenchShape
@@ -113,22 +113,22 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @cached_property
     def sets(self) -> dict[Kind, tuple[Floats, NDArray[np.bool_]]]:
-        """All latencies of each set, and which of them were taken while the GPU was throttled."""
+        """All latencies of each set, with a mask of those taken while the GPU was throttled."""
         values = {kind: np.array(getattr(self, kind) or [], np.float64) for kind in KINDS}
         marks = {kind: getattr(self, f"{kind}_marks") or [False] * len(values[kind]) for kind in KINDS}
         return {kind: (values[kind], np.array(marks[kind], np.bool_)) for kind in KINDS}
 
     def samples(self, kind: Kind) -> Floats:
-        """The latencies of a set that count."""
+        """The valid latencies of a set."""
         values, throttled = self.sets[kind]
         return values[~throttled]
 
     def calls_of(self, kind: Kind) -> int:
-        """How many calls a sample of a set is the mean of; 1 where that is not recorded."""
+        """The number of calls per sample of a set; 1 if not recorded."""
         return (self.graph_calls_per_sample if kind == "graph" else self.calls_per_sample) or 1
 
     def by_run(self, kind: Kind) -> dict[int, Floats]:
-        """The latencies of a set that count, by run; one run where the file states none."""
+        """The valid latencies of a set by run; one run if the file states none."""
         runs = np.array(getattr(self, f"{kind}_runs") or [0] * len(self.sets[kind][0]), np.int64)
         values, throttled = self.sets[kind]
         return {int(run): values[(runs == run) & ~throttled] for run in np.unique(runs[~throttled])}
@@ -140,18 +140,18 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @property
     def left_out(self) -> int:
-        """How many samples of calls were left out."""
+        """The number of excluded samples of calls."""
         return int(self.sets["eager"][1].sum())
 
     @property
     def sm_clock_mhz(self) -> float | None:
-        """The median SM clock of the samples that count; None where it was not sampled."""
+        """The median SM clock of the valid samples; None if it was not sampled."""
         states = zip(self.gpu or [], self.sets["eager"][1], strict=False)
         known = [state.sm_clock_mhz for state, skip in states if state and state.sm_clock_mhz and not skip]
         return float(np.median(known)) if known else None
 
     def memory_bytes(self, part: str) -> int | None:
-        """The memory of one call, of one of `MEMORY_PARTS`."""
+        """The memory of one call, for one of `MEMORY_PARTS`."""
         size = (self.memory or {}).get(f"{part}_bytes")
         return None if size is None else round(size)
 
@@ -165,7 +165,7 @@ _OF_SAMPLES = {
 
 @dataclass(frozen=True)
 class BenchSamples:
-    """One ``samples.json``: its points in the order they were measured, and what they were measured on."""
+    """One ``samples.json``: its points in order of measurement, and the machine."""
 
     path: Path
     name: str
@@ -187,26 +187,26 @@ class BenchSamples:
 
     @property
     def measured(self) -> list[BenchPoint]:
-        """The points that have samples."""
+        """The points with samples."""
         return [point for point in self.points if len(point.latency_ns)]
 
     @cached_property
     def runs(self) -> int:
-        """In how many runs, each a process of its own, samples were taken; 1 where the file states none."""
+        """The number of runs, each a separate process, with samples; 1 if the file states none."""
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
     def step(self, point: BenchPoint, kind: Kind) -> float:
-        """The step of the clock in the latency of a call, in ns: a sample is the mean of several calls."""
+        """The clock resolution of a point's latency per call, in ns: a sample is the mean of several calls."""
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
-        """By how much, on a logarithm, steps of the clock may move the median of a point; see `rounding_of`."""
+        """How far, in logarithms, the clock resolution may move the median of a point; see `rounding_of`."""
         values = point.samples(kind)
         return rounding_of(self.step(point, kind), float(np.median(values))) if len(values) else 0.0
 
     @cached_property
     def clock_step(self) -> int:
-        """The step of the clock that took the latencies, in ns; 0 where they show none."""
+        """The resolution of the clock of the latencies, in ns; 0 if it cannot be determined."""
         # what the clock read
         whole = [point.samples(kind) * point.calls_of(kind) for point in self.measured for kind in KINDS]
         return clock_step(np.rint(np.concatenate(whole)).astype(np.int64)) if whole else 0
@@ -258,7 +258,7 @@ class _File(msgspec.Struct):
 
 
 def write_samples(document: Mapping[str, Any], path: Path) -> None:
-    """Write the document as JSON, each point on a line of its own."""
+    """Write the document as JSON, one line per point."""
     rest = {name: value for name, value in document.items() if name != "points"}
     text = json.dumps(rest, indent=1, ensure_ascii=False, allow_nan=False)
     points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
@@ -270,10 +270,10 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
 
 
 def read_bench_samples(path: Path) -> BenchSamples:
-    """Read a ``samples.json``, plain or as ``samples.json.xz``, or the one in a folder.
+    """Read a ``samples.json``, plain or as ``samples.json.xz``, directly or from a folder.
 
-    Raises `NsysprofError` for a file that cannot be read, is no JSON, comes from another program, or holds a value that
-    cannot be; the message names file, point and field.
+    Raises `NsysprofError` if the file cannot be read, is no JSON, comes from another program, or has an impossible
+    value; the message names file, point and field.
     """
     path = samples_file(path)
     content = samples_content(path)
@@ -286,13 +286,13 @@ def read_bench_samples(path: Path) -> BenchSamples:
         stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
         raise NsysprofError(
             f"{path} holds no samples of nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
-            "samples.json in the folder that nsysprof bench wrote is meant",
+            "samples.json in the folder that nsysprof bench wrote is needed",
         )
     return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
 
 
 def samples_file(place: Path) -> Path:
-    """The samples in a folder, compressed where only that is there; a file is the samples itself."""
+    """The samples file in a folder, compressed if only that exists; a file is returned unchanged."""
     if not place.is_dir():
         return place
     plain, packed = place / "samples.json", place / "samples.json.xz"
@@ -300,7 +300,7 @@ def samples_file(place: Path) -> Path:
 
 
 def samples_content(path: Path) -> bytes:
-    """The JSON of samples, plain or compressed by xz; raises `NsysprofError` where the file cannot be read."""
+    """The JSON of samples, plain or xz-compressed; raises `NsysprofError` if the file cannot be read."""
     try:
         content = read_small(path, _MOST_BYTES)
     except OSError as error:

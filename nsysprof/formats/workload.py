@@ -1,4 +1,4 @@
-"""The description that a workload prints with `--describe`: its axes, its backends, and the cost of each shape."""
+"""The description that a workload prints with `--describe`: axes, backends, and the cost of each shape."""
 
 import json
 import subprocess
@@ -49,7 +49,7 @@ class _Column(msgspec.Struct):
 
 
 class Axis(_Column):
-    """A size that may vary, with what stands before its value in names (`S1024`)."""
+    """A size that may vary, with its prefix in names (`S1024`)."""
 
     short: Text
     says: str
@@ -57,7 +57,7 @@ class Axis(_Column):
 
 
 class Flag(_Column):
-    """A property that a shape has or has not, with the words for both."""
+    """A yes/no property of a shape, with the words for both."""
 
     on: Text
     off: str = ""
@@ -65,25 +65,25 @@ class Flag(_Column):
     default: bool = True
 
     def word(self, value: Any) -> str:
-        """What names say of a value."""
+        """The word for a value in names."""
         return self.on if value else self.off
 
 
 class Choice(_Column):
-    """A property of a shape with a value of its own, ``short`` before it in names, which leave out the default."""
+    """A property of a shape with a value, and its prefix ``short`` in names, which omit the default."""
 
     default: str | int | float
     short: str = ""
     says: str = ""
 
     def word(self, value: Any) -> str:
-        """What names say of a value: `KV2`, `window:256`; nothing of the default."""
+        """The word for a value in names: `KV2`, `window:256`; empty for the default."""
         shown = f"{value:g}" if isinstance(value, float) else value
         return "" if value == self.default else f"{self.short}{shown}"
 
 
 class Mode(msgspec.Struct):
-    """The option that makes a call another one (with gradients), and the words without and with it."""
+    """An option that changes a call (with gradients), and the words without and with it."""
 
     option: _Name
     on: Text
@@ -92,7 +92,7 @@ class Mode(msgspec.Struct):
 
 
 class Backend(msgspec.Struct):
-    """One way to compute it; ``install`` is a command that makes it available, ``compiled`` says that its first call
+    """One way to compute it; ``install`` is a command that makes it available; ``compiled`` says that its first call
     compiles, which takes long.
     """
 
@@ -102,7 +102,7 @@ class Backend(msgspec.Struct):
 
 
 class Cost(msgspec.Struct):
-    """Of one call: see `Cost` of the workloads. ``extra_bytes`` and ``held_bytes`` are by backend."""
+    """The cost of one call: see `Cost` of the workloads. ``extra_bytes`` and ``held_bytes`` are per backend."""
 
     flops: Annotated[int, msgspec.Meta(ge=1)]
     read_bytes: Annotated[int, msgspec.Meta(ge=1)]
@@ -119,12 +119,12 @@ class Cost(msgspec.Struct):
         return self.read_bytes + self.written_bytes
 
     def traffic_bytes(self, backend: str) -> int:
-        """What a backend moves at least."""
+        """The minimal bytes that a backend moves."""
         return self.least_bytes + self.extra_bytes.get(backend, 0)
 
 
 class Costly(msgspec.Struct):
-    """The part of a configuration that every workload has; the rest is as its axes and flags are."""
+    """The part of a configuration common to all workloads; the rest depends on axes and flags."""
 
     id: Text
     backends: Annotated[list[Text], msgspec.Meta(min_length=1)]
@@ -132,7 +132,7 @@ class Costly(msgspec.Struct):
 
 
 class Described(msgspec.Struct, dict=True):
-    """A workload as it describes itself. ``configurations`` are those of the grids that it was asked about."""
+    """A workload's own description. ``configurations`` are those of the grids in the request."""
 
     schema: Literal["nsysprof-describe/1"]
     name: Text
@@ -156,41 +156,41 @@ class Described(msgspec.Struct, dict=True):
 
     @cached_property
     def shorts(self) -> dict[str, str]:
-        """What stands before the value of each axis, by its column; that of sweeps first."""
+        """The prefix of each axis, by column; the sweep axis first."""
         return {self.size: "", **{axis.column: axis.short for axis in self.axes}}
 
     @property
     def size(self) -> str:
-        """The column of the axis that sweeps go along."""
+        """The column of the sweep axis."""
         return _column(self.sweep)
 
     @property
     def short(self) -> str:
-        """What stands before the value of the axis that sweeps go along."""
+        """The prefix of the sweep axis."""
         return self.shorts[self.size]
 
     @property
     def traffic_words(self) -> str:
-        """Which bytes are counted."""
+        """The description of the counted bytes."""
         return "inputs and outputs once" + (f", and {self.traffic}" if self.traffic else "")
 
     def label(self, axis: str) -> str:
-        """What an axis is called in a chart: `sequence length S`."""
+        """The label of an axis in a chart: `sequence length S`."""
         return next(f"{each.says} {each.short}".lstrip() for each in self.axes if each.column == axis)
 
     @property
     def sizes(self) -> list[str]:
-        """The columns of the axes in their order."""
+        """The columns of the axes in order."""
         return [axis.column for axis in self.axes]
 
     @property
     def properties(self) -> list[Flag | Choice]:
-        """The flags and choices in their order."""
+        """The flags and choices in order."""
         return [*self.flags, *self.choices]
 
     @property
     def flag_names(self) -> list[str]:
-        """The columns of the flags and choices in their order."""
+        """The columns of the flags and choices in order."""
         return [each.column for each in self.properties]
 
     @property
@@ -200,12 +200,12 @@ class Described(msgspec.Struct, dict=True):
 
     @property
     def names(self) -> list[str]:
-        """What a shape without its dtype consists of, as options name it."""
+        """The parts of a shape without its dtype, as options name them."""
         return [each.name for each in (*self.axes, *self.properties)]
 
     @cached_property
     def configuration(self) -> type[msgspec.Struct]:
-        """What a configuration of it must be."""
+        """The type of a configuration."""
         fields: list[tuple[str, Any]] = [("id", Text), *((axis.name, Count) for axis in self.axes)]
         fields += [("dtype", Literal[tuple(self.dtypes)]), *((flag.name, bool) for flag in self.flags)]
         # What is not said, as by those who wrote before there was a choice, is the default.
@@ -213,19 +213,19 @@ class Described(msgspec.Struct, dict=True):
         return msgspec.defstruct("Configuration", [*fields, *chosen])
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
-        """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`; empty where a word says nothing."""
+        """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`; empty for words without text."""
         words = [each.word(at[each.name]) for each in self.properties]
         return [*(f"{axis.short}{at[axis.name]}" for axis in self.axes), at["dtype"], *words]
 
     def title(self, *, training: bool) -> str:
-        """What a call is: `attention forward`."""
+        """What a call does: `attention forward`."""
         if training and self.mode:
             return f"{self.says}, {self.mode.on}"
         return f"{self.says} {self.mode.off}".rstrip() if self.mode else self.says
 
 
 def described(value: Any, where: str, hint: str) -> Described:
-    """A decoded description, checked. Raises `NsysprofError` that names the place."""
+    """A validated description. Raises `NsysprofError` with the invalid place."""
     found = parse_as(value, Described, where, hint)
     names = found.names
     wrong = [name for name in names if names.count(name) > 1 or name in _RESERVED]
@@ -240,9 +240,9 @@ def described(value: Any, where: str, hint: str) -> Described:
 
 
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
-    """Ask a workload for its description, and for the cost of all shapes in some grids: checked, and as printed.
+    """Ask a workload for its description and the cost of all shapes in some grids: validated, and as printed.
 
-    Raises `NsysprofError` where it does not answer, or not as a workload does.
+    Raises `NsysprofError` if it does not answer, or not like a workload.
     """
     command = [*workload_command(program), "--describe", *([json.dumps(list(grids))] if grids else [])]
     hint = f"its output: {join(command)}"
@@ -266,7 +266,7 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
 
 
 def check_countable(cost: Cost, where: str, hint: str) -> None:
-    """Raises `NsysprofError` where FLOPs or bytes do not fit into 64 bits, or would not with what is added to them."""
+    """Raise `NsysprofError` if FLOPs or bytes, or sums with them, do not fit into 64 bits."""
     moved = cost.least_bytes + max(cost.extra_bytes.values(), default=0)
     if max(cost.flops, moved, cost.unit_bytes or 0) >= 2**62:
         raise NsysprofError(f"{where}: {TOO_LARGE}", hint)

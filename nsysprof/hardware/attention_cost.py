@@ -1,8 +1,8 @@
 """The minimal cost of attention: exact FLOPs and bytes from the shape, for any backend.
 
-FLOPs are those of the matrix products, a multiply-add counts two; softmax, scaling, masks, LayerNorm and the optimizer
-are left out, as in the FlashAttention papers. Masked scores are not counted: causal attention is counted element by
-element, not as half of the square.
+FLOPs are those of the matrix products, where a multiply-add counts as two; softmax, scaling, masks, LayerNorm and the
+optimizer are left out, as in the FlashAttention papers. Masked scores are not counted: causal attention is counted
+element by element, not as half of the square.
 """
 
 from dataclasses import dataclass
@@ -22,39 +22,39 @@ class AttentionShape:
 
     @property
     def elements(self) -> int:
-        """Return the elements of the queries, which are those of keys, values and output."""
+        """The number of elements of the queries, which equals that of keys, values and output."""
         return self.batch * self.heads * self.seq * self.head_dim
 
     @property
     def scores(self) -> int:
-        """Return the elements of the score matrices, masked ones included."""
+        """The number of elements of the score matrices, including masked ones."""
         return self.batch * self.heads * self.seq**2
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of one element; KeyError for a dtype that no workload has."""
+    """The bytes of one element; raises KeyError for a dtype that no workload has."""
     return _ITEM_BYTES[dtype]
 
 
 def score_pairs(shape: AttentionShape) -> int:
-    """Count the scores that are not masked, over all heads: B·H·S², or B·H·S(S+1)/2 where causal."""
+    """Count the unmasked scores over all heads: B·H·S², or B·H·S(S+1)/2 if causal."""
     return shape.batch * shape.heads * shape.seq * (shape.seq + 1) // 2 if shape.causal else shape.scores
 
 
 def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
     """Count the FLOPs of the matrix products of attention over all heads.
 
-    Forward, 2 products of 2·D for each score: Q·Kᵀ and P·V. With ``backward`` a call is both passes, 4 more:
-    dP = dO·Vᵀ, dV = Pᵀ·dO, dQ = dS·K and dK = dSᵀ·Q. Fused kernels do Q·Kᵀ once more, which makes the factor 2.5 of the
-    FlashAttention papers (Dao 2023, section 4.1); that one is not counted.
+    Forward, 2 products of 2·D for each score: Q·Kᵀ and P·V. With ``backward``, a call is both passes, with 4 more: dP =
+    dO·Vᵀ, dV = Pᵀ·dO, dQ = dS·K and dK = dSᵀ·Q. Fused kernels compute Q·Kᵀ once more, which makes the factor 2.5 of the
+    FlashAttention papers (Dao 2023, section 4.1); that product is not counted.
     """
     return (12 if backward else 4) * shape.head_dim * score_pairs(shape)
 
 
 def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = False) -> int:
-    """Count the compulsory bytes of one call: each input read once, each result written once, and nothing else.
+    """Count the compulsory bytes of one call: each input read once, each result written once, nothing else.
 
-    Forward: Q, K, V in, O out. With ``backward`` a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. What one
-    pass hands to the other (O again, the log-sum-exp of each row) could stay in a cache and is not counted.
+    Forward: Q, K, V in, O out. With ``backward``, a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. Data handed
+    from one pass to the other (O again, the log-sum-exp of each row) could stay in a cache and are not counted.
     """
     return (8 if backward else 4) * shape.elements * item_bytes(dtype)

@@ -1,7 +1,7 @@
-"""How many blocks of a kernel an SM holds, by the limits of its compute capability, and how many waves a grid takes.
+"""The number of blocks of a kernel that fit on an SM, by the limits of its compute capability, and the waves of a grid.
 
-Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the rules by which registers and
-shared memory are handed out: CUDA's occupancy calculator (`cuda_occupancy.h`).
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the allocation rules for
+registers and shared memory: CUDA's occupancy calculator (`cuda_occupancy.h`).
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ _WARP, _REGISTERS, _PARTS = 32, 65_536, 4  # of each SM; its warp schedulers hav
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Of each launch: ``blocks`` that an SM holds at once, int64, 0 where it cannot run or a part is unknown;
-    ``occupancy`` their part of the warps of an SM, float64; ``limiter`` an index of `LIMITERS`.
+    """Per launch: ``blocks`` that fit on an SM at once, int64, 0 if it cannot run or a part is unknown;
+    ``occupancy``, their share of an SM's warps, float64; ``limiter``, an index into `LIMITERS`.
     """
 
     blocks: Ints
@@ -38,16 +38,16 @@ class Occupancy:
     limiter: NDArray[np.intp]
 
     def waves(self, grid: Ints, sms: int) -> NDArray[np.float64]:
-        """How often a grid of so many blocks fills the GPU; NaN where that is not known."""
+        """The number of times that a grid fills the GPU; NaN if unknown."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.blocks > 0, grid / (self.blocks * sms), np.nan)
 
 
 def occupancy(capability: tuple[int, int] | None, threads: Ints, registers: Ints, shared: Ints) -> Occupancy | None:
-    """The theoretical occupancy of launches; None for a GPU whose limits are not known.
+    """The theoretical occupancy of launches; None for a GPU with unknown limits.
 
-    ``threads`` of a block, ``registers`` of a thread and bytes of ``shared`` memory of a block, static and dynamic;
-    what is below 0 is unknown, and so is the occupancy.
+    ``threads`` per block, ``registers`` per thread, and bytes of ``shared`` memory per block, static plus dynamic;
+    negative values mean unknown, and so is the occupancy.
     """
     if capability not in _LIMITS:
         return None

@@ -1,7 +1,7 @@
-"""What operators of PyTorch cost at least: FLOPs and bytes from the shapes and types of their inputs.
+"""The minimal cost of PyTorch operators: FLOPs and bytes from the shapes and types of their inputs.
 
-A multiply-add counts two. Each input is read once and each result written once, whatever caches do; operators other
-than products, convolutions and attention count one FLOP per element, softmax and norms five.
+A multiply-add counts as two. Each input is read once and each result written once, regardless of caches; operators
+other than products, convolutions and attention count one FLOP per element, softmax and norms five.
 """
 
 import math
@@ -66,10 +66,10 @@ _HEADS_LAST = ("_flash_attention", "_efficient_attention")  # of batch, sequence
 def flops_bytes(
     op: str, dims: Sequence[Sequence[int]], types: Sequence[str] = (), values: Sequence[str] = ()
 ) -> Cost | None:
-    """Return FLOPs, bytes, and what was counted (`matrix product`, `copy`) of a call of an operator such as `aten::mm`.
+    """FLOPs, bytes, and the kind of count (`matrix product`, `copy`) of an operator call such as `aten::mm`.
 
-    ``dims``, ``types`` and ``values`` are what PyTorch's profiler calls ``Input Dims``, ``Input type`` and ``Concrete
-    Inputs``. Bytes are None without types. None for an operator that is not known, and for shapes that do not fit it.
+    ``dims``, ``types`` and ``values`` are PyTorch's ``Input Dims``, ``Input type`` and ``Concrete Inputs``. Bytes are
+    None without types. None for an unknown operator, and for shapes that do not fit it.
     """
     name = op.rsplit("::", 1)[-1].split(".")[0]
     name = name.rstrip("_") if not name.startswith("__") else name

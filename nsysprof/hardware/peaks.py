@@ -1,8 +1,8 @@
-"""Peaks of GPUs, and the share of them that was reached.
+"""Peaks of GPUs, and the achieved share of them.
 
-The datasheet peak is not looked up but computed from its parts, so that it holds at the clock of the samples:
-SMs × clock × FLOPs per clock and SM. The last is a property of the architecture: dense products (no structured
-sparsity), a multiply-add counts two, float16 and bfloat16 accumulated in float32, as attention kernels do it.
+The datasheet peak is not looked up but computed from its parts, so it applies to the clock of the samples: SMs × clock
+× FLOPs per clock and SM. The last factor is a property of the architecture: dense products (no structured sparsity),
+where a multiply-add counts as two, and float16 and bfloat16 accumulate in float32, as in attention kernels.
 """
 
 import math
@@ -35,9 +35,10 @@ _TENSOR = {"tf32", "fp16", "bf16"}
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """The limits of a GPU; None where they are unknown.
+    """The limits of a GPU; None if unknown.
 
-    A large product reached ``measured_flops`` (FLOP/s by dtype) on this machine, a large copy ``measured_bytes_per_s``.
+    On this machine, a large product reached ``measured_flops`` (FLOP/s by dtype), a large copy
+    ``measured_bytes_per_s``.
     """
 
     name: str | None = None
@@ -49,7 +50,7 @@ class GpuLimits:
     max_sm_clock_mhz: float | None = None
 
     def datasheet_flops(self, dtype: str, sm_clock_mhz: float | None) -> float | None:
-        """Return FLOP/s at this clock (None: the highest); None where a part is unknown or the GPU lacks the dtype."""
+        """FLOP/s at this clock (None: the highest); None if a part is unknown, or if the GPU lacks the dtype."""
         clock = sm_clock_mhz or self.max_sm_clock_mhz
         if not (clock and self.sm_count and self.compute_capability):
             return None
@@ -59,14 +60,14 @@ class GpuLimits:
             return None
 
     def measured_peak(self, dtype: str) -> float | None:
-        """Return the FLOP/s that a large product of this dtype reached, or None."""
+        """The FLOP/s that a large product with this dtype reached, or None."""
         return (self.measured_flops or {}).get(dtype)
 
 
 def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = None) -> int:
-    """Return dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` reveals a GeForce board.
+    """Dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` identifies GeForce boards.
 
-    Raises `NsysprofError` for an architecture that the table lacks, and for a dtype that it has no unit for.
+    Raises `NsysprofError` for an architecture missing in the table, and for a dtype without a unit.
     """
     row = _PER_CLOCK.get(compute_capability)
     if row is None:
@@ -84,25 +85,25 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
 def peak_flops(
     compute_capability: str, sm_count: int, clock_hz: float, dtype: str, *, name: str | None = None
 ) -> float:
-    """Return SMs × clock × `flops_per_clock` in FLOP/s; raises as that does."""
+    """SMs × clock × `flops_per_clock` in FLOP/s; raises like that."""
     return sm_count * clock_hz * flops_per_clock(compute_capability, dtype, name=name)
 
 
 def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
-    """Return bytes per second of memory that moves two bits per pin and clock, as the device states its clock."""
+    """Bytes per second of memory that transfers two bits per pin and clock, as the device states its clock."""
     return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
 
 
 def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence[str]) -> float:
-    """Return ``achieved`` as a part of ``peak``, both in one unit.
+    """``achieved`` as a share of ``peak``, in the same unit.
 
-    More than 100 % is impossible: `NsysprofError` says ``what`` and names the inputs that may be wrong.
+    More than 100 % is impossible: `NsysprofError` then says ``what`` and names the suspect inputs.
     """
     share = achieved / peak
     if share > 1:
         raise NsysprofError(
             f"{what}: {format_share(share)} of the peak is impossible, suspect is {' or '.join(suspects)}",
-            "share refused: look at what is suspect, and at the peak itself",
+            "share refused: check the suspect, and the peak itself",
         )
     return share
 
@@ -131,7 +132,7 @@ _BOARDS = {
 def limits_of(
     name: str, capability: tuple[int, int] | None, sms: int | None, bytes_per_s: float | None, clock_hz: float | None
 ) -> GpuLimits:
-    """The limits of a GPU as a recording has them; what it lacks is that of the board, where that is known."""
+    """The limits of a GPU from a recording; missing values come from the board, if that is known."""
     board = next((each for pattern, each in _BOARDS.items() if re.search(pattern, name)), (None, None))
     mhz, gigabytes = clock_hz / 1e6 if clock_hz else board[0], board[1]
     return GpuLimits(
@@ -159,9 +160,9 @@ _TO_GPUS = {
 
 
 def link_bytes_per_s(name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False) -> float:
-    """Return what a GPU's link to the host, or that to other GPUs, carries in one direction; NaN where not known.
+    """The one-way bandwidth of a GPU's link to the host, or to other GPUs; NaN if unknown.
 
-    That is the most that the board can do: a slot of fewer lanes or an older generation does less.
+    This is the board's maximum: a slot with fewer lanes or of an older generation is slower.
     """
     for pattern, speed in (_TO_GPUS if to_gpus else _TO_HOST).items():
         if re.search(pattern, name):

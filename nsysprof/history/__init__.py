@@ -1,1 +1,1 @@
-"""Which change made it slower: runs over weeks, the levels of their step times, and what each change consists of."""
+"""Find which change made a program slower: runs over weeks, levels of step times, and the parts of each change."""

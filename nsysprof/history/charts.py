@@ -1,4 +1,4 @@
-"""The chart of a history, ``history.png``: step times over runs with their levels, and every change named."""
+"""The chart of a history, ``history.png``: step times over runs with their levels, and labelled changes."""
 
 from collections.abc import Iterator
 
@@ -89,7 +89,7 @@ def _level(series: RunSeries) -> tuple[np.ndarray, np.ndarray]:
 
 
 def overview(answer: History) -> Overview:
-    """What notebooks show: the changes, and the newest runs."""
+    """The notebook view: the changes, and the newest runs."""
 
     def details() -> Iterator[str | TextTable]:
         yield from (change_text(answer, *each) for each in answer.changes)

@@ -1,4 +1,4 @@
-"""The files of a history: tables as CSV, all of it as one document, and the folder they are written to."""
+"""The files of a history: tables as CSV, everything as one document, and their folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ FILES = ("history.json", RUNS.file, CHANGES.file, LEDGER.file)
 def history_folder(
     place: Path, names: Sequence[str], *, charts: bool = False, html: bool = False, **more: Any
 ) -> ResultFolder:
-    """The folder of an answer to these ``names`` of reports; ``more`` are other fields of `ResultFolder`."""
+    """The result folder for these ``names`` of reports; ``more`` are other fields of `ResultFolder`."""
     drawn = files_of(CHARTS)
     return ResultFolder(
         place,
@@ -58,7 +58,7 @@ def write_history(answer: History, folder: Path) -> list[Path]:
 def history_document(
     answer: History, runs: pd.DataFrame, changes: pd.DataFrame, ledger: pd.DataFrame
 ) -> dict[str, Any]:
-    """The answer as JSON can hold it: series with their runs, and changes with their ledgers."""
+    """The result for JSON: series with their runs, and changes with their ledgers."""
     sentences = {(id(series), change.run): change_text(answer, series, change) for series, change in answer.changes}
     return {
         "schema": SCHEMA,

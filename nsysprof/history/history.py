@@ -1,4 +1,4 @@
-"""Levels of step times over runs: series of comparable runs, where each changes, and what every change consists of."""
+"""Levels of step times over runs: series of comparable runs, their changes, and the parts of every change."""
 
 import os
 import re
@@ -41,11 +41,12 @@ _ALIKE, _FAMILIES, _OF_KERNELS = 0.3, 3, 0.8  # kernels that are slower at once:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of level in a series: ``run`` is the first run behind it, a row of `History.runs`, ``before`` the last.
+    """A change of level in a series: ``run`` is the first run after it, a row of `History.runs`, ``before`` the last
+    run before it.
 
-    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: what differs of it between the two
-    levels. ``cause``: `PROGRAM`; `MACHINE` where something of that differs, or the commit is the same; `CLOCK` where
-    all kernels changed alike, which nothing recorded explains. ``ledger``: the mean step of either level in ns, largest
+    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: machine differences between the two
+    levels. ``cause``: `PROGRAM`; `MACHINE` if the machine differs, or if the commit is the same; `CLOCK` if all kernels
+    changed alike, which no recorded condition explains. ``ledger``: the mean step of both levels in ns, largest
     difference first.
     """
 
@@ -61,13 +62,13 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """How many times as long a step takes."""
+        """The ratio of step times, after ÷ before."""
         return self.after_ns / self.before_ns
 
 
 @dataclass(frozen=True)
 class Series:
-    """Comparable runs, ``runs`` rows of `History.runs` in their order, timed by the steps of ``path``."""
+    """Comparable runs, ``runs`` rows of `History.runs` in order, timed by the steps of ``path``."""
 
     path: str
     runs: tuple[int, ...]
@@ -78,15 +79,15 @@ class Series:
 
     @property
     def drift(self) -> float:
-        """By which share times grow from the first to the last run within levels; 0 where they do not."""
+        """The relative growth of times from the first to the last run within levels; 0 if there is none."""
         return float(np.expm1(self.levels.slope * (len(self.runs) - 1)))
 
 
 @dataclass(frozen=True, repr=False)
 class History(Shown):
-    """The answer of `history`: ``runs`` in their order, and ``series`` of them, those with the newest run first.
+    """The result of `history`: ``runs`` in order, and ``series`` of them, those with the newest run first.
 
-    ``skipped``: reports that could not be read, and why; ``notes`` are sentences.
+    ``skipped``: reports that could not be read, with reasons; ``notes`` are sentences.
     """
 
     runs: tuple[Run, ...]
@@ -97,12 +98,12 @@ class History(Shown):
 
     @cached_property
     def changes(self) -> list[tuple[Series, Change]]:
-        """All changes, the newest first; of one run the largest."""
+        """All changes, newest first; for equal runs the largest first."""
         every = [(each, change) for each in self.series for change in each.changes]
         return sorted(every, key=lambda each: (-each[1].run, -abs(np.log(each[1].ratio))))
 
     def slower(self, limit: float) -> list[tuple[Series, Change]]:
-        """The series with the newest run whose newest level is slower by more than ``limit``, but for the machine."""
+        """The series with the newest run that slowed down by more than ``limit``, except by machine changes."""
         newest = [(each, each.changes[-1]) for each in self.series if each.changes and each.runs[-1] == self.newest]
         return [pair for pair in newest if pair[1].ratio > 1 + limit and pair[1].cause != MACHINE]
 
@@ -125,13 +126,13 @@ def history(
     reading: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> History:
-    """Follow the step times of reports over time, each a run: files, folders and globs, local ones.
+    """Follow step times over many reports, each a run: local files, folders and globs.
 
-    ``select`` is a glob of the ranges that are steps, without one as all commands choose them. ``order`` is one of
-    `ORDERS`: by the recorded start, the name, the time of the file, or the place of the commit in the repository of the
-    current folder. ``since`` (a date or a commit) and ``last`` leave out runs before. ``cache`` is the SQLite file that
-    keeps what was read, renewed where a report or the version of nsysprof changes. ``attribution_of`` opens a report
-    in another way, which ``reading`` tells from others. Raises `NsysprofError` where nothing can be read.
+    ``select`` is a glob of the ranges that are steps; by default they are chosen as in all commands. ``order`` is one
+    of `ORDERS`: recorded start, name, file time, or the commit's place in the repository of the current folder.
+    ``since`` (a date or a commit) and ``last`` leave out earlier runs. ``cache`` is the SQLite file with earlier
+    readings, renewed if a report or nsysprof's version changes. ``attribution_of`` opens a report in another way,
+    identified by ``reading``. Raises `NsysprofError` if nothing can be read.
     """
     names = [os.fspath(each) for each in ([reports] if isinstance(reports, str | os.PathLike) else reports)]
     files, notes = find_reports(names)
@@ -162,7 +163,7 @@ def history(
 def judge_runs(
     runs: Sequence[Run], skipped: Sequence[tuple[str, str]] = (), notes: Sequence[str] = (), options: Any = None
 ) -> History:
-    """The `History` of runs in their order."""
+    """The `History` of runs, given in order."""
     groups, more = _groups(runs), list(notes)
     every = [each for number, group in enumerate(groups) for each in _series(runs, group, number, more)]
     known = [each.levels.noise for each in every if each.levels.known]
@@ -202,9 +203,7 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
         if left := len(runs) - len(known):
             notes.append(f"{plural(left, 'run')} without a commit of this repository: left out of the order by git")
         if not known:
-            raise NsysprofError(
-                "no run has a commit of this repository", "run it inside of the checkout, or --order time"
-            )
+            raise NsysprofError("no run has a commit of this repository", "run it inside the checkout, or --order time")
         return sorted(known, key=lambda run: _place(place, run.commit) or 0)
     if order == "record":
         lacking = [run for run in by_name if run.started is None]
@@ -214,7 +213,7 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
     at = np.argsort(times, kind="stable")
     plain = {re.sub(r"\d+", "#", run.name) for run in runs}
     if len(plain) == 1 and (at != np.arange(len(at))).any():
-        notes.append("numbers in the names have another order than the starts of the runs: --order name goes by them")
+        notes.append("numbers in the names are not in the order of the recorded starts: --order name sorts by them")
     if len(set(times)) < len(times):
         notes.append("some runs began at the same time: these are in the order of their names")
     return [by_name[each] for each in at.tolist()]
@@ -248,7 +247,7 @@ def _since(runs: list[Run], since: str | None, last: int | None) -> list[Run]:
         else:
             at = next((at for at, run in enumerate(runs) if run.commit and run.commit.startswith(since)), None)
             if at is None:
-                raise NsysprofError(f"--since {since}: no date, and no run has such a commit", "--since 2026-11-01")
+                raise NsysprofError(f"--since {since}: not a date, and no run has such a commit", "--since 2026-11-01")
             runs = runs[at:]
     runs = runs[-last:] if last else runs
     if not runs:

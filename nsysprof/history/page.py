@@ -1,4 +1,4 @@
-"""The page of `nsysprof history`: what changed, the picture, and a table of each series."""
+"""The page of `nsysprof history`: changes, chart, and a table of each series."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _CHANGES, _ROWS, _SERIES = 30, 200, 8
 
 
 def history_page(answer: History, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
+    """The page as text; ``pictures`` are the PNG files of `CHARTS`, empty if no charts are wanted."""
     ledger = [row for row in ledger_rows(answer) if row["delta_ns"]][:_ROWS]
     tables = [(f"runs-{number}", visible(f"Runs of {path_name(each)}"), runs_table(answer, each, _ROWS).html())
               for number, each in enumerate(answer.series[:_SERIES], 1)]  # fmt: skip

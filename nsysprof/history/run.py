@@ -1,4 +1,4 @@
-"""One report as a run of a history: the times of its steps with their ledgers, its work and machine, small to keep."""
+"""One report as a run of a history: step times with ledgers, work and machine, in a small record."""
 
 import re
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ APART = ("GPU", "GPUs in use", "processes", "ranks", "recorder")
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """The steady steps of a path on the GPU with most of their time: ``n`` of them, times in ns.
+    """The steady steps of a path on the GPU with most of their time: ``n``, their number; times in ns.
 
-    ``low_ns`` and ``high_ns`` are the interval of the median within this run, None where it is not sure; ``mean_ns``,
-    ``busy_ns`` and ``launches`` are means per step. ``ledger`` accounts for ``mean_ns``, which it adds up to.
+    ``low_ns`` and ``high_ns`` are the interval of the median within this run, None if it is unreliable; ``mean_ns``,
+    ``busy_ns`` and ``launches`` are means per step. ``ledger`` adds up to ``mean_ns``.
     """
 
     path: str
@@ -53,10 +53,10 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A report: ``started`` in seconds since 1970, None where unknown; ``commit`` of its record or name, or empty.
+    """A report: ``started`` in seconds since 1970, None if unknown; ``commit`` from its record or name, or empty.
 
-    ``machine``: the conditions it was recorded under, by their names. ``kernels``: of each name how many run, for how
-    many ns, and the sum of their grids. ``timed``: its steps, those with most time first, and the whole recording last.
+    ``machine``: the recording conditions, by name. ``kernels``: per name the number, the time in ns, and the sum of
+    grids. ``timed``: its steps, most time first, and the whole recording last.
     """
 
     file: str
@@ -78,9 +78,9 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_of(attribution: Attribution, rules: Rules, select: str | None = None) -> Run:
-    """Measure a report as a run; ``select`` is a glob of the ranges that are its steps.
+    """Measure a report as a run; ``select`` is a glob of its steps.
 
-    Raises `NsysprofError` where no range matches, or there is no GPU work.
+    Raises `NsysprofError` if no range matches, or if there is no GPU work.
     """
     report = attribution.trace.report
     loaded = load_report(attribution, rules, DEFAULT_MERGE, {})
@@ -168,7 +168,7 @@ def _ledger(rows: ColumnTable, path: str, gpu: int, steps: int) -> dict[str, int
 
 
 def part_name(cause: str, activity: str, culprit: str, meanwhile: str) -> str:
-    """What a part of a step is called: `gemm kernels`, `copies`, `CPU time in postprocess`."""
+    """The name of a part of a step: `gemm kernels`, `copies`, `CPU time in postprocess`."""
     if cause == "compute":
         return f"{activity} kernels"
     if cause == "copy" or meanwhile == "copies":
@@ -200,7 +200,7 @@ def _text(record: Mapping[str, Any], *names: str) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds since 1970 of a time in UTC as ISO 8601 has it."""
+    """The seconds since 1970 of a UTC time in ISO 8601."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What was read of reports, kept in SQLite: a row per report with its ledger, renewed where something has changed."""
+"""Keep readings of reports in SQLite: a row per report with its ledger, renewed after changes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _READ = "SELECT path, stamp, digest, run, failed FROM runs WHERE asked = ? AND v
 
 
 class Store:
-    """Keeps runs in the SQLite file ``path``, in memory alone where it is None; of readings that were ``asked`` alike.
+    """Keeps runs in the SQLite file ``path`` (None: only in memory), for readings with equal ``asked``.
 
-    Each run is a transaction of its own, so that two processes can fill one file. A file that cannot be used stops
-    nothing: ``notes`` say so.
+    Each run is a separate transaction, so two processes can fill one file. An unusable file is no error: ``notes`` say
+    so.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, asked: Sequence[str] = ()) -> None:
@@ -60,13 +60,13 @@ class Store:
         self._table.create(columns, pk=("path", "asked"), if_not_exists=True)
 
     def _give_up(self, error: Exception) -> None:
-        self.notes.append(f"{self._path} cannot be used, so that nothing is kept: {one_line(str(error), 80)}")
+        self.notes.append(f"{self._path} cannot be used, so nothing is kept: {one_line(str(error), 80)}")
         if self._table is not None:
             self._table.db.conn.close()
         self._table = None
 
     def known(self, files: Sequence[ReportFile]) -> Iterator[Run | str | None]:
-        """What is kept of each file, a run or why it is none; None where it must be read."""
+        """The kept result of each file, a run or why there is none; None if it must be read."""
         rows: dict[str, tuple[str, str, bytes | None, str | None]] = {}
         if self._table is not None:
             try:
@@ -88,7 +88,7 @@ class Store:
                 yield None
 
     def keep(self, file: ReportFile, run: Run | str) -> None:
-        """Keep what was read of a file."""
+        """Keep the result of a file."""
         if self._table is None:
             return
         found = isinstance(run, Run)

@@ -1,4 +1,4 @@
-"""The tables of `nsysprof history`: their columns are an interface, to be added to and never renamed."""
+"""The tables of `nsysprof history`; columns are an interface: add, never rename."""
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -10,7 +10,7 @@ from nsysprof.results.table import Column, table
 
 _RUN = Column("", "number of the run, from 1 in the order of the history", cell=str, align="l")
 _SERIES = Column("", "number of the series of comparable runs and steps, from 1", cell=str, align="r")
-_COMMIT = Column("", "commit, of the run record or the name of the file", cell=lambda text: text[:7])
+_COMMIT = Column("", "commit, from the run record or the file name", cell=lambda text: text[:7])
 RUNS = table(
     "history.csv",
     "a row per series and run",
@@ -32,7 +32,7 @@ RUNS = table(
         "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
         "level": Column("", "number of the level, from 1", cell=str, align="r"),
         "level_ns": Column("", "time of the level", "level time"),
-        "odd": "1 if the next runs take its time back, so that it makes no level; else 0",
+        "odd": "1 if the next runs reverse it, so it forms no level; else 0",
         "gpu driver clock torch": "machine and software, as far as recorded",
     },
     made_in="history/tables.py",
@@ -70,7 +70,7 @@ LEDGER = table(
 
 
 def run_rows(answer: History, series: Series, number: int) -> Iterator[dict[str, Any]]:
-    """The rows of `RUNS` of a series."""
+    """The rows of `RUNS` for a series."""
     levels = series.levels
     for row, timed, level, odd in zip(
         series.runs, series.times, levels.of(len(series.runs)).tolist(), levels.odd.tolist(), strict=True
@@ -102,7 +102,7 @@ def run_rows(answer: History, series: Series, number: int) -> Iterator[dict[str,
 
 
 def change_rows(answer: History) -> Iterator[dict[str, Any]]:
-    """The rows of `CHANGES`, in the order of series and time."""
+    """The rows of `CHANGES`, by series and time."""
     for number, series in enumerate(answer.series, 1):
         for change in series.changes:
             run = answer.runs[change.run]
@@ -131,5 +131,5 @@ def ledger_rows(answer: History) -> Iterator[dict[str, Any]]:
 
 
 def utc(seconds: float) -> str:
-    """A time in UTC as ISO 8601 has it."""
+    """A UTC time in ISO 8601."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

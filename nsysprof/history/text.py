@@ -1,4 +1,4 @@
-"""A history as text: what changed, since which run, by what part of a step; then the newest runs."""
+"""A history as text: each change with its first run and the parts of a step behind it, then the newest runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ _SPARE = ("n", "launches", "started", "memory", "busy")
 
 
 def history_text(answer: History, top: int = 12, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or as Markdown, or the ``full`` answer; the newest ``top`` runs of each series.
+    """One screen for a terminal, or Markdown, or the ``full`` result; the newest ``top`` runs of each series.
 
     Ends with a newline.
     """
@@ -51,7 +51,7 @@ def history_text(answer: History, top: int = 12, *, full: bool = False, markdown
 
 
 def headline(answer: History) -> str:
-    """How the newest level compares with the one before."""
+    """Compare the newest level with the previous one in words."""
     first = answer.series[0]
     runs = f"{plural(len(answer.runs), 'run')}" + (f" in {len(answer.series)} series" if len(answer.series) > 1 else "")
     newest = [each for each in answer.series if each.changes and each.runs[-1] == answer.newest]
@@ -72,7 +72,7 @@ def headline(answer: History) -> str:
 
 
 def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str:
-    """Changes, the first with the command that shows more."""
+    """The changes, the first with the command that shows more."""
     lines = []
     for number, (series, change) in enumerate(shown, 1):
         lines.append(wrap(f"{number}. {change_text(answer, series, change)}.", "", "   "))
@@ -95,7 +95,7 @@ def change_text(answer: History, series: Series, change: Change) -> str:
     if parts := parts_text(change):
         text += f": {parts}"
     if change.cause == CLOCK:
-        text += "; all kernels changed alike, as by another GPU clock: check that before the program"
+        text += "; all kernels changed alike, as with a different GPU clock: check that first"
     if change.cause == MACHINE:
         text += f"; {_machine_text(change)}"
     return text
@@ -118,7 +118,7 @@ def _machine_text(change: Change) -> str:
 
 
 def next_command(answer: History, change: Change) -> str:
-    """The command that explains a change with the reports on both sides of it."""
+    """The command that explains a change from the reports before and after it."""
     before, after = (quote_path(Path(answer.runs[row].file)) for row in (change.before, change.run))
     return f"nsysprof compare {before} {after}"
 
@@ -130,12 +130,12 @@ def run_name(answer: History, row: int) -> str:
 
 
 def unit_of(series: Series) -> str:
-    """What a time of a series is of."""
+    """What a time of a series measures."""
     return "recording" if series.path == WHOLE else "step"
 
 
 def path_name(series: Series) -> str:
-    """What the steps of a series are called."""
+    """The name of a series' steps."""
     return "whole recordings" if series.path == WHOLE else one_line(series.path, _PATH)
 
 

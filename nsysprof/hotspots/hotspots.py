@@ -152,7 +152,7 @@ def _counters(trace: Trace, file: str | os.PathLike[str] | None) -> tuple[Counte
     except NsysprofError as error:
         if file:
             raise
-        return None, (f"the counters beside the report are left out: {error.message}",)
+        return None, (f"ignoring the counters beside the report: {error.message}",)
     return found, tuple(found.doubts)
 
 

@@ -1,7 +1,7 @@
-"""Attention backends that really ran in ``RUN::<backend>::…`` ranges, by the names of their kernels.
+"""Identify the attention backends that ran in ``RUN::<backend>::…`` ranges, by kernel names.
 
-The rules of `kernels.toml` say which fused backend a kernel belongs to. Math attention has no kernels of its own: it
-is matrix products together with a softmax. Matrix products alone are projections.
+The rules in `kernels.toml` map kernels to fused backends. Math attention has no kernels of its own: it is matrix
+products with a softmax. Matrix products alone are projections.
 """
 
 import re
@@ -33,12 +33,12 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True)
 class BackendVerdict:
-    """The answer of `judge_backends`; the frames have a default index, times are int64 ns.
+    """The result of `judge_backends`; frames have a default index, times are int64 ns.
 
-    ``ranges``: a row per range name in order of first start, or several where its instances ran different backends:
+    ``ranges``: a row per range name in order of first start, or several if its instances ran different backends:
     ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several joined by
-    ``+``, or ``no attention``; ``none`` without kernels and ``unknown`` where names do not show it have no ``agrees``
-    (pandas' boolean). ``kernels`` counts all kernels inside. ``evidence`` lists what decided, ``name x count``.
+    ``+``, or ``no attention``; ``none`` (no kernels) and ``unknown`` (names do not show it) have no ``agrees`` (pandas'
+    boolean). ``kernels`` counts all kernels inside. ``evidence`` lists the deciding kernels, ``name x count``.
     ``kernels``: that evidence with full names, ``row`` (of ``ranges``), ``kernel, count, sum_ns``, most time first.
     """
 
@@ -48,20 +48,20 @@ class BackendVerdict:
 
     @property
     def differences(self) -> pd.DataFrame:
-        """The rows of ``ranges`` that ran another backend than asked for, with the index that they have there."""
+        """The rows of ``ranges`` that ran another backend than requested, with their index."""
         return self.ranges[(~self.ranges["agrees"]).fillna(False)]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``ranges`` as JSON can hold them: ``agrees`` is None where that is not known."""
+        """The rows of ``ranges`` for JSON: ``agrees`` is None if unknown."""
         rows = self.ranges.astype(object).to_dict("records")
         return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The answer of `observe_backends`: the columns of `BackendVerdict.ranges` and ``group``, in its order.
+    """The result of `observe_backends`: the columns of `BackendVerdict.ranges` and ``group``, in its order.
 
-    ``kernels`` are those of `BackendVerdict`; ``graphs`` rows of ``groups`` with CUDA graphs that were traced whole.
+    ``kernels`` as in `BackendVerdict`; ``graphs``: rows of ``groups`` with CUDA graphs that were traced whole.
     """
 
     groups: pd.DataFrame
@@ -70,10 +70,10 @@ class Observed:
 
 
 def judge_backends(attribution: Attribution, rules: Rules | None = None) -> BackendVerdict:
-    """The `BackendVerdict` of an attributed report: empty where no range is named ``RUN::<backend>::…``.
+    """The `BackendVerdict` of an attributed report: empty if no range is named ``RUN::<backend>::…``.
 
-    A ``RUN::`` range inside another one is part of that. What a name asks for is compared without regard to case;
-    ``auto``, and any name that no rule knows, agrees with whatever attention ran.
+    A ``RUN::`` range inside another one is part of that. Requested names are compared case-insensitively; ``auto``, and
+    any name without a rule, agrees with any attention.
     """
     rules = rules or load_rules()
     texts = [name.text for name in attribution.trace.range_names]
@@ -98,9 +98,9 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
 def observe_backends(
     attribution: Attribution, rows: NDArray[np.intp], group: NDArray[np.integer], rules: Rules
 ) -> Observed:
-    """Which attention backends ran in the range instances ``rows``, each judged by all that is inside it.
+    """The attention backends in the range instances ``rows``, each judged by everything inside it.
 
-    Instances of one ``group`` with the same backend share a row of the answer.
+    Instances of one ``group`` with the same backend share a row.
     """
     trace = attribution.trace
     number = np.zeros(len(trace.ranges), np.int32)
@@ -142,8 +142,8 @@ def work_inside(
 ) -> pd.DataFrame:
     """The GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
 
-    The instances ``rows`` count together that have the same ``number``, which is of every range and below ``count``:
-    a GPU op counts once for it.
+    Instances ``rows`` with the same ``number`` (given for every range, below ``count``) count together: a GPU op counts
+    once for it.
     """
     ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
     parts = [_added_up(number[:0], ops.end[:0])]
@@ -252,7 +252,7 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
         )
     lost = attribution.ledger[AMBIGUOUS].ops + attribution.ledger[NO_LAUNCH].ops
     if lost and len(ranges):
-        yield f"GPU ops without a certain range, not counted for its backend: {lost:,}"
+        yield f"GPU ops with an uncertain range, not counted for its backend: {lost:,}"
 
 
 def _listed(texts: Sequence[Any]) -> str:

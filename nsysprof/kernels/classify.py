@@ -1,8 +1,8 @@
-"""Classifies kernels by their names: family, math unit, attention backend and cause; and groups them for charts.
+"""Classify kernels by name (family, math unit, attention backend, cause), and group them for charts.
 
-The rules are data (`kernels.toml`, ordered, the first match wins). Asking is by candidates: every expression
-needs some word of letters, and the words that occur in names are few and repeat, so each distinct word is
-compared with the rules' words once and an expression is searched only in names that hold its word.
+The rules are data (`kernels.toml`, ordered, the first match wins). Matching uses candidates: every expression needs
+some word of letters, and names contain few distinct words, so each distinct word is compared with the rules' words
+once, and an expression is searched only in names with its word.
 """
 
 import re
@@ -40,10 +40,10 @@ _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 
 @dataclass(frozen=True)
 class Kinds:
-    """One entry per name asked, in the order asked.
+    """One entry per name, in the given order.
 
-    `family` is one of FAMILIES, `math_unit` one of MATH_UNITS, `attention_backend` None unless the name says which,
-    `cause` a finer label (the family where no rule says more), `rule` the rule that decided or "unmatched".
+    `family` is one of FAMILIES, `math_unit` one of MATH_UNITS, `attention_backend` None unless the name shows it,
+    `cause` a finer label (by default the family), `rule` the deciding rule or "unmatched".
     """
 
     family: list[str]
@@ -54,14 +54,14 @@ class Kinds:
 
     @property
     def communication(self) -> NDArray[np.bool_]:
-        """Which of them are collectives."""
+        """Mask of collectives."""
         return np.array([family == "communication" for family in self.family], bool)
 
 
 def classify(rules: Rules, names: Sequence[str]) -> Kinds:
-    """Kinds of the kernels with these names: demangled, mangled or short, as the report has them.
+    """The kinds of kernels with these names: demangled, mangled or short, as in the report.
 
-    Equal names get equal answers; pass distinct names, 20,000 take a fraction of a second.
+    Equal names get equal results; pass distinct names: 20,000 take a fraction of a second.
     """
     needs: dict[str, list[int]] = {}
     for number, word in enumerate(rules.words):
@@ -90,9 +90,9 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
 
 
 def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:
-    """The kinds of the op names of a trace, the same in every command.
+    """The kinds of a trace's op names, the same in every command.
 
-    GPU ops that are no kernels are families of their own, whatever the rules make of their names.
+    GPU ops other than kernels have families of their own, whatever the rules say about their names.
     """
     kinds = classify(rules or load_rules(), trace.op_names)
     family, cause = list(kinds.family), list(kinds.cause)
@@ -160,10 +160,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class OpGroups:
-    """The groups: their ``labels``, and ``of`` uint8, the group of each name of a GPU op in the report.
+    """Groups of GPU ops: their ``labels``, and ``of`` uint8, the group of each op name in the report.
 
-    ``by_name``: the first are names of kernels, then come all other kernels and the families of `NO_KERNELS`; otherwise
-    they are `FAMILIES`.
+    ``by_name``: the first groups are kernel names, followed by all other kernels and the families of `NO_KERNELS`;
+    otherwise they are `FAMILIES`.
     """
 
     labels: tuple[str, ...]
@@ -171,12 +171,12 @@ class OpGroups:
     by_name: bool
 
     def place(self, family: str) -> int:
-        """The group of one of the families in `LAST`, which are groups in either case."""
+        """The group of one of the families in `LAST`, which are always groups."""
         return len(self.labels) - len(LAST) + LAST.index(family) if self.by_name else FAMILIES.index(family)
 
 
 def op_groups(trace: Trace, kinds: Kinds) -> OpGroups:
-    """The `OpGroups` of a report: by name where `OTHER` is more than half of the time of its kernels."""
+    """The `OpGroups` of a report: by name if `OTHER` is more than half of the kernel time."""
     total = np.zeros(len(trace.op_names), np.int64)
     for first in range(0, len(trace.ops), _CHUNK):
         part = slice(first, first + _CHUNK)

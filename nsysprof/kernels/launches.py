@@ -1,4 +1,4 @@
-"""How kernels were launched: the distinct launches of a trace, each with its blocks per SM, waves and occupancy."""
+"""How kernels were launched: a trace's distinct launches, with blocks per SM, waves and occupancy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "
 class Launches:
     """A row per distinct launch of GPU ops; ``of`` is the row of each op.
 
-    ``grid``, ``block`` as packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` of a block, 0 where they are
-    not known; ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as there, -1 for unknown. ``sms`` of
-    the largest GPU, 0 for unknown. ``held``: what an SM holds, ``waves`` how often the grid fills the GPU (NaN: not
-    known), ``tail`` the part of the last wave that is empty; ``reason`` an index of `REASONS`, why that is not known.
+    ``grid``, ``block`` packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` per block, 0 if unknown;
+    ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as there, -1 for unknown. ``sms`` of the largest
+    GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how often the grid fills the GPU (NaN:
+    unknown); ``tail``: the empty share of the last wave; ``reason``: an index into `REASONS`, why these are unknown.
     """
 
     of: NDArray[np.integer]
@@ -52,23 +52,23 @@ class Launches:
         return len(self.grid)
 
     def take(self, ops: NDArray[np.integer]) -> Launches:
-        """Those of some GPU ops."""
+        """The launches of some GPU ops."""
         return replace(self, of=self.of[ops])
 
 
 def launches_of(trace: Trace) -> Launches | None:
-    """The launches of a trace, whose report must be open; None where the reader has those of other ops."""
+    """The launches of a trace, whose report must be open; None if the reader's ops differ from the trace's."""
     found = _alike(trace.report.reader.op_details_by_parts(trace)) or _sorted(trace.report.reader.op_details(trace))
     return _launches(found, trace.report.about.cuda_gpus) if len(found[1]) == len(trace.ops) else None
 
 
 def no_launches(ops: int) -> Launches:
-    """The launches of that many GPU ops of which nothing is known."""
+    """Unknown launches for ``ops`` GPU ops."""
     return replace(launches(no_op_details(1), []), of=np.zeros(ops, np.int32))
 
 
 def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
-    """The distinct launches of GPU ops on the GPUs of a trace: linear in ops, all else is per distinct launch."""
+    """The distinct launches of GPU ops on the GPUs of a trace: linear in ops, everything else per distinct launch."""
     return _launches(_alike([details]) or _sorted(details), gpus)
 
 
@@ -177,9 +177,9 @@ def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Colu
 
 
 def main_launch(group: NDArray[np.integer], launch: NDArray[np.integer], ns: Ints, count: int, kinds: int) -> Ints:
-    """The launch with most time of each of ``count`` groups, -1 for none.
+    """The launch with most time in each of ``count`` groups, -1 for none.
 
-    Of ops: their ``group``, their ``launch``, one of ``kinds``, and their time ``ns``.
+    Per op: its ``group``, its ``launch`` (one of ``kinds``), and its time ``ns``.
     """
     if count * kinds <= _DENSE:
         total = np.bincount(group * np.int64(kinds) + launch, ns, count * kinds).reshape(count, kinds)

@@ -1,4 +1,4 @@
-"""Kernel names: the function's own name, its words, and a short form for display."""
+"""Kernel names: the qualified function, its words, and a short form for display."""
 
 import re
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ _DTYPES = {
 
 
 def dtype(text: str) -> str:
-    """A type as C++ or the mangled form writes it -> one word for it; unknown types stay as they are."""
+    """One word for a type in C++ or mangled form; unknown types stay unchanged."""
     last = text.rsplit("::", 1)[-1]
     if last in _DTYPES:
         return _DTYPES[last]
@@ -106,7 +106,7 @@ def dtype(text: str) -> str:
 
 
 def origin(name: str) -> tuple[str, str, str] | None:
-    """The source of a kernel, as far as its name says: the qualified function, its line ("": not known), the language.
+    """The source of a kernel, if its name shows it: qualified function, line ("": unknown), language.
 
     ``__omp_offloading_10303_4e2ec6__Z4main_l21`` is ``main``, line 21, OpenMP. None for other names.
     """
@@ -122,7 +122,7 @@ def origin(name: str) -> tuple[str, str, str] | None:
 
 
 def function_name(name: str) -> str:
-    """The function's qualified name: no return type, template arguments, parameters, anonymous namespaces."""
+    """The qualified function name, without return type, template arguments, parameters and anonymous namespaces."""
     found = origin(name)
     if found is not None:
         return found[0]
@@ -137,14 +137,14 @@ def function_name(name: str) -> str:
 
 
 def own_words(function: str) -> str:
-    """The words of a qualified name's last part, in lower case: `ns::vectorAdd2_kernel` is `vector add kernel`."""
+    """The words in the last part of a qualified name, in lower case: `ns::vectorAdd2_kernel` is `vector add kernel`."""
     return " ".join([word for word in _OWN_WORDS.findall(function.rsplit("::", 1)[-1]) if len(word) > 1]).lower()
 
 
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
-    """Whether a function can be taken at its word: a library's, or one with no words but ``only`` and neutral ones.
+    """Whether a function's name can be trusted: a library's, or one with only ``only`` and neutral words.
 
-    `vectorAdd` is an addition; of `explicit_euler_step` no word alone says what it does.
+    `vectorAdd` is an addition; no single word of `explicit_euler_step` shows what it does.
     """
     return _LIBRARY.match(function) is not None or all(word in only or word in _NEUTRAL for word in words.split())
 
@@ -174,11 +174,11 @@ def _mangled_path(name: str) -> tuple[list[str], int]:
 
 @lru_cache(1 << 16)  # pieces of waits ask for the same kernels again and again
 def short_name(name: str, width: int = 60) -> str:
-    """A name for display, at most `width` characters: the function and what distinguishes its instances.
+    """A name for display, at most `width` characters: the function and the parts that distinguish its instances.
 
     `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
-    `vectorized_elementwise FillFunctor bool`, a region of OpenMP `solve:204 (OpenMP)`. Different kernels may share it:
-    never group by it.
+    `vectorized_elementwise FillFunctor bool`, a region of OpenMP `solve:204 (OpenMP)`. Different kernels may share it,
+    so never group by it.
     """
     source = origin(name)
     if source is not None:

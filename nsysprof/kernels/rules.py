@@ -1,4 +1,4 @@
-"""Rules for kernel names, read from TOML: the shipped ones and those of a user."""
+"""Rules for kernel names, read from TOML: the shipped ones and a user's."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def patterns(self) -> list[str]:
-        """The expressions, of which any one is enough."""
+        """The expressions, of which one must match."""
         return texts(self.match)
 
     @property
     def causes(self) -> list[str]:
-        """The causes, of which the first counts whose groups matched; the family where there are none."""
+        """The causes; the first whose groups matched counts, and the family if there are none."""
         return texts(self.cause) or [self.family]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Ordered rules; `checks` are (pattern, rule index) in their order, `words` the letters that each needs."""
+    """Ordered rules; `checks` are (pattern, rule index) in order, `words` the letters that each needs."""
 
     rules: tuple[Rule, ...]
     checks: tuple[tuple[str, int], ...]
@@ -60,15 +60,15 @@ class Rules:
 
 
 def load_rules(extra: Path | None = None) -> Rules:
-    """The shipped rules; those of the file `extra` (same format) are asked first.
+    """The shipped rules; rules in the file `extra` (same format) take precedence.
 
-    Raises NsysprofError with file, rule and reason when a file cannot be read or a rule is not well formed.
+    Raises NsysprofError with file, rule and reason if a file cannot be read or a rule is invalid.
     """
     return _indexed((_read_rules(Path(extra), check=True) if extra is not None else ()) + _shipped())
 
 
 def fields_of(cause: str) -> list[str]:
-    """The named groups that a cause asks for: `cast {src}→{dst}` asks for two."""
+    """The named groups that a cause uses: two in `cast {src}→{dst}`."""
     return re.findall(r"\{(\w+)\}", cause)
 
 

@@ -1,4 +1,4 @@
-"""What kernels compute and move at least, from the shapes of the operators that launched them."""
+"""The minimal work of kernels, from the shapes of the operators that launched them."""
 
 import re
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ _IN_NAMES["float"] = r"float|f32|sgemm"
 
 @dataclass(frozen=True)
 class OpWork:
-    """The least work of each GPU op, float64: ``flops`` and ``moved`` bytes, NaN where they are not known.
+    """The minimal work of each GPU op, float64: ``flops`` and ``moved`` bytes, NaN if unknown.
 
-    What an operator costs is shared by the kernels that it launched, by their time. ``dtype`` is the type of the
-    operands, as peaks name it, empty where it is not known; ``known`` whether any operator has shapes.
+    The cost of an operator is divided among its kernels in proportion to their time. ``dtype`` is the operand type,
+    named as in peaks, empty if unknown; ``known`` whether any operator has shapes.
     """
 
     flops: NDArray[np.float64]
@@ -33,7 +33,7 @@ class OpWork:
 
 
 def op_work(trace: Trace) -> OpWork:
-    """The `OpWork` of the GPU ops of a trace, whose report must be open; kernels of CUDA graphs have none."""
+    """The `OpWork` of a trace's GPU ops; the report must be open. Kernels of CUDA graphs have none."""
     ops, calls = trace.ops, trace.report.reader.operator_calls(trace)
     flops, moved, kind = np.full(len(ops), np.nan), np.full(len(ops), np.nan), np.full(len(ops), "", "U4")
     if not calls.shapes:

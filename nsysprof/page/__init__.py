@@ -1,1 +1,1 @@
-"""The HTML kit: templates, packed timelines and the facts about its sources."""
+"""The HTML kit: templates, packed timelines, and facts about the sources."""

@@ -1,4 +1,4 @@
-"""Facts about where the numbers of a page come from: the report, and the record of the run where there is one."""
+"""The sources of a page's numbers: the report, and the run record if there is one."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ Facts = list[tuple[str, list[tuple[str, str]]]]
 
 
 def report_facts(report: Report, threads: str, record: Path | None = None) -> Facts:
-    """List facts in groups, ``(heading, [(name, value)])``; ``record`` is the run record, by default the one beside."""
+    """List facts in groups, ``(heading, [(name, value)])``; by default with the run record beside the report."""
     about = describe_report(report)
     facts = [("file", visible(about["file"]))]
     if about["size_bytes"]:

@@ -1,8 +1,8 @@
-"""Timelines packed into text for a page: a header in JSON and columns of numbers, compressed.
+"""Timelines packed into text for a page: a JSON header and compressed columns of numbers.
 
-Times are differences in varints, of which most have one or two bytes. A row of ops also has levels: its time cut into
-columns, each with how busy it was and the family that ran longest, so that the page never draws more than it has
-pixels for. ``parts/timeline_data.js`` reads this back.
+Times are differences in varints, mostly one or two bytes long. A row of ops also has levels: its time in columns, each
+with its busy share and the family that ran longest, so the page never draws more than it has pixels.
+``parts/timeline_data.js`` decodes this.
 """
 
 import base64
@@ -34,8 +34,8 @@ class PageRow:
     """A row of a timeline: marks by start, all of one ``kind``: ``ops, ranges, calls, others, gaps, waits``,
     ``memory`` or ``metric`` (percent).
 
-    ``start``, ``end`` int64 ns from the beginning of the timeline; ``columns`` whole numbers, not negative, that the
-    kind has. ``family`` uint8, the number of its colour, of ops only: with them the row has levels.
+    ``start``, ``end`` int64 ns from the beginning of the timeline; ``columns``, the kind's non-negative integers.
+    ``family`` uint8, a colour number, for ops only: rows with it have levels.
     """
 
     group: str
@@ -49,10 +49,10 @@ class PageRow:
 
 
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
-    """Pack the rows of ``length`` ns as base64 of zlib; ``head`` are further facts for the header.
+    """Pack the rows over ``length`` ns as base64 of zlib; ``head`` adds facts to the header.
 
-    Inside: the length of the header in four bytes (little-endian), the header, and for each row its levels, finest
-    first, and its columns: how much later each mark begins than the one before, how long it is, and the others.
+    The content is the header length in four bytes (little-endian), the header, and per row its levels, finest first,
+    and its columns: the delay of each mark after the previous one, its length, and the others.
     """
     body, about = [], []
     for row in rows:
@@ -81,34 +81,34 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def longest(start: Ints, end: Ints, most: int) -> NDArray[np.bool_] | None:
-    """Mark the ``most`` marks that take longest, which a page holds one by one; None where these are all."""
+    """Mark the ``most`` longest marks, which a page contains individually; None if these are all."""
     if len(start) <= most:
         return None
     return marked(np.argpartition(start - end, most)[:most], len(start))
 
 
 def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
-    """Clip times to those of a timeline and count them from its beginning, as a `PageRow` has them."""
+    """Clip times to a timeline and measure them from its start, as in a `PageRow`."""
     first = np.clip(start, begin, stop)
     return first - begin, np.clip(end, first, stop) - begin
 
 
 def op_names(names: Sequence[str], kinds: Kinds, group: NDArray[np.uint8]) -> list[tuple[Any, ...]]:
-    """List what a page shows of each name of a GPU op: the name, its kind, and the number of its colour."""
+    """List the page's data per GPU op name: the name, its kind, and its colour number."""
     texts = [shorten(short_name(name, _NAME), _NAME) for name in names]
     families = [FAMILIES.index(family) for family in kinds.family]
     return list(zip(texts, families, kinds.math_unit, kinds.cause, group.tolist(), strict=True))
 
 
 def op_leads(trace: Trace, rows: NDArray[np.intp]) -> Ints:
-    """Find how long before each GPU op its launch began, in ns, plus 1; 0: no launch, or by its clock a later one."""
+    """The time from each GPU op's launch to its start in ns, plus 1; 0 without a launch, or if clocks disagree."""
     launch = trace.ops.launch[rows]
     lead = trace.ops.start[rows] - np.append(trace.launches.start, 0)[launch] + 1
     return np.where(launch >= 0, np.maximum(lead, 0), 0)
 
 
 def varints(values: NDArray[np.integer]) -> bytes:
-    """Write whole numbers, not negative, in as many bytes as each needs: seven bits in each, the low ones first."""
+    """Encode non-negative integers as varints: seven bits per byte, low bits first."""
     rest = values.astype(np.uint64)
     out = np.empty((len(rest), 10), np.uint8)
     used = np.zeros((len(rest), 10), bool)
@@ -149,7 +149,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[
 
 
 def busy_shares(start: Ints, end: Ints, length: int) -> list[float]:
-    """Find in which part of each of some columns something ran, in percent with one decimal."""
+    """The busy share of each column, in percent with one decimal."""
     edges = column_edges(0, length, COARSEST)
     busy = np.diff(cover_before(*merge(start, end), edges))
     shares: list[float] = np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()

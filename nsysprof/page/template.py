@@ -1,4 +1,4 @@
-"""Templates of a page and how they are filled: text of a report is escaped, all else comes from this folder."""
+"""Page templates and how they are filled: text from reports is escaped, everything else comes from this folder."""
 
 import base64
 import hashlib
@@ -29,8 +29,8 @@ _STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
 def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
     """Fill a template with values; a page without a timeline needs no scripts for one.
 
-    A content security policy names the scripts by their hash and forbids every request: whatever a name of a range
-    may hold, nothing else runs, and nothing is loaded.
+    A content security policy allows the scripts by hash and forbids every request: whatever a range name contains,
+    nothing else runs, and nothing is loaded.
     """
     # no names that a report brings can be code: autoescape writes them out, in texts and in attributes
     environment = Environment(
@@ -105,15 +105,15 @@ def _policy(scripts: list[str]) -> str:
 
 
 def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dict[str, str]]:
-    """List the pictures of charts with their captions, for the macro ``charts``; none where none were drawn."""
+    """List the pictures of charts with captions, for the macro ``charts``; empty if none were drawn."""
     pairs = zip(charts, pictures, strict=True) if pictures else ()
     return [{"caption": chart.caption, "source": inline(picture)} for chart, picture in pairs]
 
 
 def inline(picture: bytes) -> str:
-    """Turn a PNG into the address of an image that holds it, a third of its size: with 256 colours.
+    """Turn a PNG into a data URL, reduced to 256 colours and so to a third of its size.
 
-    Charts have few colours and their blends at the edges of letters; those that are rare are replaced by near ones.
+    Charts have few colours and their blends at the edges of letters; rare ones are replaced by similar ones.
     """
     small = BytesIO()
     with Image.open(BytesIO(picture)) as image:

@@ -1,1 +1,1 @@
-"""Tables, and the folders and files that results are written to."""
+"""Tables, and the folders and files of results."""

@@ -25,10 +25,10 @@ OTHER_FOLDER = "choose another folder: -o DIR"
 
 
 def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
-    """Write a table, or its rows in several, as CSV: UTF-8, commas, quotes where needed, a header.
+    """Write a table, in one or several parts, as CSV: UTF-8, commas, quotes if needed, a header.
 
-    Whole floats are written as integers, others with at most so many ``digits``; bools are 0 and 1, and numbers that
-    are not finite are empty.
+    Integral floats are written as integers, others with at most ``digits``; bools are 0 and 1, and non-finite numbers
+    are empty.
     """
 
     def encode(cell: Any) -> str:
@@ -50,9 +50,9 @@ def write_document(
     tables: Mapping[str, ColumnTable | pd.DataFrame] | None = None,
     errors: str = "replace",
 ) -> None:
-    """Write a document as JSON, indented, with tables as its last keys: each row an object in a line of its own.
+    """Write a document as indented JSON, with tables as its last keys, one row object per line.
 
-    Numbers that are not finite are null. ``errors`` is for names of files that are not UTF-8.
+    Non-finite numbers are null. ``errors`` handles file names that are not UTF-8.
     """
     # Python's own indentation takes ten times as long.
     plain_text = json.dumps(_with_nulls(document), ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -77,9 +77,9 @@ def write_answer(
     digits: int | None = None,
     errors: str = "replace",
 ) -> list[Path]:
-    """Write the files of an answer into an existing folder and return their paths: ``tables`` as CSV, by name, first.
+    """Write the files of a result into an existing folder and return their paths: ``tables`` as CSV, by name, first.
 
-    The document is called ``name``, and has the rows of the tables ``inside``; the rest as in the functions above.
+    The document is called ``name``, and contains the tables ``inside``; other arguments as above.
     """
     for file, table in tables.items():
         write_csv(table, folder / file, digits=digits)
@@ -94,12 +94,12 @@ def _with_nulls(part: Any) -> Any:
 
 
 def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows as JSON can hold them: each cell by `plain`, None for numbers that are not finite."""
+    """The rows for JSON: each cell by `plain`, None for non-finite numbers."""
     return [{str(name): plain(value, None, digits) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
-    """Simplify a cell: whole floats to integers, others to so many digits, and what is not `known` to ``missing``."""
+    """Simplify a cell: integral floats to integers, others to ``digits``, and values not `known` to ``missing``."""
     value = known(value)
     if not isinstance(value, float):
         return missing if value is None else value

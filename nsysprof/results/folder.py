@@ -1,4 +1,4 @@
-"""Results of a command: who owns their folder, and how files get their names together or not at all."""
+"""Results of a command: who owns their folder, and how files appear together or not at all."""
 
 import errno
 import os
@@ -33,14 +33,14 @@ _JSON = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z")
 
 @dataclass
 class ResultFolder:
-    """The folder of the results of a run of ``command``.
+    """The result folder of a run of ``command``.
 
-    ``possible`` are the names of all files that the command may write, first the document that shows who owns the
-    folder; ``wanted`` are those of this run. ``is_ours`` says whether that document is about the same as this run.
-    Files of earlier results of ours are replaced without ``force``, unless ``asks``; all others only with it, and
-    otherwise refused with ``refusal`` and ``hint`` as the message. ``inputs`` are never replaced, and ``kept`` are
-    possible files that stay as they are. ``earlier`` is the name of a run in messages, ``otherwise`` the hint where
-    writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    ``possible`` are the names of all files that the command may write, first the document that identifies the owner;
+    ``wanted`` are those of this run. ``is_ours`` says whether that document has the same subject as this run. Files of
+    our earlier results are replaced without ``force``, unless ``asks``; all others only with it, otherwise ``refusal``
+    and ``hint`` are the error. ``inputs`` are never replaced; ``kept`` are possible files that stay unchanged.
+    ``earlier`` is the name of a run in messages, ``otherwise`` the hint if writing fails. ``spreadsheet_safe`` passes
+    tables through `make_spreadsheet_safe`.
     """
 
     place: Path
@@ -61,10 +61,10 @@ class ResultFolder:
     stale: list[str] = field(default_factory=list, init=False)
 
     def check(self) -> bool:
-        """Return whether the folder holds earlier results of ours; it need not exist, and is not made here.
+        """Whether the folder has our earlier results; it need not exist, and is not created.
 
-        Raises `NsysprofError` where a wanted file is not ours and there is no ``force`` to replace it, where one is an
-        input, or where the folder can be neither written into nor made.
+        Raises `NsysprofError` if a wanted file is not ours and ``force`` is not set, if one is an input, or if the
+        folder is not writable.
         """
         writable_around(self.place)
         for file in (self.place / name for name in self.wanted):
@@ -82,11 +82,11 @@ class ResultFolder:
 
     @contextmanager
     def making(self) -> Iterator[Path]:
-        """Yield a folder to make results in; in the end all its files get their names in the place, or none do.
+        """Yield a folder to make results in; at the end, all its files get their names, or none do.
 
-        `check` runs again then, as another process may have written there meanwhile; only one writes at a time. Of
-        earlier results of ours, files without a successor are removed. Afterwards ``names`` are those of the files
-        made, ``stale`` of those removed.
+        `check` runs again then, since another process may have written there; only one writes at a time. Files of our
+        earlier results without a successor are removed. Afterwards, ``names`` are the files made, ``stale`` those
+        removed.
         """
         new = not self.place.exists()
         try:
@@ -111,7 +111,7 @@ class ResultFolder:
         page: Callable[[Sequence[bytes]], str] | None = None,
         progress: Progress = lambda step, rows: None,
     ) -> str:
-        """Write tables into a folder, pictures by name, and a page of these; returns the `message` about them."""
+        """Write tables into a folder, pictures by name, and a page; return the `message` about them."""
         with self.making() as made:
             progress("writing tables", 0)
             names = [path.name for path in tables(made)]
@@ -128,7 +128,7 @@ class ResultFolder:
         return self.message([*drawn, *names])
 
     def message(self, names: Sequence[str]) -> str:
-        """Report the files that were written, and the earlier ones that were removed."""
+        """Report the files written, and the earlier ones removed."""
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
         lines = [f"Written to {visible(str(self.place))}/: {', '.join(names)}"]
         if on_terminal and len(lines[0]) > screen_width():
@@ -183,7 +183,7 @@ class ResultFolder:
 
 
 def report_folder(place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any) -> ResultFolder:
-    """Return the folder of results about one report; ``schema`` is that of the document that names the report.
+    """The folder of results about one report; ``schema`` is the schema of the document that names the report.
 
     ``earlier`` is the name of a run in messages, ``more`` are other fields of `ResultFolder`.
     """
@@ -202,11 +202,11 @@ def report_folder(place: Path, command: str, report: Report, schema: str, earlie
 
 @contextmanager
 def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a folder to make results in that have names of their own, such as a budget or a scrubbed copy.
+    """Yield a folder for results with names of their own, such as a budget or a scrubbed copy.
 
-    What is made there under the last part of a final name gets that name in the end, files and folders, all together
-    or none; nothing is left of what fails, or of the folder. Raises `NsysprofError` as `refuse_taken` does, at once and
-    again in the end, and where nothing can be written; ``force`` replaces what is there, but for ``inputs``.
+    Files and folders made there get their final names at the end, all or none; after a failure nothing is left of them
+    or the folder. Raises `NsysprofError` like `refuse_taken`, at the start and again at the end, and if nothing can be
+    written; ``force`` replaces existing files, except ``inputs``.
     """
     for final in finals:
         refuse_taken(final, force=force, inputs=inputs)
@@ -230,7 +230,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a name that is taken, before hours of work; with ``force`` only those of folders and of ``inputs``."""
+    """Refuse a taken name before hours of work; with ``force``, only names of folders and of ``inputs``."""
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises
@@ -240,10 +240,10 @@ def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = (
 
 
 def give_names(parts: Mapping[Path, Path], *, force: bool = False) -> None:
-    """Move files or folders (keys) to their final names (values), all of them or none; both are on one file system.
+    """Move files or folders (keys) to their final names (values), all or none; both are on one file system.
 
-    Interrupts wait meanwhile. Raises `NsysprofError` where a name is taken, unless ``force``, which replaces, and where
-    one cannot be given: what was there is there again then.
+    Interrupts are delayed meanwhile. Raises `NsysprofError` if a name is taken, unless ``force`` replaces it, or if a
+    move fails; then the earlier files are restored.
     """
     with interrupts_ignored():
         done: list[tuple[Path, Path]] = []
@@ -286,9 +286,9 @@ def _not_written(path: Path, error: OSError) -> NsysprofError:
 
 @contextmanager
 def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[None]:
-    """Lock a folder against other processes that lock it too, where the system can do that.
+    """Lock a folder against other processes that lock it too, if the system supports that.
 
-    Where another one has locked it, ``taken`` is raised; without it the lock is waited for.
+    If another process holds the lock, ``taken`` is raised; without ``taken``, wait for it.
     """
     try:
         import fcntl  # noqa: PLC0415  not on Windows
@@ -313,16 +313,16 @@ def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[
 
 
 def report_stem(report: Path) -> str:
-    """Return the name that the results of a report begin with: `run` for run.sqlite and run.pt.trace.json.gz."""
+    """The common start of a report's result names: `run` for run.sqlite and run.pt.trace.json.gz."""
     named = report if report.stem.strip(".") else report.resolve()  # a folder may be called "."
     stem, found = _JSON.subn("", named.name)
     return stem if found and stem else named.stem
 
 
 def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:
-    """Return the innermost existing folder of a place and those around it.
+    """The innermost existing folder of a place.
 
-    Raises `NsysprofError` with that hint where it is no folder, or nothing can be written into it.
+    Raises `NsysprofError` with that hint if it is no folder, or is not writable.
     """
     there = next(each for each in (place, *place.absolute().parents) if os.path.lexists(each))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

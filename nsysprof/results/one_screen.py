@@ -1,4 +1,4 @@
-"""Answers as text: what fits one screen, which begins with the verdict; or with ``--full`` everything."""
+"""Results as text: one screen that begins with the verdict, or everything with ``--full``."""
 
 import re
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _CHANGES_THE_ANSWER = re.compile(r"dropped events|no GPU (?:work|activity)|canno
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of an answer, of which a screen shows as many rows as fit.
+    """A table of a result, of which a screen shows as many rows as fit.
 
-    ``total``: how many rows there are in all, each a ``noun``; 0 where the table has them all. ``code``: whether
-    Markdown shows it as it is, because blanks indent its names.
+    ``total``: the number of rows, each a ``noun``; 0 if the table has them all. ``code``: whether Markdown shows it
+    verbatim, because blanks indent its names.
     """
 
     table: TextTable
@@ -28,7 +28,7 @@ class Rows:
 
 
 def grave(warnings: Sequence[str]) -> list[str]:
-    """The first few warnings that change the answer."""
+    """The first warnings that change the answer."""
     return [each for each in drop_repeats(warnings) if _CHANGES_THE_ANSWER.search(each)][:_GRAVE]
 
 
@@ -41,11 +41,11 @@ def answer_lines(
     markdown: bool = False,
     width: int | None = None,
 ) -> str:
-    """The text of an answer, whose first part is its headline, ending with a newline.
+    """The text of a result, starting with its headline and ending with a newline.
 
-    Texts, each of lines that are wrapped already, are shown whole. Of tables a screen of `LINES` shows the rows that
-    fit, the first tables first; its last line counts what is ``more`` in words, rows and ``notes``. Where ``full``,
-    all rows and the notes themselves are shown.
+    Texts, with lines already wrapped, are shown whole. A screen of `LINES` shows as many table rows as fit, the first
+    tables first; its last line counts the omitted words, rows and ``notes`` (``more``). With ``full``, all rows and the
+    notes are shown.
     """
     width = width or screen_width()
     texts = [markdown_list(each) if markdown and isinstance(each, str) else each for each in parts if each]

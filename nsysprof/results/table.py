@@ -1,4 +1,4 @@
-"""Tables declared once, for their files and for readers: as text of one width, as Markdown, and for pages."""
+"""Tables, declared once for files and display: as text of a given width, as Markdown, and for pages."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line o
 
 @dataclass(frozen=True)
 class Column:
-    """A column, declared once for its file and for whatever shows it.
+    """A column, declared once for its file and for display.
 
-    ``name`` is that of the file, an interface, and ends with the unit (``span_ns``, ``size_bytes``, ``share``);
-    ``about`` says what it holds. For readers: ``head`` stands above it (``name`` where None), ``cell`` makes the text
-    of a value (where None, the unit does, as `format_by_name` says), and ``align`` is `l` or `r` (where None, texts
-    are flush left and numbers flush right). A value that is missing, None or NaN, reaches no ``cell``.
+    ``name`` is its name in the file, an interface, and ends with the unit (``span_ns``, ``size_bytes``, ``share``);
+    ``about`` describes it. For display: ``head`` is its heading (by default ``name``), ``cell`` formats a value (by
+    default by unit, see `format_by_name`), and ``align`` is `l` or `r` (by default texts are left-aligned and numbers
+    right-aligned). Missing values, None or NaN, never reach ``cell``.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Column:
     align: str | None = None
 
     def text(self, value: Any, missing: str = "") -> str:
-        """A value as readers see it."""
+        """A value as displayed."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return missing
         return self.cell(value) if self.cell else format_by_name(self.name, value)
@@ -56,9 +56,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is written to ``file``, declared once: what a row is, and its columns in their order.
+    """A table that is written to ``file``: the meaning of a row, and its columns in order.
 
-    ``made_in`` is the file of the package that makes its rows, where that is another one.
+    ``made_in`` is the package file that makes its rows, if different.
     """
 
     file: str
@@ -68,16 +68,16 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Return the header of the file."""
+        """The header of the file."""
         return [column.name for column in self.columns]
 
     @property
     def about(self) -> dict[str, str]:
-        """Return what each column holds."""
+        """The description of each column."""
         return {column.name: column.about for column in self.columns}
 
     def of(self, rows: Any) -> Any:
-        """The declared columns of a frame or a `ColumnTable`, in their order; `KeyError` says which have no values."""
+        """The declared columns of a frame or a `ColumnTable`, in order; `KeyError` names columns without values."""
         self._refuse_lacking(self.names, list(rows.columns))
         if isinstance(rows, ColumnTable):
             return ColumnTable({name: rows.columns[name] for name in self.names})
@@ -86,9 +86,10 @@ class Table:
     def header(
         self, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, also: Iterable[str] = ()
     ) -> list[str]:
-        """The columns for a frame of dictionaries, ``names`` if they differ; `KeyError` says which no row has.
+        """The columns for a frame of dictionaries, ``names`` if they differ; `KeyError` names columns missing in all
+        rows.
 
-        Columns that get their values later are ``also`` there.
+        ``also`` adds columns that get their values later.
         """
         header = list(names or self.names)
         if rows:
@@ -103,21 +104,21 @@ class Table:
             )
 
     def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
-        """Some columns of rows of the table, all where ``names`` is None; ``more`` as `show_columns` takes it."""
+        """Show some columns of rows of the table, all if ``names`` is None; ``more`` as in `show_columns`."""
         columns = {column.name: column for column in self.columns}
         return show_columns([columns[name] for name in names or columns], rows, **more)
 
     def dictionary(self) -> list[str]:
-        """Return a table in Markdown of what the columns hold; those that share a text share a row."""
+        """The descriptions of the columns as a Markdown table; columns with the same text share a row."""
         texts = dict.fromkeys(column.about for column in self.columns)
         rows = [[", ".join(f"`{each.name}`" for each in self.columns if each.about == about), about] for about in texts]
         return markdown_table(["column", "holds"], rows, "ll", escape=lambda cell: cell.replace("|", "\\|"), even=False)
 
 
 def table(file: str, row: str, columns: Mapping[str, str | Column], made_in: str = "") -> Table:
-    """Declare a table; keys of ``columns`` are names, or several separated by blanks that hold the same.
+    """Declare a table; keys of ``columns`` are names, or several with the same meaning, separated by blanks.
 
-    A `Column` instead of the text brings its head, cell and alignment; its name is the key.
+    A `Column` instead of a text adds head, cell and alignment; its name is the key.
     """
     each = (
         replace(about, name=name) if isinstance(about, Column) else Column(name, about)
@@ -140,7 +141,7 @@ def show_columns(
 ) -> TextTable:
     """Columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and pages.
 
-    ``missing`` stands where a row has no value. `TextTable.values` are the numbers, by which pages sort.
+    ``missing`` replaces missing values. `TextTable.values` are the numbers, by which pages sort.
     """
     values = [[record.get(column.name) for column in columns] for record in row_dicts(rows)]
     align = ""
@@ -160,14 +161,14 @@ def show_columns(
 
 
 def row_dicts(rows: Rows) -> list[dict[str, Any]]:
-    """The rows of a table, each by the names of its columns."""
+    """The rows of a table, each by column name."""
     if isinstance(rows, ColumnTable):
         return list(rows.records())
     return list(rows.to_dict("records") if hasattr(rows, "to_dict") else rows)
 
 
 def format_by_name(name: str, value: Any) -> str:
-    """A value by the unit that the name of its column ends with; other numbers as counts, and texts as they are."""
+    """Format a value by the unit at the end of its column name; other numbers as counts, texts unchanged."""
     if isinstance(value, str):
         return value
     last = name.rsplit("_", 1)[-1]
@@ -190,14 +191,13 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table whose cells are texts, for whatever shows it: ``align`` has an `l` or an `r` per column.
+    """A table whose cells are texts, for any display: ``align`` has an `l` or an `r` per column.
 
-    ``last_apart``: the last row is a total; ``note`` stands below the table. ``values`` are the numbers behind the
-    cells, where they are known. Where there is no room for all columns, those called ``spare`` go first, in that order,
-    then the last ones. Texts of the last one are cut (``last_cut``) to what the others leave; rather than names in
-    the first, it goes.
-    ``after_head`` is how much wider than its head a column is at least; names in the first keep ``least`` characters
-    where they have as many.
+    ``last_apart``: the last row is a total; ``note`` goes below the table. ``values`` are the numbers behind the cells,
+    if known. If there is no room for all columns, ``spare`` ones are dropped first, in that order, then the last ones.
+    Texts of the last column are cut (``last_cut``) to the remaining room; it is dropped before names in the first
+    column are cut. ``after_head`` is the minimal excess of a column's width over its head; names in the first keep
+    ``least`` characters if they have as many.
     """
 
     head: Sequence[str]
@@ -212,9 +212,9 @@ class TextTable:
     least: int = _MIN_NAME_WIDTH
 
     def lines(self, markdown: bool = False, *, even: bool = True, width: int | None = None) -> list[str]:
-        """The table as lines of text of some ``width``, its note below it, which Markdown would take for another row.
+        """The table as lines of text of a ``width``, with its note separate so that Markdown does not read it as a row.
 
-        Without a ``width`` it is the `screen_width`. In Markdown, where not ``even``, columns are as narrow as can be.
+        The default ``width`` is `screen_width`. In Markdown without ``even``, columns are as narrow as possible.
         """
         if markdown:
             note = ["", escape_markdown(self.note)] if self.note else []
@@ -225,9 +225,9 @@ class TextTable:
         return [table, *([wrap(left, "", "", width)] if left else [])]
 
     def fit(self, width: int) -> tuple[list[str], list[list[str]], str]:
-        """Head, rows and alignment of what fits the width: columns are left out, then names in the first shortened.
+        """Head, rows and alignment that fit the width: columns are dropped, then names in the first are shortened.
 
-        Two columns always stay.
+        At least two columns remain.
         """
         widths = _widths(self.head, self.rows, self.after_head)
         shown, last = list(range(len(self.head))), len(self.head) - 1
@@ -252,7 +252,7 @@ class TextTable:
         return head, short, "".join(self.align[place] for place in shown)
 
     def first(self, count: int) -> TextTable:
-        """The table with its first rows alone, and its total."""
+        """The table with its first rows only, and its total."""
         if count >= len(self.rows):
             return self
         count -= self.last_apart
@@ -261,7 +261,7 @@ class TextTable:
         return replace(self, rows=[*self.rows[:count], *self.rows[last]], values=values)
 
     def html(self) -> dict[str, Any]:
-        """The table as the macro ``text_table`` of pages shows it, with the numbers as ``data-v``."""
+        """The table for the macro ``text_table`` of pages, with the numbers as ``data-v``."""
         sides = [side == "r" for side in self.align]
         values = self.values or [[None] * len(sides)] * len(self.rows)
         return {
@@ -276,30 +276,31 @@ class TextTable:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape text of a report for GitHub, so that it makes no table, markup or mention."""
+    """Escape text of a report for GitHub, so that it forms no table, markup or mention."""
     out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
     return _LIST_ITEM.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
 
 def markdown_list(sentences: str) -> str:
-    """Numbered sentences as a list of Markdown."""
+    """Numbered sentences as a Markdown list."""
     lines = (re.match(r"(\d+\. | *)(.*)", line) for line in sentences.split("\n"))
     return "\n".join(f"{line[1]}{escape_markdown(line[2])}" for line in lines if line)
 
 
 def code_block(lines: Sequence[str]) -> list[str]:
-    """Fence lines as a block of code in Markdown that nothing in them ends."""
+    """Fence lines as a Markdown code block that their content cannot end."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(ticks + 1, 3)
     return [f"{fence}text", *lines, fence]
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """Format `118 µs ± 0.3 %`, the median with half the IQR, or of few samples their range: `118 µs (90.1 µs–131 µs)`.
+    """Format `118 µs ± 0.3 %`, the median with half the IQR, or, for few samples, their range: `118 µs (90.1 µs–131
+    µs)`.
 
-    So too where half the IQR exceeds the median, as a spread of more than 100 % says little.
+    The range is also used if half the IQR exceeds the median, since a spread of more than 100 % says little.
 
-    Empty without samples; the median alone of one sample, and where it is 0.
+    Empty without samples; only the median for one sample, or if it is 0.
     """
     if not count:
         return ""
@@ -313,14 +314,14 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
 
 
 def screen_width() -> int:
-    """The width of text: that of the terminal that stdout is, or ``COLUMNS`` where that is set, else `WIDTH`."""
+    """The width of text: the terminal's, or ``COLUMNS`` if set, else `WIDTH`."""
     if "COLUMNS" not in os.environ and (sys.stdout is None or not sys.stdout.isatty()):
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 
 def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
-    """Break a text into lines of a ``width``, that of the screen, with prefixes for the ``first`` and ``others``.
+    """Break a text into lines of a ``width``, by default the screen's, with prefixes for ``first`` and ``others``.
 
     A number and its unit stay together.
     """
@@ -336,7 +337,7 @@ def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
 
 
 def warning_lines(warnings: Sequence[str], file: str, markdown: bool = False) -> list[str]:
-    """Warnings below a head, alike ones as one; of more than `MAX_WARNINGS` the ``file`` has the rest."""
+    """Warnings below a head, similar ones joined; beyond `MAX_WARNINGS`, the ``file`` has the rest."""
     alike = drop_repeats(warnings)
     shown, more = [one_line(text, _WARNING_WIDTH) for text in alike[:MAX_WARNINGS]], len(alike) - MAX_WARNINGS
     if markdown:
@@ -373,7 +374,7 @@ def markdown_table(
     escape: Callable[[str], str] = escape_markdown,
     even: bool = True,
 ) -> list[str]:
-    """Return the lines of a table in Markdown, where ``even`` with columns as wide as the widest of their cells."""
+    """The lines of a table in Markdown, with equally wide columns if ``even``."""
     head, *rows = ([escape(cell) for cell in row] for row in (head, *rows))
     if even:
         widths = _widths(head, rows, _AFTER_HEAD)
@@ -387,7 +388,7 @@ def markdown_table(
 
 
 def markdown_section(title: str, *parts: Sequence[str]) -> Iterator[str]:
-    """Yield a section with its parts, each after an empty line; nothing where all parts are empty."""
+    """Yield a section with its parts, each after an empty line; nothing if all parts are empty."""
     if any(parts):
         yield ""
         yield f"## {title}"
@@ -400,7 +401,7 @@ def markdown_section(title: str, *parts: Sequence[str]) -> Iterator[str]:
 def without_empty(
     head: Sequence[str], rows: Sequence[Sequence[str]], align: str
 ) -> tuple[list[str], list[list[str]], str]:
-    """Leave out columns without any text in their cells."""
+    """Remove columns without text in their cells."""
     shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
     picked = [[row[place] for place in shown] for row in (head, *rows)]
     return picked[0], picked[1:], "".join(align[place] for place in shown)

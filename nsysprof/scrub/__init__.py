@@ -1,1 +1,1 @@
-"""Copies a report without what is private in it, so that it can be passed on."""
+"""Copy a report without its private data, so that it can be shared."""

@@ -1,6 +1,6 @@
-"""The tables, columns and properties that a scrubbed copy may hold: they describe the work and the hardware alone.
+"""The tables, columns and properties allowed in a scrubbed copy: they describe only the work and the hardware.
 
-Everything else goes, whoever wrote it: a later nsys, another tool, a user. Names are those of nsys 2019 to 2026.
+Everything else is removed, whether a later nsys, another tool or a user wrote it. Names are those of nsys 2019 to 2026.
 """
 
 import re
@@ -119,28 +119,28 @@ _PROPERTIES = re.compile(
 
 
 def known_table(table: str) -> bool:
-    """Return whether a table may stay."""
+    """Whether a table may stay."""
     return matches(table, _TABLES.split())
 
 
 def known_column(table: str, column: str) -> str | None:
-    """Return what a column of a known table may hold: ``text`` or ``number``; None for an unknown column."""
+    """The allowed content of a column in a known table: ``text`` or ``number``; None for an unknown column."""
     texts = [*_columns(_NAMES, table), *_columns(_TEXTS, table), *EMPTIED.get(table, ())]
     return "text" if column in texts else "number" if column in _NUMBERS.split() else None
 
 
 def is_name(table: str, column: str) -> bool:
-    """Return whether a column names work or hardware."""
+    """Whether a column names work or hardware."""
     return column in _columns(_NAMES, table)
 
 
 def known_property(name: str) -> bool:
-    """Return whether a property of the capture, the export or the system may stay."""
+    """Whether a property of the capture, the export or the system may stay."""
     return _PROPERTIES.fullmatch(name) is not None
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether one of the patterns, with ``*`` and ``?``, matches the name."""
+    """Whether the name matches one of the patterns with ``*`` and ``?``."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -1,6 +1,6 @@
-"""A private copy of an SQLite report, for looking into it and rewriting it; the report itself is only read.
+"""A private copy of an SQLite report for inspection and rewriting; the report itself is only read.
 
-Text passes through here as bytes in UTF-8, whatever the encoding of the file and whether or not it is valid.
+Text is handled as UTF-8 bytes, whatever the encoding of the file, valid or not.
 """
 
 import gzip
@@ -36,7 +36,7 @@ THREAD = (1 << 24) - 1  # of a globalTid; the rest is the globalPid
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A table of the copy: its declaration, its columns, those that hold text or blobs, those that hold numbers."""
+    """A table of the copy: its declaration, its columns, its text or blob columns, its number columns."""
 
     sql: str
     columns: tuple[str, ...]
@@ -46,7 +46,7 @@ class CopiedTable:
 
 @dataclass(frozen=True)
 class ReportCopy:
-    """An open copy in one transaction; ``tables`` are its ordinary tables, ``indexes`` come back at the end."""
+    """An open copy in one transaction; ``tables`` are its ordinary tables; ``indexes`` are recreated at the end."""
 
     path: Path
     connection: sqlite3.Connection
@@ -56,15 +56,15 @@ class ReportCopy:
     dropped: int
 
     def has(self, table: str, *columns: str) -> bool:
-        """Return whether there is such a table with all these columns."""
+        """Whether there is such a table with all these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table].columns)
 
     def rows(self, sql: str) -> list[Key]:
-        """Return the rows of a query; text as bytes."""
+        """The rows of a query, with text as bytes."""
         return self.connection.execute(sql).fetchall()
 
     def delete(self, table: str, where: str = "1") -> int:
-        """Delete rows; returns how many."""
+        """Delete rows and return their number."""
         return self.connection.execute(f"DELETE FROM {quoted(table)} WHERE {where}").rowcount
 
     def drop(self, table: str) -> None:
@@ -73,14 +73,14 @@ class ReportCopy:
         del self.tables[table]
 
     def narrow(self, table: str, columns: Sequence[str]) -> None:
-        """Drop all other columns of a table; names, values and the order of the rows stay."""
+        """Drop all other columns of a table; names, values and row order stay."""
         about = self.tables[table]
         _made_anew(self.connection, table, columns)
         texts, numbers = (tuple(one for one in some if one in columns) for some in (about.texts, about.numbers))
         self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
 
     def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
-        """Empty a column where a condition holds: NULL, or ``otherwise`` where that may not be; returns how many."""
+        """Set a column to NULL, or ``otherwise`` if not allowed, where a condition holds; return the row count."""
         [(required,)] = self.rows(
             f'SELECT "notnull" FROM pragma_table_xinfo({_literal(table)}) WHERE name = {_literal(column)}'
         )
@@ -90,18 +90,18 @@ class ReportCopy:
         ).rowcount
 
     def keep_named(self, table: str, names: set[bytes]) -> None:
-        """Delete the rows whose ``name`` is none of these."""
+        """Delete the rows whose ``name`` is not listed."""
         self.connection.create_function("stays", 1, lambda name: name is not None and self.read(name) in names)
         self.delete(table, "NOT stays(CAST(name AS BLOB))")
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
-        """Return the distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
+        """The distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
         wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)])
         rows = self.rows(f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'")
         return rows if self.encoding == "utf-8" else [self._key(row, kind) for row in rows]
 
     def rewrite(self, table: str, column: str, new: Mapping[Key, bytes], *beside: str, kind: str = "text") -> None:
-        """Replace values of a column, as `texts` returned them, by new ones."""
+        """Replace values of a column, as returned by `texts`, by new ones."""
         if not new:
             return
 
@@ -121,12 +121,12 @@ class ReportCopy:
         )
 
     def declarations(self) -> list[bytes]:
-        """Return the SQL of everything that is declared, with its name."""
+        """The SQL of all declarations, with their names."""
         raw = self.rows("SELECT CAST(name || ' ' || sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         return [*(self.read(text) for (text,) in raw), *self.indexes]
 
     def declare(self, clean: Callable[[bytes], bytes]) -> int:
-        """Declare tables and indexes without what is cut; drop what cannot do without it. How many were touched."""
+        """Declare tables and indexes without removed parts, drop those that need them; return the number of changes."""
         listed = self.rows("SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         touched = [row for row in listed if any(clean(text) != text for text in map(self.read, row[1:]))]
         self.connection.execute("PRAGMA writable_schema = ON")
@@ -141,7 +141,7 @@ class ReportCopy:
         return len(touched) + len(doomed)
 
     def finish(self, out: Path) -> None:
-        """Write what is left into a new file: rows alone, without free pages, slack or log."""
+        """Write the remaining rows into a new file, without free pages, slack or log."""
         self.connection.execute("COMMIT")
         self.connection.close()
         # Another one: declarations may have changed, and an index that cannot be made must leave no trace.
@@ -161,16 +161,16 @@ class ReportCopy:
         return (plain, *(self.read(one) if isinstance(one, bytes) else one for one in rest))
 
     def read(self, raw: bytes) -> bytes:
-        """Text as the file has it, in UTF-8."""
+        """Text in UTF-8, as in the file."""
         return raw if self.encoding == "utf-8" else raw.decode(self.encoding, "replace").encode("utf-8", "replace")
 
 
 @contextmanager
 def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
-    """Copy a report and its log into a folder and open the copy, without what would act while rows change.
+    """Copy a report and its log into a folder and open the copy, without parts that would act while rows change.
 
-    Triggers, views, virtual tables and the samples of ANALYZE are dropped for good: users add them, nsys does not.
-    Indexes come back at the end. Raises `OSError`, which names the source where that cannot be read.
+    Triggers, views, virtual tables and the samples of ANALYZE are dropped permanently: users add them, nsys does not.
+    Indexes are recreated at the end. Raises `OSError` that names the source if it cannot be read.
     """
     copy = folder / "copy.sqlite"
     real = os.path.realpath(source)
@@ -195,7 +195,7 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL writes it."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -270,7 +270,7 @@ def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
 
 
 def profiled_processes(copy: ReportCopy) -> list[int]:
-    """Return the globalPid of each process that recorded something of what programs do."""
+    """The globalPid of each process that recorded some activity."""
     recorded: set[Any] = set()
     for table, about in copy.tables.items():
         if _PROFILED.match(table):
@@ -280,7 +280,7 @@ def profiled_processes(copy: ReportCopy) -> list[int]:
 
 
 def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
-    """Return the ids of strings that name work (kernels, ranges, calls, functions), and of all others in use."""
+    """The ids of strings that name work (kernels, ranges, calls, functions), and of all other strings in use."""
     names: set[Any] = set()
     others: set[Any] = set()
     for table, about in copy.tables.items():
@@ -317,10 +317,10 @@ _LITERAL = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 
 
 def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool, names: bool = False) -> dict[str, int]:
-    """Write a copy of a trace to ``out``, whose end is .gz; count its CPU ``ops``, ``ranges`` and ``kernels``.
+    """Write a copy of a trace to ``out``, which ends in .gz; count its CPU ``ops``, ``ranges`` and ``kernels``.
 
-    ``source`` is as Kineto wrote it, a value a line, and ``name`` becomes its ``traceName``. Where it is to be scrubbed
-    it loses what `scrub_report` cuts out of texts, and with ``names`` out of names. Raises `OSError`.
+    ``source`` is in Kineto's format, one value per line, and ``name`` becomes its ``traceName``. If ``scrubbed``, texts
+    lose what `scrub_report` removes, and with ``names`` also names do. Raises `OSError`.
     """
     counts: Counter[str] = Counter(dict.fromkeys((*_COUNTED, "whole"), 0))
     secrets = machine_secrets()

@@ -1,6 +1,6 @@
-"""Makes a copy of an exported report without what is private about the machine, its user and its processes.
+"""Make a copy of an exported report without private data about the machine, its user and its processes.
 
-What stands where, as seen in exports of nsys 2022 to 2025:
+Locations of private data in exports of nsys 2022 to 2025:
 
 - ``META_DATA_CAPTURE``: ``PROCESS_n:ENVIRONMENT_VARIABLE`` (``NAME="value"``, quotes in it not escaped),
   ``:ARGUMENT_n``, ``:WORKING_DIR``, ``:USER_NAME``, ``DEVICE_DISPLAY_NAME`` (the host). ``META_DATA_EXPORT``,
@@ -10,9 +10,9 @@ What stands where, as seen in exports of nsys 2022 to 2025:
 - ``StringIds``: the environment of every process that nsys could look into, NUL-separated, also of those that it
   did not profile, with no column that refers to it; what the program printed (``ProcessStreams``) and files of
   /proc (``ANALYSIS_FILE``); messages with paths; full paths of modules and Python sources.
-- ``PROCESSES``, ``ThreadNames``: all of the machine.
+- ``PROCESSES``, ``ThreadNames``: all processes and threads of the machine.
 
-What stays is on a list (`nsysprof.scrub.allow_list`); tables, columns and properties that are not on it go.
+An allow-list (`nsysprof.scrub.allow_list`) says what stays; all other tables, columns and properties are removed.
 """
 
 import os
@@ -52,9 +52,9 @@ _INSTALLED = "TargetInstallDir"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """A scrubbed copy: how many of each thing were removed, in plain words, and the kinds of secrets looked for.
+    """A scrubbed copy: the number of removed things by kind, in plain words, and the kinds of secrets looked for.
 
-    ``unknown`` has the names, as ``keep`` takes them, of things that went because nsysprof does not know them.
+    ``unknown`` has the names, in the form of ``keep``, of things removed because nsysprof does not know them.
     """
 
     path: Path
@@ -67,13 +67,12 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     """Write a scrubbed copy of an SQLite report to ``out``, which must not exist; the report itself is only read.
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
-    that stay although nsysprof does not know what they hold, with ``*`` for any text; what it knows to be private is
-    cut out of them. Credentials go from all texts; with ``names`` paths and addresses go from the names of ranges and
-    kernels, too.
+    to keep although nsysprof does not know their content, with ``*`` for any text; known private data is still removed
+    from them. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
+    names of ranges and kernels.
 
-    The copy appears under its name when it is whole; until then a private folder beside it holds one that is not
-    scrubbed yet. Raises `NsysprofError` where the report cannot be read, the copy not be written, or there is nothing
-    of a name to keep.
+    The copy gets its name when it is complete; until then, a private folder beside it contains an unscrubbed one.
+    Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):

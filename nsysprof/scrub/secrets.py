@@ -1,9 +1,9 @@
-"""Secrets of a machine and its user, and how they are cut out of text.
+"""Secrets of a machine and its user, and their removal from text.
 
-All text is bytes: reports hold environment variables that are not UTF-8. A secret that is *sure* looks like one (a
-path of two folders or more, a credential, a long value with digits) and is cut out of everything. The others, such
-as the user ``root`` or the host ``gpu``, could be any word: they are cut where text is nsys's or the system's, and
-never out of names of kernels and ranges.
+All text is bytes: reports hold environment variables that are not UTF-8. A *sure* secret looks like one (a path of at
+least two folders, a credential, a long value with digits) and is removed everywhere. Others, such as the user ``root``
+or the host ``gpu``, could be any word: they are removed from text of nsys or the system, never from names of kernels
+and ranges.
 """
 
 import getpass
@@ -42,7 +42,7 @@ _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
 @dataclass(frozen=True)
 class Secret:
-    """A text that is to go, its kind (``environment``, ``host`` …), and whether it is certainly a secret."""
+    """A text to remove, its kind (``environment``, ``host`` …), and whether it is certainly a secret."""
 
     text: bytes
     kind: str
@@ -51,24 +51,24 @@ class Secret:
 
 @dataclass
 class Secrets:
-    """Secrets, the label that replaces each where it was cut, and how many of each kind were cut."""
+    """Secrets, the label that replaces each, and the number removed of each kind."""
 
     known: dict[bytes, Secret] = field(default_factory=dict)
     labels: dict[bytes, bytes] = field(default_factory=dict)
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets; of one text from several places the first kind counts, and it is sure if it is anywhere."""
+        """Add secrets; for one text from several places, the first kind counts, and it is sure if any is."""
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:
                 self.known[secret.text] = replace(first, sure=True)
 
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
-        """Return a function that replaces secrets by labels, looking for those only that occur in some of the texts.
+        """A function that replaces secrets by labels, looking only for those that occur in some of the texts.
 
-        With ``sure`` those alone are cut that are sure to be secrets. A secret ends where a word or a path
-        component ends: ``/home/al`` is not in ``/home/alice``.
+        With ``sure``, only certain secrets are removed. A secret ends where a word or a path component ends:
+        ``/home/al`` is not in ``/home/alice``.
         """
         among = b"\n".join(texts).lower()
         wanted = [one for one in self.known.values() if (one.sure or not sure) and _probe(one.text) in among]
@@ -83,7 +83,7 @@ class Secrets:
         return lambda text: pattern.sub(label, text)
 
     def blank(self, raw: bytes) -> bytes:
-        """Overwrite every secret of some length in binary data, in UTF-8 and UTF-16; its length stays."""
+        """Overwrite every secret of sufficient length in binary data, in UTF-8 and UTF-16, keeping the length."""
         for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue
@@ -104,7 +104,7 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """Find what is secret about a value of that kind; nothing where it could be anybody's."""
+    """Find the secrets in a value of that kind; none if the value could be anyone's."""
     if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:
@@ -129,7 +129,7 @@ def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
 
 
 def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
-    """Find what is secret about an environment variable: its value, and each folder of a list of folders."""
+    """Find the secrets in an environment variable: its value, and each folder in a list of folders."""
     kind = _VARIABLES.get(name.upper(), Kind.ENVIRONMENT)
     if _CREDENTIAL.search(name) and len(value.strip()) >= CREDENTIAL_FROM and not is_absolute(value):
         yield Secret(value.strip(), Kind.ENVIRONMENT)
@@ -143,7 +143,7 @@ def environment_secrets(name: bytes, value: bytes) -> Iterator[Secret]:
 
 
 def machine_secrets() -> Secrets:
-    """Collect the secrets of this machine that a record may hold: home and working folder, host, user, credentials."""
+    """Collect this machine's secrets that a record may contain: home and working folder, host, user, credentials."""
     environ = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
     values = [(_VARIABLES[name], value) for name, value in environ.items() if name in _VARIABLES]
     values.append((Kind.HOST, os.fsencode(socket.gethostname())))
@@ -162,10 +162,10 @@ def machine_secrets() -> Secrets:
 
 
 def redacted(value: Any, secrets: Secrets) -> Any:
-    """Cut secrets and credentials out of the texts and keys of a JSON value (dicts, lists, texts); returns a new value.
+    """Remove secrets and credentials from the texts and keys of a JSON value (dicts, lists, texts); return a new value.
 
-    Keys and names of ranges lose sure secrets alone. A text that as a whole is the name of a host or user stays
-    unless its key is a private one: ``"backend": "math"`` is no user.
+    Keys and range names lose only sure secrets. A text that is exactly the name of a host or user stays unless its key
+    is private: ``"backend": "math"`` is no user.
     """
     texts = list(_texts(value))
     sure, every = (secrets.redactor(texts, sure=only) for only in (True, False))

@@ -1,4 +1,4 @@
-"""A copy of a report while it is scrubbed: what is known to be secret, what was removed, and how text is cleaned."""
+"""A copy of a report during scrubbing: known secrets, removed data, and text cleaning."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,10 +19,10 @@ private."""
 
 @dataclass(frozen=True)
 class ScrubWork:
-    """A copy while it is scrubbed: the secrets and variables known so far, and what was removed.
+    """A copy during scrubbing: the secrets and variables known so far, and removed data.
 
-    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of removed things of unknown content,
-    ``kept`` the patterns of ``keep`` that something matched.
+    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of removed things with unknown content,
+    ``kept`` the patterns of ``keep`` with a match.
     """
 
     copy: ReportCopy
@@ -35,25 +35,25 @@ class ScrubWork:
     kept: set[str] = field(default_factory=set)
 
     def keeps(self, *names: str) -> bool:
-        """Return whether one of the names of a thing is to be kept although nsysprof does not know it."""
+        """Whether ``keep`` matches one of the names of an unknown thing."""
         asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
         self.kept.update(asked)
         return bool(asked)
 
     def drops(self, kind: str, name: str) -> None:
-        """Note a thing that goes because nsysprof does not know it."""
+        """Note a thing that is removed because nsysprof does not know it."""
         names = self.unknown.setdefault(_UNKNOWN[kind], [])
         if name not in names:
             names.append(name)
 
     def learn(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take environment variables for secrets."""
+        """Treat environment variables as secrets."""
         for name, value in pairs:
             self.variables.add((name, value))
             self.secrets.add(environment_secrets(name, value))
 
     def cleaned(self, texts: set[bytes], form: Form) -> dict[bytes, bytes]:
-        """Clean texts; returns those of them that change, each with what stays of it."""
+        """Clean texts; return those that change, with their new form."""
         redactor = self.secrets.redactor(texts, sure=form != "text")
         new: dict[bytes, bytes] = {}
         for text in sorted(texts):  # labels are numbered as they come

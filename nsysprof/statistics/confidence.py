@@ -21,10 +21,11 @@ _DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """An interval from ``low`` to ``high``, both included; such hold the truth in a share ``level`` of all cases.
+    """An interval from ``low`` to ``high``, both included, which contains the true value in a share ``level`` of all
+    cases.
 
-    ``level`` is the requested one, or less where the samples are too few for it and the interval is their whole range
-    (``method`` "range").
+    ``level`` is the requested one, or less if there are too few samples and the interval is their range (``method``
+    "range").
     """
 
     low: float
@@ -33,7 +34,7 @@ class ConfidenceInterval:
     method: str
 
     def holds(self, value: float) -> bool:
-        """Return whether the value is in the interval."""
+        """Whether the value is in the interval."""
         return self.low <= value <= self.high
 
 
@@ -46,16 +47,16 @@ def median_interval(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> ConfidenceInterval:
-    """Compute the interval of the median of samples, the same for the same seed.
+    """The interval of the median of samples; equal seeds give equal results.
 
-    Independent samples: BCa bootstrap (Efron 1987). Correlated ones: circular blocks (Politis and Romano 1992) of the
-    length in ``order``. Both are read at levels a little farther out than `level`, which compensates for what
-    resampling misses in few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
+    Independent samples: BCa bootstrap (Efron 1987). Correlated samples: circular blocks (Politis and Romano 1992) of
+    the length in ``order``. Both are read at levels slightly farther out than `level`, which compensates for what
+    resampling misses with few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
     percentiles").
 
-    A clock that advances by ``step`` shows equal samples where times differ. So each sample is moved at random within
-    its step, as if none were rounded. Where more than half of the samples are equal, these do not show where in the
-    step the median lies: the interval then reaches to the step's edge, if all other samples lay beyond that.
+    A clock with resolution ``step`` shows equal samples for different times. So each sample is moved at random within
+    its step, as if it were not rounded. If more than half of the samples are equal, they do not show where in the step
+    the median is: the interval then extends to the step's edge, if all other samples are beyond it.
     """
     if order.effective < _MIN_SAMPLES:
         return _range(values, order.effective, level)
@@ -77,17 +78,17 @@ def median_ratio(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> tuple[ConfidenceInterval, float]:
-    """The interval of the median of the second side over that of the first, and a p-value for the ratio being 1.
+    """The interval of the median of the second side over that of the first, and a p-value for a ratio of 1.
 
-    Each side is resampled for itself, and the distances of its limits from its median are put together as the root of
-    the sum of their squares, on logarithms (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods
-    in Medical Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a
-    limit that is counts as half the smallest sample above 0.
+    Each side is resampled separately, and the distances of its limits from its median are combined as the root of the
+    sum of squares, in logarithms (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods in Medical
+    Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a limit of 0
+    counts as half the smallest positive sample.
 
-    The limits of independent samples are not expanded here, because they are rarely off together. Those of correlated
-    samples are, by the degrees of freedom of Welch and Satterthwaite, and as distances, which can reach farther than
-    all samples where these hardly differ from each other. The p-value is that of Student's t with the degrees of
-    freedom of the side with fewer blocks, so that below 1 - level it implies that the interval excludes 1.
+    The limits of independent samples are not expanded here, because they are rarely wrong together. The limits of
+    correlated samples are expanded, by the degrees of freedom of Welch and Satterthwaite, as distances, which can
+    exceed the range of samples that hardly differ. The p-value is from Student's t with the degrees of freedom of the
+    side with fewer blocks, so a value below 1 - level implies that the interval excludes 1.
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):
@@ -161,7 +162,7 @@ def _resampled(
 def resampled_medians(values: Floats, block: int, count: int, rng: np.random.Generator) -> Floats:
     """Draw the medians of ``count`` resamples with replacement, sample by sample or in circular blocks.
 
-    Blocks of long samples are drawn fewer times, at least 1,000, so that no more than some 5 x 10^7 values are drawn.
+    Blocks of long series are drawn fewer times, at least 1,000, so that only about 5 x 10^7 values are drawn.
     """
     if block <= 1:
         return _independent_medians(np.sort(values), count, rng)
@@ -208,10 +209,10 @@ def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
 
 
 def median_acceleration(values: Floats) -> float:
-    """Compute the acceleration of the median by the jackknife, which leaves out one sample at a time.
+    """The acceleration of the median by the jackknife, which leaves out one sample at a time.
 
-    Whichever sample is left out, the median moves to one of three values (two, equally often, for even n, which makes
-    the acceleration 0), so no sample is actually left out.
+    The median without a sample has one of three values (for even n two, equally often, which makes the acceleration 0),
+    so no sample is actually left out.
     """
     n = len(values)
     half = n // 2
@@ -233,10 +234,10 @@ DELTA_WORDS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (np.in
 def shift_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """Compute the Hodges-Lehmann shift, whose interval holds the differences that the rank test does not reject.
+    """The Hodges-Lehmann shift, with the interval of differences that the rank test does not reject.
 
-    Its half width in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and Chicken 2014,
-    section 4.3), which grows where samples are worth fewer independent ones.
+    Its half width in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and Chicken 2014, section
+    4.3), which grows if the effective number of samples is smaller.
     """
     m, n = (len(sample) for sample in sides)
     middle = (m * n + 1) / 2
@@ -255,9 +256,9 @@ def shift_of(
 
 
 def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Floats:
-    """Find the differences new - base at ``ranks``, 1 the smallest of len(base) x len(new), without making them all.
+    """The differences new - base at ``ranks``, 1 the smallest of len(base) x len(new), without computing all.
 
-    Halves the interval in which each lies down to the precision of float64, and then takes the nearest difference.
+    Bisects each interval to the precision of float64, then takes the nearest difference.
     """
     base, new = np.sort(base), np.sort(new)
     wanted = np.asarray(ranks)
@@ -287,10 +288,10 @@ def _rank_reach(orders: tuple[Dependence, Dependence], level: float) -> float:
 def delta_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """Compute Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
+    """Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
 
     The interval is Wilson's for a share with ``1 / scale`` observations; for samples that do not overlap, where the
-    variance shows nothing, with as many as the smaller sample has.
+    variance is 0, with as many as the smaller sample has.
     """
     base, new = sides
     ordered_base, ordered_new = np.sort(base), np.sort(new)
@@ -312,5 +313,5 @@ def delta_of(
 
 
 def delta_word(delta: float) -> str:
-    """Name the size of Cliff's delta by a word of `DELTA_WORDS`."""
+    """The word of `DELTA_WORDS` for the size of Cliff's delta."""
     return next(word for most, word in DELTA_WORDS if abs(delta) < most)

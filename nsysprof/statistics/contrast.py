@@ -1,4 +1,4 @@
-"""Comparisons of two samples of times: effect sizes, intervals, and a verdict in one of four fixed words."""
+"""Compare two samples of times: effect sizes, intervals, and a verdict in one of four fixed words."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _POWER = 0.8
 class Rules:
     """The conditions for a verdict.
 
-    ``least_effect``: the smallest change of the median that counts, as a share: 0.02 asks for a ratio of 1.02 or more,
-    or of 1 / 1.02 or less. ``least_samples``: the samples that either side must have. ``alpha``: the limit of the
-    p-value after Holm's correction. ``clock_step``: the step of the clock that took the samples, in their unit, 0 where
-    it is unknown; medians that differ by about one step may not differ at all.
+    ``least_effect``: the smallest change of the median that counts, as a share: 0.02 requires a ratio of at least 1.02,
+    or at most 1 / 1.02. ``least_samples``: the number of samples that each side needs. ``alpha``: the limit of the
+    p-value after Holm's correction. ``clock_step``: the clock resolution, in the unit of the samples, 0 if unknown;
+    medians that differ by about one step may be equal.
     """
 
     least_effect: float = 0.02
@@ -59,9 +59,9 @@ class Rules:
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """Raise the smallest meaningful effect to the `noise_of` each side against itself (A/A); NaN if unknown.
+        """Raise the smallest meaningful effect to the `noise_of` each side compared with itself (A/A); NaN if unknown.
 
-        A difference as small as that of a thing from itself is no difference from another.
+        A smaller difference does not distinguish two things.
         """
         known = [size for size in noise if not math.isnan(size)]
         return replace(self, least_effect=max(self.least_effect, *known)) if known else self
@@ -72,25 +72,25 @@ DEFAULT_RULES = Rules()
 
 @dataclass(frozen=True)
 class Contrast:
-    """The comparison of ``new`` with ``base``, of ``base_n`` and ``new_n`` samples.
+    """The comparison of ``new`` with ``base``, from ``base_n`` and ``new_n`` samples.
 
     ``ratio``: the median of new over that of base. ``shift``: the Hodges-Lehmann shift, the median of all differences
-    new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs in which new is the larger less
-    that in which it is the smaller, and its word by `effects.DELTA_WORDS`.
+    new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs with new larger minus the share
+    with new smaller, and its word by `effects.DELTA_WORDS`.
 
-    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for samples that depend on earlier
-    ones, where that test finds differences that do not exist, the block bootstrap of the ratio. ``adjusted_p``:
-    by Holm's correction over ``family`` comparisons.
+    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for autocorrelated samples, where
+    that test finds differences that do not exist, the block bootstrap of the ratio. ``adjusted_p``: by Holm's
+    correction over ``family`` comparisons.
 
-    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, as `judge` rules;
-    ``reason`` in one line. ``warnings``: caveats of the two samples. ``worth``: the number of independent
-    samples that those of either side count as; ``drift``: that of the side that drifts most, as a share, 0 for none.
+    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, see `judge`; ``reason`` in one
+    line. ``warnings``: caveats about both samples. ``worth``: the effective number of samples of each side; ``drift``:
+    the larger drift of both sides, as a share, 0 for none.
 
-    ``runs``: the runs (processes) that the comparison is over; of one, all of it speaks of that run alone. ``over``:
-    the logarithm of the ratio over several runs. ``gap``: how far apart the samples of the sides lie, over the sum
-    of their ranges; below 0 where they overlap. ``sure``: whether that interval holds what it says. ``detectable``:
-    the smallest change, as a share, that such samples would have shown in 80 of 100 cases in this family, at least
-    the smallest meaningful effect; NaN where the interval is not sure.
+    ``runs``: the number of runs (processes) compared; with one, the result holds for that run only. ``over``: the
+    logarithm of the ratio over several runs. ``gap``: the distance between the samples of the sides, over the sum of
+    their ranges; negative if they overlap. ``sure``: whether that interval is reliable. ``detectable``: the smallest
+    change, as a share, that such samples would show in 80 of 100 cases in this family, at least the smallest meaningful
+    effect; NaN if the interval is not reliable.
     """
 
     base_n: int
@@ -131,12 +131,11 @@ def contrast(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Contrast:
-    """Compare two samples, each in the order it was taken, and judge them as a family of one.
+    """Compare two samples, each in the order of measurement, as a family of one.
 
-    Of many comparisons pass the results to `judge`. The interval of the ratio reaches at least ``rounding`` to either
-    side, see `runs.rounding_of`. The same samples and seed give the same answer; swapped
-    samples give its mirror image. Raises NsysprofError as `check_sample` does, and for a median of 0, to which there
-    is no ratio.
+    For many comparisons, pass the results to `judge`. The interval of the ratio extends at least ``rounding`` to each
+    side, see `runs.rounding_of`. Equal samples and seed give equal results; swapped samples give the mirror image.
+    Raises NsysprofError like `check_sample`, and for a median of 0, which has no ratio.
     """
     sides = check_sample(base, names[0]), check_sample(new, names[1])
     base_median, new_median = (float(np.median(sample)) for sample in sides)
@@ -198,12 +197,12 @@ def contrasts_over_runs(
     roundings: Sequence[tuple[float, float]],
     paired: bool = True,
 ) -> list[Contrast]:
-    """Compare pairs of samples by run, and judge them as one family; within the run where a pair has no two.
+    """Compare pairs of samples by run, as one family; a pair without two runs is compared within the run.
 
-    ``paired``: a run of one side is that of the same number of the other (one process), and ratios are taken within
-    runs. ``roundings``: of either side, see `rounding_of`. Ratio, interval and p-value are those of `over_runs` over
-    all pairs; shift and delta are means over the runs, with intervals of Student's t of these alone. "No clear change"
-    is withheld, too, where a side is worth fewer than `summary.SURE_FROM` independent samples.
+    ``paired``: runs with equal numbers on both sides are one process, and ratios are taken within runs. ``roundings``:
+    of each side, see `rounding_of`. Ratio, interval and p-value are from `over_runs` over all pairs; shift and delta
+    are means over the runs, with intervals of Student's t of these. "No clear change" is also withheld if a side has an
+    effective n below `summary.SURE_FROM`.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]
@@ -287,21 +286,21 @@ def _mean_over_runs(values: Sequence[float]) -> tuple[float, ConfidenceInterval]
 
 
 def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
-    """Judge contrasts as one family: p-values corrected by Holm, verdicts by the rules, of all or of each.
+    """Judge contrasts as one family: p-values corrected by Holm, verdicts by the rules, common or one per contrast.
 
-    "too few samples" where a side has fewer than ``least_samples``, or where the rank test could not pass in so large
-    a family whatever the samples were. "faster" or "slower" where all of this holds: the ratio is beyond the smallest
-    meaningful effect, its interval excludes 1, and the corrected p-value is below ``alpha``. All else is "no clear
-    change": a p-value alone makes no verdict, and none is made of a test that did not pass.
+    "too few samples": a side has fewer than ``least_samples``, or the rank test could never pass in so large a family.
+    "faster" or "slower" requires that the ratio exceeds the smallest meaningful effect, its interval excludes 1, and
+    the corrected p-value is below ``alpha``. Everything else is "no clear change": neither a p-value alone nor a failed
+    test makes a verdict.
 
-    Verdicts honour the warnings. Samples worth fewer than `summary.SURE_FROM` independent ones show no difference but
-    where no sample of one side is within those of the other, which so few must not do by chance either, or where the
-    sides are so far apart that dependence does not matter (`_worth`). A difference of about one step of the clock, or
-    smaller than the drift of a side within the run, is "no clear change".
+    Verdicts respect the warnings. With an effective n below `summary.SURE_FROM`, a difference requires that no sample
+    of one side is within the range of the other, and that this is unlikely by chance, or that the sides are so far
+    apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a side
+    within the run, is "no clear change".
 
-    Simulated pairs of samples of one source, with any effect counting, are declared different in 5 of 100 at most
-    (docs/statistics.md has the table), over runs as within one. Within one run this speaks of that run alone: sides
-    that are not sampled in turn can differ by what the machine did meanwhile.
+    Of 100 simulated pairs of samples from one source, with any effect counting, at most 5 are declared different (table
+    in docs/statistics.md), over runs and within one. A result within one run holds for that run only: sides that are
+    not sampled alternately can differ by the state of the machine.
     """
     adjusted = holm([one.p for one in contrasts])
     each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
@@ -324,12 +323,12 @@ def _detectable(one: Contrast, rules: Rules) -> float:
 
 
 def noise_of(ratio: float) -> float:
-    """Return by how much the larger of two exceeds the smaller: 0.25 for the ratios 1.25 and 0.8; NaN for NaN."""
+    """The relative excess of the larger of two: 0.25 for the ratios 1.25 and 0.8; NaN for NaN."""
     return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of a family by Holm (1979): a test passes if its own stays below alpha."""
+    """Correct the p-values of a family by Holm (1979): a test passes if its own value stays below alpha."""
     p = np.asarray(p_values, np.float64)
     if np.isnan(p).any() or (p < 0).any() or (p > 1).any():
         raise ValueError("p-values lie between 0 and 1")
@@ -414,9 +413,9 @@ def _worth(gap: float, orders: tuple[Dependence, Dependence]) -> tuple[float, fl
 
 
 def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
-    """Choose the words of a headline or the title of a chart, which say no more than the verdict.
+    """Choose the words of a headline or chart title, limited to what the verdict supports.
 
-    ``clear`` where there is a difference, ``unclear`` where there is no clear one.
+    ``clear`` if there is a difference, ``unclear`` if there is no clear one.
     """
     if verdict in (FASTER, SLOWER):
         return clear

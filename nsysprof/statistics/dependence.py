@@ -1,6 +1,6 @@
-"""Dependence of samples on earlier ones, and the number of independent samples that they are worth.
+"""Dependence of samples on earlier ones, and the effective number of samples.
 
-Everything works on ranks, so that a few very slow samples hide no pattern, and nothing depends on the unit.
+Everything uses ranks, so a few very slow samples hide no pattern, and the unit does not matter.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ _SURE_N, _SURE_WORTH = 45, 1 / 3
 
 @dataclass(frozen=True)
 class Dependence:
-    """The dependence of the ``n`` samples of a run, in the order they were taken.
+    """The dependence of the ``n`` samples of a run, in the order of measurement.
 
-    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples; 0 for constant samples. ``p``: how often
-    independent samples show as much. ``correlated``: whether p is below `ALARM`, so that it is allowed for; if not,
-    ``phi`` is 0, ``block`` 1 and ``effective`` is ``n``. ``phi``: the first-order autoregression that fits,
-    corrected for its bias in short runs. ``block``: the length of block to resample by. ``effective``: the number of
-    independent samples whose mean rank would be as sure as that of these.
+    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples; 0 for constant samples. ``p``: the
+    probability of that value for independent samples. ``correlated``: whether p is below `ALARM`, so that dependence is
+    accounted for; if not, ``phi`` is 0, ``block`` 1 and ``effective`` is ``n``. ``phi``: the fitted first-order
+    autoregression, corrected for its bias in short runs. ``block``: the block length for resampling. ``effective``: the
+    number of independent samples with an equally certain mean rank.
     """
 
     n: int
@@ -41,27 +41,27 @@ class Dependence:
 
     @property
     def sure(self) -> bool:
-        """Whether an interval of the median holds what it says; see docs/statistics.md for the simulations.
+        """Whether an interval of the median is reliable; docs/statistics.md has the simulations.
 
-        That takes `_SURE_N` samples that are worth a third of their number: by the autoregression, which tells mild
-        dependence from strong one best, and by ``effective``, which shows regimes.
+        It requires `_SURE_N` samples with an effective n of a third of their number: by the autoregression, which best
+        distinguishes mild from strong dependence, and by ``effective``, which detects regimes.
         """
         worth = min((1 - self.phi) / (1 + self.phi), self.effective / self.n)
         return self.n >= _SURE_N and worth >= _SURE_WORTH
 
     @property
     def blocks(self) -> float:
-        """Return how many blocks the samples make."""
+        """The number of blocks in the samples."""
         return self.n / self.block
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The growth or shrinking of ``n`` samples in the course of the run.
+    """The growth or shrinking of ``n`` samples during the run.
 
-    ``change``: the median of the second half over that of the first, less 1; None where it is unknown (fewer than 4
-    samples, or a half whose median is 0). ``p``: of the rank correlation with the order of the samples, allowing for
-    autocorrelation about the trend.
+    ``change``: the median of the second half over that of the first, minus 1; None if unknown (fewer than 4 samples, or
+    a half with median 0). ``p``: of the rank correlation with the order of the samples, accounting for autocorrelation
+    about the trend.
     """
 
     n: int
@@ -70,7 +70,7 @@ class Drift:
 
     @property
     def significant(self) -> bool:
-        """Return whether the halves differ by at least 1 % and p is below 0.01."""
+        """Whether the halves differ by at least 1 % and p is below 0.01."""
         return self.change is not None and abs(self.change) >= 0.01 and self.p < 0.01
 
 
@@ -83,7 +83,7 @@ def mid_ranks(values: Floats) -> Floats:
 
 
 def dependence(values: Floats) -> Dependence:
-    """Measure the `Dependence` of samples in the order they were taken.
+    """Measure the `Dependence` of samples in the order of measurement.
 
     ``lag1`` is tested against its distribution in independent samples: mean -1/n, standard deviation 1/sqrt(n).
     """
@@ -100,7 +100,7 @@ def dependence(values: Floats) -> Dependence:
 
 
 def drift(values: Floats) -> Drift:
-    """Measure the `Drift` of samples in the order they were taken."""
+    """Measure the `Drift` of samples in the order of measurement."""
     n = len(values)
     if n < 4:
         return Drift(n, None, 1.0)
@@ -126,11 +126,11 @@ def _trend_p(ranks: Floats) -> float:
 
 
 def block_length(series: Floats) -> int:
-    """Choose the length of circular blocks that estimates the variance of a mean best (Politis and White).
+    """Choose the length of circular blocks that best estimates the variance of a mean (Politis and White).
 
-    Source: Politis and White (2004), Automatic block-length selection for the dependent bootstrap, Econometric
-    Reviews 23, with the correction of Patton, Politis and White (2009), Econometric Reviews 28: the autocovariances
-    are summed under a flat-top window that reaches twice as far as the last autocorrelation that stands out.
+    Source: Politis and White (2004), Automatic block-length selection for the dependent bootstrap, Econometric Reviews
+    23, with the correction of Patton, Politis and White (2009), Econometric Reviews 28: the autocovariances are summed
+    under a flat-top window twice as wide as the last significant autocorrelation.
     """
     n = len(series)
     run = max(5, int(np.ceil(np.log10(n))))
@@ -153,11 +153,11 @@ def block_length(series: Floats) -> int:
 
 
 def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
-    """Return the variance of a statistic of ``n`` samples over the part of it that circular blocks show on average.
+    """The variance of a statistic of ``n`` samples over the part of it that circular blocks show on average.
 
     The samples are a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too little,
-    because they cut dependence off at their ends, and because deviations are from the mean of the same samples: without
-    any dependence this is the familiar n / (n - 1).
+    because they cut dependence at their ends, and because deviations are from the mean of the same samples: without
+    dependence, this is the familiar n / (n - 1).
     """
     correlation = _correlation(phi, n, statistic)
     true = _mean_variance(phi, n, statistic)

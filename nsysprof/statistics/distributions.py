@@ -1,6 +1,6 @@
 """Quartiles of many groups at once, shares of distributions, and the rank test.
 
-scipy has these functions too, and is a third of what would be installed: tests compare them with it.
+scipy has these functions too, but would be a third of the installed size; tests compare both.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 class Quartiles:
     """The smallest value, the quartiles and the largest value of each group, int64 in the unit of the values.
 
-    Quartiles interpolate linearly between neighbours, as `numpy.quantile` does, and are rounded to the unit.
-    A group without values has zeros.
+    Quartiles interpolate linearly, like `numpy.quantile`, and are rounded to the unit. A group without values has
+    zeros.
     """
 
     low: NDArray[np.int64]
@@ -31,16 +31,16 @@ class Quartiles:
 
     @property
     def iqr(self) -> NDArray[np.int64]:
-        """Return the distance between the first and the third quartile."""
+        """The distance between the first and third quartile."""
         return self.third - self.first
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows by a code that is not negative, so that columns can be sorted group by group, one after the other.
+    """Rows grouped by a non-negative code, for sorting columns group by group.
 
-    ``order`` are the rows, those of one code after those of another; ``codes`` the distinct codes, sorted, and ``size``
-    how many rows each has.
+    ``order`` are the rows, grouped by code; ``codes``, the distinct codes, sorted, and ``size``, the number of rows of
+    each.
     """
 
     order: NDArray[np.integer]
@@ -49,7 +49,7 @@ class Groups:
 
     @classmethod
     def of(cls, code: NDArray[np.integer]) -> Groups:
-        """The rows of each code; numpy sorts 16 bits at a time in linear time."""
+        """Group the rows by code; numpy sorts 16 bits at a time in linear time."""
         order = np.argsort(code.astype(np.uint16), kind="stable")
         for shift in range(16, int(code.max(initial=0)).bit_length(), 16):
             order = order[np.argsort((code >> shift).astype(np.uint16)[order], kind="stable")]
@@ -59,10 +59,10 @@ class Groups:
         return cls(order.astype(np.int32 if len(code) < 1 << 31 else np.int64), ordered[first].astype(np.int64), size)
 
     def sort(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A column, group by group, sorted in each.
+        """A column, group by group, sorted within each.
 
-        Group and value are packed into one int64 where they fit: sorting plain integers, most of which are in order, is
-        ten times faster than finding an order of two keys.
+        Group and value are packed into one int64 if they fit: sorting mostly ordered integers is ten times faster than
+        sorting by two keys.
         """
         values = values[self.order]
         number = np.repeat(np.arange(len(self.size)), self.size)
@@ -86,12 +86,12 @@ class Groups:
 
 
 def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], count: int) -> Quartiles:
-    """Compute the `Quartiles` of ``values`` in ``count`` groups; ``group`` holds a code below ``count`` per value."""
+    """The `Quartiles` of ``values`` in ``count`` groups; ``group`` has a code below ``count`` per value."""
     return Groups.of(group).quartiles(values, count)
 
 
 def quartile_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64], number: int = 2) -> NDArray[np.int64]:
-    """Compute one of the fields of `Quartiles`, by its number, of groups that follow one another, each sorted."""
+    """One of the fields of `Quartiles`, by number, for consecutive groups that are sorted."""
     first = np.cumsum(size) - size
     some = size > 0
     if len(ordered) == 0:  # empty groups need one value to point at
@@ -115,20 +115,20 @@ _EXACT_BELOW = 9  # the rank test counts all orders where a side has fewer value
 
 
 def normal_below(values: Floats | Sequence[float]) -> Floats:
-    """Return the share of the standard normal distribution below each value."""
+    """The share of the standard normal distribution below each value."""
     each = np.asarray(values, np.float64)
     return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in each.ravel().tolist()]).reshape(each.shape)
 
 
 def normal_quantile(share: float) -> float:
-    """Return the value with that share of the standard normal distribution below it."""
+    """The value with that share of the standard normal distribution below it."""
     if not 0 < share < 1:
         return math.nan if math.isnan(share) else math.copysign(math.inf, share - 0.5)
     return NormalDist().inv_cdf(share)
 
 
 def t_outside(t: float, freedom: float) -> float:
-    """Return the share of Student's t that is at least as far from 0 as ``t``: a two-sided p-value.
+    """The share of Student's t at least as far from 0 as ``t``: a two-sided p-value.
 
     That is the regularised incomplete beta function I_x(freedom / 2, 1 / 2) with x = freedom / (freedom + t²)
     (Abramowitz and Stegun 26.5.27).
@@ -163,7 +163,7 @@ def _beta_share(a: float, b: float, x: float, rest: float) -> float:
 
 @cache
 def t_quantile(level: float, freedom: float) -> float:
-    """Return how far from 0 Student's t lies with probability ``level``; fewer than 1 degree of freedom counts as 1."""
+    """The distance from 0 within which Student's t lies with probability ``level``; ``freedom`` is at least 1."""
     low, high, freedom, outside = 0.0, 1.0, max(freedom, 1.0), 1 - level
     while t_outside(high, freedom) > outside and high < 1e300:
         low, high = high, high * 2
@@ -173,16 +173,16 @@ def t_quantile(level: float, freedom: float) -> float:
 
 
 def split_p(first: float, second: float) -> float:
-    """Return the probability that two samples of these sizes from one distribution do not overlap."""
+    """The probability that two samples of these sizes from one distribution do not overlap."""
     orders = math.lgamma(first + second + 1) - math.lgamma(first + 1) - math.lgamma(second + 1)
     return min(1.0, 2 * math.exp(-orders))
 
 
 def rank_test(one: Floats, other: Floats) -> float:
-    """Return the two-sided p-value of the Mann-Whitney test; NaN where all values are equal.
+    """The two-sided p-value of the Mann-Whitney test; NaN if all values are equal.
 
-    Exact, by counting all orders, where a side has at most 8 values and no two are equal; else by the normal
-    distribution, corrected for ties and for continuity.
+    Exact, by counting all orders, if a side has at most 8 values and all are distinct; otherwise by the normal
+    distribution, corrected for ties and continuity.
     """
     first, second = len(one), len(other)
     values, ties = np.unique(np.concatenate([one, other]), return_counts=True)

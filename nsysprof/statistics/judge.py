@@ -1,6 +1,6 @@
-"""Judges times of steps in their order: warm-up, drift, changes, period, a second kind of steps, and outliers.
+"""Judge step times in order: warm-up, drift, changes, period, a second kind of step, and outliers.
 
-Everything is about logarithms of times, so that nothing depends on their unit, and a slow step is one by its ratio.
+Everything uses logarithms of times, so the unit does not matter, and a slow step is defined by its ratio.
 """
 
 import math
@@ -40,13 +40,13 @@ _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the times of steps show.
+    """The findings about step times.
 
-    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: how long each would have taken
-    as a typical one. ``changes``: from which step on they take how many times as long as before; ``drift``: by which
-    part they grew from the first half to the second, None where that is not clear; ``period``: every so many steps
-    some are slow, 0 for none; ``limit``: how many times as long as expected a step is slow, infinite where nothing is
-    judged, see `doubt`.
+    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the time of each as a typical
+    step. ``changes``: the step of each change, and the ratio of times after it to times before; ``drift``: the relative
+    growth from the first half to the second, None if unclear; ``period``: slow steps repeat every so many steps, 0 for
+    none; ``limit``: the ratio to the expected time above which a step is slow, infinite if nothing is judged, see
+    `doubt`.
     """
 
     of: NDArray[np.uint8]
@@ -58,22 +58,22 @@ class Judgement:
 
     @property
     def doubt(self) -> str:
-        """Why no step is called slow: there are ``too few``, or their times are ``too spread``; else empty."""
+        """Why no step is called slow: there are ``too few``, or their times are ``too spread``; otherwise empty."""
         return "" if math.isfinite(self.limit) else "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property
     def warm_up(self) -> int:
-        """How many steps are warm-up."""
+        """The number of warm-up steps."""
         return int((self.of == WARM_UP).sum())
 
 
 def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
-    """Judge steps by their times in ns, which are not 0, in their order; ``fitted`` is what is known of each before.
+    """Judge steps by their times in ns, which are not 0, in order; ``fitted`` is the known expectation of each.
 
-    A step is slow where it lies further above its level than an exponential tail with the recording's own upper
-    quartile and octile puts one of so many steps in a part `ALPHA` of recordings; if that is ten times as long, times
-    are too spread to judge. The level is a running median without period and changes. So heavy tails raise the limit,
-    and dependence of steps on earlier ones goes into the level.
+    A step is slow if it is further above its level than an exponential tail with the recording's own upper quartile and
+    octile puts one of so many steps in a share `ALPHA` of recordings; if that is ten times as long, times are too
+    spread to judge. The level is a running median without period and changes. So heavy tails raise the limit, and
+    autocorrelation of steps goes into the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted
@@ -125,9 +125,10 @@ def _limit(left: Floats) -> float:
 
 
 def count_warm_up(span: NDArray[np.int64], fitted: Floats | None = None) -> int:
-    """How many steps at the beginning are warm-up: slow, as `judge` has it, until some are not.
+    """The number of slow steps at the beginning, as in `judge`, until some are not slow.
 
-    Of fewer than `LEAST_STEPS` the first one is, where it takes `_CLEARLY` times as long as any of two others or more.
+    With fewer than `LEAST_STEPS`, only the first can be warm-up, if it takes `_CLEARLY` times as long as each of at
+    least two others.
     """
     if len(span) < LEAST_STEPS:
         return int(len(span) > 2 and span[0] > _CLEARLY * span[1:].max())
@@ -174,7 +175,7 @@ def _season(x: Floats) -> tuple[Floats, int]:
 
 
 def regular_period(hits: NDArray[np.intp], count: int) -> int:
-    """The period of most of the ``hits`` among ``count`` steps, 0 for none: every so many steps there is one."""
+    """The period of most of the ``hits`` among ``count`` steps, 0 if there is none."""
     gaps = np.diff(hits)
     gaps = gaps[gaps >= 2]
     if not len(gaps):

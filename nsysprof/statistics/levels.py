@@ -1,9 +1,9 @@
-"""Levels of a quantity over runs: where it changes for good, with the run as the unit.
+"""Levels of a quantity over runs: lasting changes, with each run as one sample.
 
-Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms, whose noise the runs show
-themselves: neighbours mostly differ by noise alone, and so do runs of one state. A level of one or two runs may be a
-disturbed run: it must stand out far more, and one that the next runs take back is none. A slope that explains the
-runs as well as steps do is a drift. The thresholds are by simulation (analysis/history).
+Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms, with noise estimated from
+the runs: neighbours mostly differ by noise only, and so do runs of one state. A level of one or two runs may be a
+disturbed run: it must differ far more, and is dropped if the next runs reverse it. A slope that explains the runs as
+well as steps do is a drift. The thresholds come from simulations (analysis/history).
 """
 
 import math
@@ -33,9 +33,9 @@ _OPEN = 500  # places where the last level may begin
 class Levels:
     """The levels of the runs: ``starts`` are their first runs, 0 the first one.
 
-    ``value`` is the logarithm of each level, of a drift in its middle; ``noise`` the standard deviation of a run about
-    its level, on the logarithm; ``odd`` the runs that the next ones take back. ``slope``: by which the logarithm grows
-    from run to run, 0 where there is no drift. ``known``: whether the runs themselves show their noise.
+    ``value`` is the logarithm of each level, for a drift at its middle; ``noise`` the standard deviation of runs about
+    their level, in logarithms; ``odd`` the runs that the next ones reverse. ``slope``: the growth of the logarithm from
+    run to run, 0 if there is no drift. ``known``: whether the noise is estimated from these runs.
     """
 
     starts: tuple[int, ...]
@@ -46,7 +46,7 @@ class Levels:
     known: bool = True
 
     def time(self, level: int) -> float:
-        """What the logarithm of a level is of."""
+        """The quantity whose logarithm a level is."""
         return math.exp(self.value[level])
 
     def detectable(self, runs: int) -> float:
@@ -58,7 +58,7 @@ class Levels:
         return np.searchsorted(self.starts, np.arange(runs), side="right") - 1
 
     def fitted(self, runs: int) -> Floats:
-        """The logarithm that each of ``runs`` runs has by its level and the slope."""
+        """The logarithm of each of ``runs`` runs by its level and the slope."""
         of, time = self.of(runs), np.arange(runs, dtype=np.float64)
         middle = np.bincount(of, time) / np.bincount(of)
         fitted: Floats = np.array(self.value)[of] + self.slope * (time - middle[of])
@@ -68,9 +68,9 @@ class Levels:
 def find_levels(
     logs: Floats, states: Sequence[Hashable] = (), *, usual: float = _USUAL, least: float = USUAL_NOISE
 ) -> Levels:
-    """The `Levels` of logarithms, one per run in their order; equal ``states`` other than None are one program.
+    """The `Levels` of logarithms, one per run in order; equal ``states`` other than None are one program.
 
-    Few runs have a noise of ``usual``, and a level of one or two must differ by ``least`` (a share) at least.
+    A few runs get the noise ``usual``, and a level of one or two must differ by at least ``least`` (a share).
     Near-linear in the runs.
     """
     x = np.asarray(logs, np.float64)
@@ -94,7 +94,7 @@ def find_levels(
 
 
 def newest_level(logs: Sequence[float]) -> Sequence[float]:
-    """The logarithms of the newest level, without odd runs; all of so few that neighbours show no noise."""
+    """The logarithms of the newest level, without odd runs; all of them if they are too few to show noise."""
     if len(logs) < LEAST_RUNS:
         return logs
     levels = find_levels(np.array(logs))

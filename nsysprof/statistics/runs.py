@@ -1,10 +1,10 @@
-"""Between runs: intervals and tests whose unit is the run, that is a process, and not the sample.
+"""Intervals and tests between runs: each run, that is a process, counts as one sample.
 
-Samples of one process agree with each other better than with those of the next: where memory lies, which core
-launches, how warm the GPU is. So the medians of the runs are what is averaged and what varies, and however samples
-depend on each other within a run makes no difference. Few runs say little about how much runs vary. An interval must
-hold for its own point, however the others vary: it takes nearly nothing from them. A test among many points takes what
-these have in common, and passes only if the interval does.
+Samples of one process vary less than processes do, which differ in memory layout, launching core and GPU temperature.
+So the medians of the runs are averaged and compared, and dependence between the samples of a run does not matter. Few
+runs say little about how much runs vary. An interval must hold for its own point, however the others vary: it takes
+nearly nothing from them. A test among many points takes what these have in common, and passes only if the interval
+does.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ USUAL_NOISE, HOST_NOISE, HOST_PACED = 0.05, 0.25, 0.8
 class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
-    ``freedom``: of Student's t that the mean less the truth follows, over the error. ``shared``: error and freedom of
-    the test, if the variance between runs is that of all points as far as they are alike in it. ``rounding``: the
-    error, on the logarithm, that all runs share because the clock advances in steps: half the width of its own 95 %
-    interval. ``sure``: whether the interval holds what it says, which takes `LEAST_PER_RUN` samples in each run.
+    ``freedom``: the degrees of freedom of Student's t for the mean over its error. ``shared``: error and freedom of the
+    test, if the variance between runs is that of all points as far as they are alike in it. ``rounding``: the error, in
+    logarithms, that all runs share because of the clock resolution: half the width of its own 95 % interval. ``sure``:
+    whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
     """
 
     mean: float
@@ -57,15 +57,15 @@ class OverRuns:
 
     @property
     def value(self) -> float:
-        """What the logarithm is of: the geometric mean over the runs."""
+        """The geometric mean over the runs."""
         return float(np.exp(self.mean))
 
     def half(self, level: float = LEVEL) -> float:
-        """Half the width of the interval, on the logarithm."""
+        """Half the width of the interval, in logarithms."""
         return max(t_quantile(level, self.freedom) * self.error, self.rounding)
 
     def interval(self, level: float = LEVEL) -> ConfidenceInterval:
-        """The interval of what the logarithm is of."""
+        """The interval of the geometric mean."""
         half = self.half(level)
         return ConfidenceInterval(float(np.exp(self.mean - half)), float(np.exp(self.mean + half)), level, RUNS)
 
@@ -76,7 +76,7 @@ class OverRuns:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of the logarithm being 0; below 0.05 only where the interval excludes 1."""
+        """The two-sided p-value for a logarithm of 0; below 0.05 only if the interval excludes 1."""
         own, shared = (
             t_outside(self.mean / error, freedom) if error else float(self.mean == 0)
             for error, freedom in self._tests()
@@ -99,7 +99,7 @@ class OverRuns:
         return OverRuns(self.mean - base.mean, *own, min(self.runs, base.runs), rounding, shared=shared)
 
     def against_new(self, value: float) -> OverRuns:
-        """The difference of one more run of this logarithm from the mean: it varies as a run does, not as a mean."""
+        """The difference of one more run from the mean: it varies like a run, not like a mean."""
         wider = float(np.sqrt(self.runs + 1))
         shared = (self.shared[0] * wider, self.shared[1]) if self.shared else None
         return replace(self, mean=value - self.mean, error=self.error * wider, shared=shared)
@@ -114,12 +114,12 @@ def _welch(*sides: tuple[float, float]) -> tuple[float, float]:
 
 
 def scope_of(runs: int) -> str:
-    """What an interval speaks of: `over 3 runs`, or `within this run`."""
+    """The scope of an interval: `over 3 runs`, or `within this run`."""
     return f"over {runs} runs" if runs > 1 else WITHIN
 
 
 def rounding_of(step: float, value: float) -> float:
-    """The `OverRuns.rounding` of a time on a clock that advances by ``step``."""
+    """The `OverRuns.rounding` of a time, given the clock resolution ``step``."""
     return float(np.log1p(_ROUNDED * step / value))
 
 
@@ -129,13 +129,13 @@ def enough_per_run(*sides: Mapping[int, Floats]) -> bool:
 
 
 def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
-    """The logarithm of the median of each run that has samples above 0."""
+    """The logarithm of the median of each run with positive samples."""
     medians = {run: float(np.median(values)) for run, values in samples.items() if len(values)}
     return {run: float(np.log(median)) for run, median in medians.items() if median > 0}
 
 
 def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
-    """Average logarithms over the runs, each of ``logs`` those of one quantity; two runs are the least.
+    """Average logarithms over the runs; each of ``logs`` is one quantity with at least two runs.
 
     The interval goes by the variance of the quantity itself; a third of a degree of freedom is that of all, so that
     medians that agree by chance make no narrow interval. The test goes by what is usual of all, as far as they are
@@ -168,14 +168,14 @@ def _usual(variances: Floats, freedoms: Floats) -> float:
 
 
 def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
-    """Draw variances with few degrees of freedom towards a common one; returns them and their degrees of freedom.
+    """Shrink variances with few degrees of freedom towards a common one; return them and their degrees of freedom.
 
     Source: Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray
     experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2: if true variances
     follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from mean and variance of
-    the logarithms, and t with the degrees of both is exact. Never more of them than all variances have together. None
-    is taken to be below half of the usual one: where runs are in one of two states, medians of few runs can agree
-    by chance, which no such distribution knows.
+    the logarithms, and t with the degrees of both is exact. They never get more degrees of freedom than all variances
+    together. None is assumed to be below half of the usual one: if runs are in one of two states, medians of few runs
+    can agree by chance, which such a distribution does not model.
     """
     count, all_freedom = len(variances), float(freedoms.sum())
     if count < 2:

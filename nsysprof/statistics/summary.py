@@ -24,14 +24,14 @@ ALLOWED_FOR = "which is allowed for"  # the end of the warning about correlated 
 class Summary:
     """The summary of ``n`` samples; times are in the unit of the samples.
 
-    ``interval``: of the median. ``cv``: the standard deviation over the mean; None for one sample and a mean of 0.
-    ``p5`` to ``p95``: quantiles, linear between neighbours. ``outliers``: how many samples lie more than three times
+    ``interval``: of the median. ``cv``: the standard deviation over the mean; None for one sample or a mean of 0.
+    ``p5`` to ``p95``: quantiles, linear between neighbours. ``outliers``: the number of samples more than three times
     the interquartile range below the first or above the third quartile (Tukey 1977: far out), and by more than 1 % of
-    the median, so that a tick of the clock is none. ``order``: how far the samples depend on earlier ones. ``drift``:
+    the median, so that a clock tick is no outlier. ``order``: the dependence of samples on earlier ones. ``drift``:
     whether they grow or shrink. ``warnings``: caveats before using the numbers, a line each.
 
-    Where they are `sure`, intervals that say 95 % hold the median of most simulated sources in 93 to 97 of 100 samples
-    (docs/statistics.md has the table); all speak of the run that the samples are of, and of no other.
+    If `sure`, 95 % intervals contain the median of most simulated sources in 93 to 97 of 100 samples (table in
+    docs/statistics.md); all hold only for the run of the samples.
     """
 
     n: int
@@ -52,7 +52,7 @@ class Summary:
 
     @property
     def sure(self) -> bool:
-        """Whether the interval holds what it says; where not, it is not to be shown."""
+        """Whether the interval is reliable; otherwise it must not be shown."""
         return self.order.sure and not self.drift.significant
 
 
@@ -65,10 +65,10 @@ def summarize(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Summary:
-    """Summarize samples in the order they were taken; errors and warnings call them ``name``.
+    """Summarize samples in the order of measurement; errors and warnings call them ``name``.
 
-    ``step``: by which the clock that took them advances, 0 where that is unknown. The same samples and seed give the
-    same summary. Raises NsysprofError as `check_sample` does.
+    ``step``: the clock resolution, 0 if unknown. Equal samples and seed give equal results. Raises NsysprofError like
+    `check_sample`.
     """
     sample = check_sample(values, name)
     n = len(sample)
@@ -96,10 +96,10 @@ def summarize(
 
 
 def check_sample(values: ArrayLike, name: str) -> Floats:
-    """Convert samples to float64 in the order they were taken.
+    """Convert samples to float64 in the order of measurement.
 
-    Raises NsysprofError that names the sample when there is none, or one is negative, infinite or not a number: nothing
-    is dropped silently.
+    Raises NsysprofError that names the sample if there are none, or if one is negative, infinite or not a number:
+    nothing is dropped silently.
     """
     try:
         sample = np.asarray(values, np.float64)
@@ -110,14 +110,14 @@ def check_sample(values: ArrayLike, name: str) -> Floats:
     bad = np.flatnonzero(~(np.isfinite(sample) & (sample >= 0)))
     if len(bad):
         raise NsysprofError(
-            f"{name}: {len(bad):,} of {len(sample):,} samples are no times, first {sample[bad[0]]:g} at index {bad[0]}",
+            f"{name}: {len(bad):,} of {len(sample):,} samples are not times: {sample[bad[0]]:g} at index {bad[0]}",
             "a sample must be finite and not negative: remove missing measurements first",
         )
     return sample
 
 
 def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ...]:
-    """Warn of few, dependent and drifting samples, in a line each that names them."""
+    """Warn of few, autocorrelated and drifting samples, one line each."""
     lines = []
     if order.n < LEAST_SAMPLES:
         lines.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
@@ -136,11 +136,11 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
 
 
 def clock_step(durations: NDArray[np.int64]) -> int:
-    """Read the step of the clock that took these durations off them; 0 where they show none.
+    """Estimate the clock resolution from durations; 0 if they show none.
 
-    The clocks of many GPUs advance by 32 ns, and conversion to the host's clock moves each duration off its multiple
-    by a ns or two; long ones, which it moves by more, are left out. The step is the largest of which nearly all
-    distinct durations are multiples.
+    The clocks of many GPUs advance by 32 ns, and conversion to the host's clock shifts each duration by 1 to 2 ns; long
+    durations, which shift more, are left out. The result is the largest step of which nearly all distinct durations are
+    multiples.
     """
     known = np.unique(durations[(durations > 0) & (durations < _MAX_DURATION)])
     known = known[np.append(True, np.diff(known) > _ROUNDING)[: len(known)]]

@@ -1,1 +1,1 @@
-"""Which steps were slow: the distribution of a repeated range, and what slow steps spend their time on."""
+"""Find slow steps: the distribution of a repeated range, and where slow steps spend their time."""

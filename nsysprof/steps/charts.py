@@ -1,4 +1,4 @@
-"""The chart of steps, ``steps.png``: the times of steps in their order and as a distribution, slow ones named."""
+"""The chart of steps, ``steps.png``: step times in order and as a distribution, with slow ones labelled."""
 
 from collections.abc import Iterator
 
@@ -25,10 +25,10 @@ _OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3]}
 
 
 def plan_steps(answer: Steps) -> Plan:
-    """The paths with most time in slow steps; without any, the path with most time alone."""
+    """The paths with most time in slow steps; if there are none, only the path with most time."""
     report = answer.attribution.trace.report
     if not answer.chains:
-        sentence = "The ranges asked for launched no GPU work, so there are no steps to time."
+        sentence = "The chosen ranges launched no GPU work, so there are no steps to time."
         return Message(Heading("No step ran on a GPU", str(report.path)), [sentence])
 
     def excess(chain: Chain) -> float:
@@ -47,11 +47,11 @@ def plan_steps(answer: Steps) -> Plan:
     return Series(Heading(title_of(answer), _subtitle(answer, drawn[0]), [*legend.items()], notes), panels)
 
 
-CHARTS: tuple[Chart[Steps], ...] = (Chart("steps.png", "The times of steps, and how they are distributed", plan_steps),)
+CHARTS: tuple[Chart[Steps], ...] = (Chart("steps.png", "Step times and their distribution", plan_steps),)
 
 
 def title_of(answer: Steps) -> str:
-    """How many steps are slow, and the largest finding, as a sentence."""
+    """The number of slow steps, and the largest finding, as a sentence."""
     text = headline(answer)
     text = f"{text[0].upper()}{text[1:]}"
     first = next(iter(findings(answer)), None)
@@ -148,7 +148,7 @@ def _names(
 
 
 def overview(answer: Steps) -> Overview:
-    """What notebooks show: the findings, and the slow steps."""
+    """The notebook view: the findings, and the slow steps."""
 
     def details() -> Iterator[str | TextTable]:
         yield from (each.text for each in findings(answer))

@@ -1,4 +1,4 @@
-"""Numbers in the names of steps, such as tokens and batch sizes, and what each of them costs."""
+"""Numbers in step names, such as tokens and batch sizes, and the cost of each."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """What one more of a number costs: ``ns`` per unit, with its interval at 95 %; ``name`` is the word before it."""
+    """The cost of one more unit of a number: ``ns`` with its 95 % interval; ``name`` is the word before it."""
 
     name: str
     ns: float
@@ -30,9 +30,9 @@ class Feature:
 
 @dataclass(frozen=True)
 class Fit:
-    """A line through the times of steps: ``fixed_ns`` and the ``features``; ``fitted`` ns of each step.
+    """A linear fit of step times: ``fixed_ns`` and the ``features``; ``fitted`` ns of each step.
 
-    ``explained``: the part of the absolute deviations from the median that goes (Koenker and Machado, 1999).
+    ``explained``: the explained part of the absolute deviations from the median (Koenker and Machado, 1999).
     """
 
     features: tuple[Feature, ...]
@@ -47,10 +47,10 @@ def without_numbers(name: str) -> str:
 
 
 def fit_features(names: Sequence[str], code: NDArray[np.integer], span: NDArray[np.int64]) -> Fit | None:
-    """The line that the numbers in names explain; None where they explain little.
+    """The fit by the numbers in names; None if they explain little.
 
-    ``code`` is the name of each step, in their order in time. Numbers count where all names differ in nothing else. One
-    that never falls and grows with nearly every step is an index of steps, no feature.
+    ``code`` is the name of each step, in time order. Numbers count if names differ in nothing else. A number that never
+    falls and grows with nearly every step is an index, not a feature.
     """
     texts = [names[each] for each in np.unique(code).tolist()]
     if len(span) < _LEAST_STEPS or len(texts) < _LEAST_VALUES or len({without_numbers(each) for each in texts}) > 1:

@@ -1,4 +1,4 @@
-"""Writes which steps were slow as files: steps and ledgers as CSV, and all of it as one JSON document."""
+"""Write the slow steps as files: steps and ledgers as CSV, everything as one JSON document."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +26,7 @@ def write_steps(answer: Steps, folder: Path) -> list[Path]:
 
 
 def steps_document(answer: Steps) -> dict[str, Any]:
-    """The answer as JSON can hold it: report, paths with what their times show, findings, and steps not typical."""
+    """The result for JSON: report, paths with their distributions, findings, and atypical steps."""
     return {
         "schema": SCHEMA,
         "report": describe_report(answer.attribution.trace.report),

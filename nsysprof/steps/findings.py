@@ -1,4 +1,4 @@
-"""Sentences about the steps of a path: which are slow and why, where warm-up ends, what changes, what numbers cost."""
+"""Sentences about the steps of a path: slow ones and their causes, warm-up, changes, cost of numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ LATENCY = "launch and queue latency"
 class Finding:
     """One sentence about the steps of a path on a GPU: ``kind`` is their class, or change, drift, numbers.
 
-    ``steps`` their numbers, ``excess_ns`` what they take more in all, ``cause`` and ``culprit`` of most of that.
+    ``steps`` are their numbers, ``excess_ns`` their total additional time, ``cause`` and ``culprit`` of most of it.
     """
 
     path: str
@@ -37,21 +37,21 @@ class Finding:
 
 
 def findings(answer: Steps) -> list[Finding]:
-    """All findings, those about slow steps first, by the time that these take more."""
+    """All findings, slow steps first, by additional time."""
     slow = [each for chain in answer.chains for each in _slow(answer, chain)]
     others = [each for chain in answer.ranked for each in _patterns(answer, chain)]
     return [*sorted(slow, key=lambda each: -each.excess_ns), *others]
 
 
 def findings_one_by_one(answer: Steps) -> list[Finding]:
-    """The findings that are printed one by one: of many paths without warm-up, which a table has."""
+    """The findings to print individually: with many paths, without warm-up, which is in a table."""
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:
-    """The slow steps that are explained, as classes of like cause and culprit: rows of `Steps.steps`."""
+    """The explained slow steps, as classes with the same cause and culprit: rows of `Steps.steps`."""
     rows = answer.steps.iloc[chain.rows]
     out = []
     for code in SLOW_ONES:
@@ -104,7 +104,7 @@ def _who(code: int, count: int, total: int, chain: Chain) -> str:
 
 
 def join_words_of(cause: str, culprit: str) -> str:
-    """A cause and its culprit in words: `host, sleep in data`."""
+    """A cause and its responsible code in words: `host, sleep in data`."""
     if cause == "latency":
         return LATENCY
     return f"{cause}, {culprit}" if culprit else cause
@@ -180,18 +180,18 @@ def _most_of(ledger: pd.DataFrame, longer: bool = True) -> tuple[str, str, float
 
 
 def headline(answer: Steps) -> str:
-    """What there is to say first: how many steps are slow."""
+    """The first statement: how many steps are slow."""
     if not answer.chains:
         return "no step ran on a GPU"
     sure = [chain for chain in answer.chains if not chain.judgement.doubt]
     spread = sum(len(chain.span) for chain in answer.chains if chain.judgement.doubt == "too spread")
     if not sure and spread:
-        return f"the times of {plural(spread, 'step')} are too spread to say which are slow"
+        return f"the times of {plural(spread, 'step')} vary too much to say which are slow"
     if not sure:
         every = sum(len(chain.span) for chain in answer.chains)
         return f"{plural(every, 'step')}, too few to say which are slow: that takes {LEAST_STEPS} of a path"
     slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
-    more = f"; the times of {spread:,} more are too spread to judge" * (spread > 0)
+    more = f"; the times of {spread:,} more vary too much to judge" * (spread > 0)
     if not slow:
         return f"no step of {judged:,} is slow{more}"
     return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow{more}"

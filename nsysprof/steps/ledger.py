@@ -1,4 +1,4 @@
-"""Slow minus typical: what a step spends its time on, less what typical steps near it do, to the nanosecond."""
+"""Slow minus typical: the time of a step minus that of typical steps near it, by cause, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 class Excess:
     """Ledgers of steps, sorted by step: a row per cause, activity and culprit, codes of `Facts.words`.
 
-    ``slow_ns`` is what the step spends there, ``typical_ns`` the mean of the typical steps that it is compared with, in
-    whole ns that add up to that of their times, rounded down.
+    ``slow_ns`` is the step's time there, ``typical_ns`` the mean of the typical steps it is compared with, in whole ns
+    that add up to their mean time, rounded down.
     """
 
     step: NDArray[np.intp]
@@ -41,13 +41,13 @@ class Excess:
 
     @property
     def delta_ns(self) -> Ints:
-        """How much more the step spends there."""
+        """The step's additional time there."""
         delta: Ints = self.slow_ns - self.typical_ns
         return delta
 
     @property
     def longer(self) -> dict[int, int]:
-        """By how many ns each step is longer than the typical ones that it is compared with."""
+        """How many ns longer each step is than the typical ones."""
         steps, place = np.unique(self.step, return_inverse=True)
         return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
 
@@ -57,7 +57,7 @@ class Excess:
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 
     def frame(self, facts: Facts) -> pd.DataFrame:
-        """The rows with texts, the largest excess of each step first: the columns of `tables.LEDGER`, without place."""
+        """The rows with texts, the largest excess of each step first: columns of `tables.LEDGER` after the pid."""
         columns = {name: np.array(facts.words[name], object)[getattr(self, name)] for name in _KEYS}
         times = {"slow_ns": self.slow_ns, "typical_ns": self.typical_ns, "delta_ns": self.delta_ns}
         frame = pd.DataFrame({"step": self.step, **columns, **times})
@@ -65,7 +65,7 @@ class Excess:
         return frame.sort_values(by, ascending=[True, False, True, True, True], ignore_index=True)
 
     def largest(self, facts: Facts) -> pd.DataFrame:
-        """By step ``typical_ns``, ``excess_ns`` and what most of that is: cause, activity, culprit, ``culprit_ns``."""
+        """Per step ``typical_ns``, ``excess_ns`` and its largest part: cause, activity, culprit, ``culprit_ns``."""
         frame = self.frame(facts)
         total = frame.groupby("step")[["typical_ns", "delta_ns"]].sum()
         sign = np.where(frame["step"].map(total["delta_ns"]) < 0, -1, 1)
@@ -77,9 +77,10 @@ class Excess:
 def excess_of(
     facts: Facts, windows: Windows, odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | None
 ) -> Excess:
-    """The ledgers of the steps ``odd``, each compared with the `NEAR` steps of ``typical`` that are nearest to it.
+    """The ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    Nearest in time, or by the ``level`` of each step where that is known of its name. Both ascend; rows of ``windows``.
+    Nearest in time, or by the ``level`` of each step if its name determines one. Both are ascending rows of
+    ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)
@@ -153,9 +154,10 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, NDArray[np.int64]]:
 
 
 def same_for_all_kernels(excess: Excess, steps: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which steps are slow as all kernels take longer at once: the GPU's clock, and not the program.
+    """Mask of steps that are slow because all kernels take longer at once: due to the GPU's clock, not the program.
 
-    So most of the excess is compute, spread over at least three kernels in proportion, to a factor of `_CLOCK_SPREAD`.
+    Most of the excess is then compute, spread over at least three kernels in proportion, within a factor of
+    `_CLOCK_SPREAD`.
     """
     place = np.searchsorted(steps, excess.step)
     count = len(steps)

@@ -12,7 +12,7 @@ MAX_FINDINGS, MAX_ROWS = 30, 200
 
 
 def steps_page(answer: Steps, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
+    """The page as text; ``pictures`` are the PNG files of `CHARTS`, empty if no charts are wanted."""
     several = len(answer.chains) > 1
     sentences = [
         f"{place_of(answer, each.path, each.gpu, each.pid)}: {each.text}" if several else each.text

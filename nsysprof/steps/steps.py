@@ -1,4 +1,4 @@
-"""Finds the steps of a repeated range, judges their times, and says what slow ones spend more than typical ones."""
+"""Find the steps of a repeated range, judge their times, and explain the additional time of slow ones."""
 
 import os
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ NO_GPU = -1  # the GPU of steps of a report without GPU work
 
 @dataclass(frozen=True)
 class Chain:
-    """The steps of a path, one after the other on a GPU, of one process; rows of `Steps.steps`.
+    """The consecutive steps of a path on a GPU, of one process; rows of `Steps.steps`.
 
-    ``span`` their times in ns, ``judgement`` what these show, ``fit`` what numbers in their names explain; ``excess``
-    accounts for those that are not typical, ``changed`` at each change for typical steps behind it.
+    ``span``, their times in ns, ``judgement`` of these, ``fit`` by the numbers in their names; ``excess`` explains
+    atypical steps, ``changed``, at each change, the typical steps after it.
     """
 
     path: str
@@ -51,26 +51,26 @@ class Chain:
     changed: tuple[Excess, ...] = ()
 
     def of(self, *classes: int) -> NDArray[np.intp]:
-        """The numbers of the steps of some classes."""
+        """The numbers of the steps in some classes."""
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
     @property
     def judged(self) -> int:
-        """How many steps are no warm-up."""
+        """The number of steps after warm-up."""
         return len(self.span) - self.judgement.warm_up
 
     @property
     def slow_share(self) -> float:
-        """The part of the steps behind warm-up that are slow, whatever their pattern, but for the GPU's clock."""
+        """The share of steps after warm-up that are slow, in any pattern, except due to the GPU's clock."""
         return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
 
 
 @dataclass(frozen=True, repr=False)
 class Steps(Shown):
-    """Which steps of a report were slow, and why: `steps.csv` as ``steps``, ``ledger`` as `tables.LEDGER` has it.
+    """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
-    ``chains`` are the steps of each path, GPU and process. ``level`` are their ranges,
-    ``left_out`` says how many instances have no GPU work, or no time of their own; the rest was made from ``facts``.
+    ``chains`` are the steps per path, GPU and process. ``level`` are their ranges, ``left_out`` counts instances
+    without GPU work, or without time; everything else was computed from ``facts``.
     """
 
     attribution: Attribution
@@ -84,12 +84,12 @@ class Steps(Shown):
 
     @property
     def chosen(self) -> str:
-        """Which steps these are, and how much they cover, in one clause."""
+        """A clause with the steps and their coverage."""
         return self.level.clause if self.level else ""
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
-        """What costs the steps time, and what to do about it; None of steps of the host alone."""
+        """The diagnosis of the steps: what costs time, and what to do about it; None for steps on the host only."""
         if self.level is None or not len(self.attribution.trace.ops):
             return None
         chosen = windows_of(self.level, self.facts.communication)
@@ -98,13 +98,13 @@ class Steps(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is doubtful or missing in the trace."""
+        """Sentences about doubtful or missing data in the trace."""
         trace = self.attribution.trace
         return (*trace.report.about.warnings, *trace.warnings)
 
     @cached_property
     def ranked(self) -> list[Chain]:
-        """The chains, those with most time first."""
+        """The chains, most time first."""
         return sorted(self.chains, key=lambda chain: -int(chain.span.sum()))
 
 
@@ -115,12 +115,11 @@ def steps(
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Steps:
-    """Judge the steps that the glob ``per`` matches; without one the ranges that repeat, as `why` chooses them.
+    """Judge the steps that the glob ``per`` matches, by default the repeated ranges that `why` chooses.
 
-    ``attribution`` is what `attribute` gave, or a file to read.
-    A step is timed as all commands do, see `step_windows`. Names that a glob
-    matches and that differ in numbers alone are one path. Of a report without GPU work steps are the ranges on the
-    host. Raises `NsysprofError` where no range matches, or none repeats. Near-linear in GPU ops and calls.
+    ``attribution`` is a result of `attribute`, or a file. Steps are timed as in all commands, see `step_windows`.
+    Matching names that differ only in numbers form one path. In a report without GPU work, steps are the ranges on the
+    host. Raises `NsysprofError` if no range matches, or if none repeats. Near-linear in GPU ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -147,7 +146,7 @@ def steps_of_ranges(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
 ) -> Steps:
-    """Judge range instances as steps: ``path`` is that of each of ``rows``, a place in ``texts``."""
+    """Judge range instances as steps: ``path`` is the index of each of ``rows`` in ``texts``."""
     named = attribution.op_owner if attribution.replay is not None else None
     facts = read_facts(attribution.launched, kinds, merge_names, named)
     if len(facts.attribution.trace.ops):
@@ -174,7 +173,7 @@ def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray
 
 
 def host_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32]) -> Windows:
-    """The steps of a report without GPU work: the ranges on the host, of each path in order of time."""
+    """The steps of a report without GPU work: host ranges, per path in time order."""
     ranges = attribution.trace.ranges
     order = np.lexsort((ranges.start[rows], path))
     rows, path = rows[order], path[order]

@@ -1,4 +1,4 @@
-"""The tables of `nsysprof steps`: their columns are an interface, to be added to and never renamed."""
+"""The tables of `nsysprof steps`; columns are an interface: add, never rename."""
 
 from nsysprof.results.table import Column, table
 

@@ -1,4 +1,4 @@
-"""Slow steps as text: findings first, then the paths, the largest class minus typical steps, and the slowest steps."""
+"""Slow steps as text: findings, paths, the largest class minus typical steps, and the slowest steps."""
 
 from shlex import quote
 from typing import Any
@@ -22,7 +22,7 @@ _SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", 
 
 
 def steps_text(answer: Steps, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or as Markdown, or the ``full`` answer; ``top`` rows of each table.
+    """One screen for a terminal, or Markdown, or the ``full`` result; ``top`` rows per table.
 
     Ends with a newline.
     """
@@ -68,7 +68,7 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
 
 
 def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
-    """The name of a path, with GPU and process where it has several of them."""
+    """The name of a path, with GPU and process if it has several."""
     mine = [chain for chain in answer.chains if chain.path == path]
     where = [f"GPU {gpu}"] * (len({chain.gpu for chain in mine}) > 1)
     where += [f"pid {pid}"] * (len({chain.pid for chain in mine}) > 1)
@@ -77,7 +77,7 @@ def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
 
 
 def paths_table(answer: Steps, most: int = 12) -> TextTable:
-    """A row per path, GPU and process: how long its steps take, and how many are slow from which ratio on."""
+    """A row per path, GPU and process: its step times, how many are slow, and the ratio that counts as slow."""
     rows = [_path_cells(answer, chain) for chain in answer.ranked[:most]]
     return TextTable(["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"], rows, "lrrrrrr")
 
@@ -98,13 +98,13 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
 
 
 def largest_class(answer: Steps) -> tuple[Chain, pd.DataFrame] | None:
-    """The class of slow steps that take most time more than typical ones."""
+    """The class of slow steps with the largest total excess."""
     every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
     return max(every, key=lambda each: int(each[1]["excess_ns"].sum()), default=None)
 
 
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Slow minus typical of the class of slow steps with most excess, per step; None where no step is slow."""
+    """Slow minus typical for the class of slow steps with most excess, per step; None if no step is slow."""
     largest = largest_class(answer)
     if largest is None:
         return None
@@ -134,12 +134,12 @@ def _ledger_cells(name: str, row: Any, count: int) -> list[str]:
 
 
 def slow_count(answer: Steps) -> int:
-    """How many steps are slow."""
+    """The number of slow steps."""
     return int(answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES]).sum())
 
 
 def slow_table(answer: Steps, top: int) -> TextTable | None:
-    """The steps with most excess; None where no step is slow."""
+    """The steps with most excess; None if no step is slow."""
     rows = answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
     if not len(rows):
         return None

@@ -1,1 +1,1 @@
-"""What a trace holds beside kernels in ranges, added up: host calls, copies, memory, streams."""
+"""Summaries of trace data beyond kernels in ranges: host calls, copies, memory, streams."""

@@ -1,4 +1,4 @@
-"""Backward: what each range of forward costs again when autograd goes back through it."""
+"""Backward: the cost of each forward range when autograd runs it backwards."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ BACKWARD = table(
 
 
 def backward(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up forward and backward per merged path of forward; None where no backward is recorded with its numbers."""
+    """Add up forward and backward per merged path of forward; None if no backward is recorded with sequence numbers."""
     found = find_backward(attribution)
     inside = found.forward >= 0
     if not inside.any():

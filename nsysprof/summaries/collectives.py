@@ -1,4 +1,4 @@
-"""Collectives: how many bytes went through each communicator, and how fast."""
+"""Collectives: the bytes and bandwidth of each communicator."""
 
 import re
 
@@ -47,7 +47,7 @@ _NOTE = (
 
 
 def collectives(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up collectives, the longest first; None where the trace names none."""
+    """Sum collectives, the longest first; None if the trace names none."""
     trace = attribution.trace
     known = trace.report.reader.collectives(trace)
     if not len(known.op):

@@ -1,4 +1,4 @@
-"""Copies and memsets: how many bytes went where and how fast, whether the host waited, and what ran beside them."""
+"""Copies and memsets: bytes, direction, bandwidth, whether the host waited, and what ran at the same time."""
 
 import re
 from typing import Any
@@ -61,7 +61,7 @@ _SHOWN = (
 
 
 def copies(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up copies and memsets, the longest first; None where there are none. Migrations are none."""
+    """Sum copies and memsets, the longest first; None if there are none. Migrations do not count."""
     trace = attribution.trace
     some = np.flatnonzero(trace.ops.kind[trace.copy_ops] != MIGRATION)
     if not len(some):

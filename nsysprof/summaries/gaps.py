@@ -1,4 +1,4 @@
-"""Gaps and utilisation: when each GPU ran nothing for long, and in which parts of its time it ran little."""
+"""Gaps and utilisation: long idle times of each GPU, and parts of its time with little work."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ UTILISATION = table(
 
 
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Find long gaps, and the utilisation of parts of the time; None without GPU work. No long gap, no finding."""
+    """Find long gaps, and the utilisation over time; None without GPU work. Without a long gap there is no finding."""
     trace = attribution.trace
     parts, long, names = [], [], device_labels(trace)
     for at, number in enumerate(names):

@@ -1,6 +1,6 @@
-"""GPU metrics, as sampled (``nsys profile --gpu-metrics-devices``): how busy SMs, tensor cores, DRAM and links are.
+"""Sampled GPU metrics (``nsys profile --gpu-metrics-devices``): utilisation of SMs, tensor cores, DRAM and links.
 
-Over the recording, inside ranges, and while kernels run: those that fill samples directly, shorter ones by families.
+Over the recording, inside ranges, and while kernels run: kernels that fill samples directly, shorter ones by family.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ METRICS = table(
         "what": "whole, range, kernel or family",
         "name": "merged path, kernel or family; empty for whole",
         "gpu": "GPU that was sampled",
-        "time_ns": "time that the row is about: from first to last GPU op, or with such kernels running",
-        "metric": "clock_hz, or what is in percent of the maximum: sm_active, sm_issue (instructions issued), "
+        "time_ns": "time covered by the row: from first to last GPU op, or with such kernels running",
+        "metric": "clock_hz, or in percent of the maximum: sm_active, sm_issue (instructions issued), "
         "tensor_active, warps (in flight), dram_read, dram_write, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
         "mean": "mean, in Hz or percent; empty where it is not known",
         "low": "95 % confidence interval of the mean",
         "high": "95 % confidence interval of the mean",
-        "samples": "number of samples it is from",
+        "samples": "number of samples used",
         "basis": "samples (inside it), regression (on the share of each sample), or unknown",
         "reason": "why it is unknown",
     },
@@ -60,7 +60,7 @@ _HEADS = dict(zip(_SHOWN, ("SM active", "SM issue", "tensor", "DRAM read", "DRAM
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of a metric with its 95 % interval; NaN with a ``reason`` where it is not known."""
+    """The mean of a metric with its 95 % interval; NaN with a ``reason`` if unknown."""
 
     mean: float
     low: float
@@ -88,7 +88,7 @@ def mean_of(values: NDArray[np.float32], inside: NDArray[np.bool_]) -> Mean:
 
 
 def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: Ints) -> Floats:
-    """The mean of the known samples that each stretch of time touches; NaN where there is none."""
+    """The mean of the known samples that each interval touches; NaN if there are none."""
     known = ~np.isnan(values)
     first = np.searchsorted(samples.end, start, side="right")
     last = np.maximum(first, np.searchsorted(samples.start, end))
@@ -99,7 +99,7 @@ def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: In
 
 
 def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
-    """The mean clock of a GPU in Hz in each stretch of time; NaN where it is not known."""
+    """The mean GPU clock in Hz in each interval; NaN if unknown."""
     samples = trace.samples.get(gpu)
     if samples is None or "clock_hz" not in samples.values:
         return np.full(len(start), np.nan)
@@ -107,21 +107,21 @@ def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
 
 
 def usual_clock(trace: Trace, start: Ints, end: Ints) -> float:
-    """The median of `clocks` over stretches of time and the GPUs that were sampled; NaN where none is known."""
+    """The median of `clocks` over intervals and sampled GPUs; NaN if none is known."""
     every = [clocks(trace, gpu, start, end) for gpu in trace.samples]
     known = np.concatenate([each[~np.isnan(each)] for each in every]) if every else np.empty(0)
     return float(np.median(known)) if len(known) else np.nan
 
 
 def clock_change(before: float, after: float) -> str:
-    """`1.41 → 1.25 GHz` where the clock changed by 2 % or more; empty where it did not, or is not known."""
+    """`1.41 → 1.25 GHz` if the clock changed by at least 2 %; empty otherwise, or if unknown."""
     if not abs(after - before) >= _SAME_CLOCK * before:
         return ""
     return f"{before / 1e9:.2f} → {after / 1e9:.2f} GHz"
 
 
 def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
-    """The means of all metrics; None where none was sampled."""
+    """The means of all metrics; None if none was sampled."""
     trace = attribution.trace
     if not trace.samples:
         return None
@@ -286,7 +286,7 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
         return _unknown("too little time for samples of this frequency", int(count))
     low, high = min(mean - wide, *ends), max(mean + wide, *ends)
     if high - low > 2 * _WIDE or high < -1 or low > 101:
-        text = f"the interval is {high - low:.0f} points wide: what runs beside it varies too little"
+        text = f"the interval is {high - low:.0f} points wide: concurrent work varies too little"
         return _unknown(text, int(count))
     mean, low, high = (float(np.clip(each, 0, 100)) for each in (mean, low, high))
     return Mean(mean, low, high, int(count), "regression")

@@ -1,4 +1,4 @@
-"""GPU memory: what each range allocates and gives back, who owns the peak, and what grows from step to step."""
+"""GPU memory: allocations and releases of each range, the owner of the peak, and growth from step to step."""
 
 from dataclasses import replace
 
@@ -56,8 +56,8 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """For each GPU on which memory was recorded, by its label: a process that used it (an index of
-    ``trace.processes``), and the bytes of `ON_GPU` that are live from each time (ns) on.
+    """For each GPU with recorded memory, by label: a process that used it (an index into ``trace.processes``), and
+    the live bytes of `ON_GPU` from each time (ns) on.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}
@@ -72,12 +72,12 @@ def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
 
 
 def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
-    """Return how many bytes are live at each moment, of ``size`` from each ``time`` on."""
+    """The live bytes at each moment, given ``size`` from each ``time`` on."""
     return np.append(size, 0)[np.searchsorted(time, moment, side="right") - 1]
 
 
 def most_live(time: Ints, size: Ints, start: Ints, end: Ints) -> Ints:
-    """Return the most that is live in each stretch of time."""
+    """The maximum of live bytes in each interval."""
     low, high = (np.searchsorted(time, edge, side="right") for edge in (start, end))
     order, out = np.argsort(low, kind="stable"), np.zeros(len(low), np.int64)
     out[order] = slice_reduce(np.maximum, size, low[order], high[order], 0)
@@ -85,7 +85,7 @@ def most_live(time: Ints, size: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def memory(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up what ranges allocate; None where memory was not recorded (``--cuda-memory-usage=true``)."""
+    """Sum the allocations of ranges; None if memory was not recorded (``--cuda-memory-usage=true``)."""
     events = attribution.trace.memory
     if not len(events.time):
         return None

@@ -1,4 +1,4 @@
-"""Streams: what each of them runs, for how much of the time, and how much of that beside other streams."""
+"""Streams: the work of each, its busy share, and its overlap with other streams."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ _NOTE = (
 
 
 def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Add up GPU ops by stream; None without any. Only where several streams have work is there a finding."""
+    """Sum GPU ops by stream; None if there are none. There is a finding only if several streams have work."""
     trace = attribution.trace
     ops = trace.ops
     order = np.argsort(ops.stream, kind="stable")

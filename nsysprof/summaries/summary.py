@@ -1,4 +1,4 @@
-"""What a summary is: tables that are declared once, the function that makes them, and what readers see of them."""
+"""The form of a summary: tables declared once, the function that makes them, and the part shown to users."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from nsysprof.trace.details import CALL_KINDS
 
 @dataclass(frozen=True)
 class Asked:
-    """What summaries are asked for.
+    """The options of summaries.
 
-    ``merged_of`` int32, the merged path of each range instance; ``merged``, the text of each of these paths; ``parent``
-    int32, the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls, of `CALL_KINDS`;
-    ``family``, that of each of `Trace.op_names`, if kernels were classified.
+    ``merged_of`` int32, the merged path of each range instance; ``merged``, the texts of these paths; ``parent`` int32,
+    the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls, of `CALL_KINDS`; ``family``,
+    one per entry of `Trace.op_names`, if kernels were classified.
     """
 
     merged_of: NDArray[np.int32]
@@ -32,11 +32,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a summary says of one trace.
+    """The result of a summary for one trace.
 
-    ``files`` are the rows of each of its tables, by the name of the file. ``finding`` is the sentence above what
-    readers see: ``columns`` of ``rows``, the most important first; ``note`` explains them. Without a finding there is
-    nothing that they should see.
+    ``files`` are the rows of each of its tables, by file name. ``finding`` is the sentence above the displayed table:
+    ``columns`` of ``rows``, the most important first; ``note`` explains them. Without a finding, nothing is displayed.
     """
 
     files: Mapping[str, ColumnTable]
@@ -54,7 +53,7 @@ class Answer:
         return show_columns(self.columns, self.rows.take(slice(top)), note=note, last_cut=cut)
 
     def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
-        """The first ``most`` rows of each table, by the name of the file without its ending."""
+        """The first ``most`` rows of each table, by file name without ending."""
         return {
             name.removesuffix(".csv"): [{key: known(value) for key, value in row.items()} for row in some.records()]
             for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
@@ -63,9 +62,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Summary:
-    """A summary: ``name`` is its key in JSON, ``title`` its heading on pages, ``tables`` the files that it fills.
+    """A summary: ``name`` is its key in JSON, ``title`` its heading on pages, ``tables`` its files.
 
-    ``make`` returns its `Answer`, None where nothing of the kind was recorded.
+    ``make`` returns its `Answer`, None if no such data were recorded.
     """
 
     name: str
@@ -75,9 +74,7 @@ class Summary:
 
 
 def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> Ints:
-    """The code, from -1 on, with the largest sum of weights of each group, in the order of groups; of equal ones the
-    smallest.
-    """
+    """For each group, the code, from -1 on, with the largest sum of weights; of equal ones the smallest."""
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)

@@ -1,7 +1,7 @@
-"""Unified memory: pages that the driver moved, page faults, and the kernels that wait for them.
+"""Unified memory: migrated pages, page faults, and the kernels that wait for them.
 
-A kernel that touches a page which is elsewhere waits until the driver has moved it. nsys records the moves as copies
-without a launch; they have no owner, and beside a kernel they show what it waited for. Page faults are recorded
+A kernel that touches a page located elsewhere waits until the driver has moved it. nsys records the moves as copies
+without a launch; they have no owner, and a kernel that runs at the same time waited for them. Page faults are recorded
 with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
 """
 
@@ -56,7 +56,7 @@ KERNELS = table(
         "kernel": Column("", "full name of the kernel", cell=lambda name: short_name(name, 40)),
         "count": "number of GPU ops",
         "sum_ns": Column("", "sum of their durations", "sum"),
-        "covered_ns": Column("", "part of their time in which pages of the GPU migrated", "beside migrations"),
+        "covered_ns": Column("", "share of their time in which pages of the GPU migrated", "beside migrations"),
         "fault_covered_ns": Column("", "covered_ns without migrations that the program requested", "not requested"),
         "page_faults": "GPU page faults that began during them; empty if not recorded",
         "faulted_ns": Column("", "part of their time with GPU page faults; empty if not recorded", "faulting"),
@@ -67,8 +67,8 @@ KERNELS = table(
 
 @dataclass(frozen=True)
 class UnifiedMemory:
-    """What `unified_memory` finds: the rows of ``unified.csv``; those of ``unified_kernels.csv``, here of all kernels,
-    sorted by the part covered; and how long anything migrated, per GPU and added up.
+    """The result of `unified_memory`: the rows of ``unified.csv``; the rows of ``unified_kernels.csv``, here for all
+    kernels, sorted by covered share; and the migration time, per GPU and in total.
     """
 
     events: ColumnTable
@@ -77,7 +77,7 @@ class UnifiedMemory:
 
     @property
     def covered(self) -> float:
-        """The part of the time of all kernels in which anything migrated."""
+        """The share of all kernel time in which anything migrated."""
         return int(self.kernels["covered_ns"].sum()) / max(int(self.kernels["sum_ns"].sum()), 1)
 
     @property
@@ -97,7 +97,7 @@ class UnifiedMemory:
 
 
 def unified_memory(trace: Trace) -> UnifiedMemory | None:
-    """Find the `UnifiedMemory` of a report; None where nothing migrated and there were no page faults."""
+    """Find the `UnifiedMemory` of a report; None if nothing migrated and there were no page faults."""
     ops = trace.ops
     moves = np.flatnonzero(ops.kind == MIGRATION)
     if not len(moves) and not len(trace.page_faults.start):
@@ -177,7 +177,7 @@ def _kernels(trace: Trace, lines: _Lines) -> ColumnTable:
 
 
 def unified(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Say what migrated, which page faults there were, and which kernels ran meanwhile; None where nothing did."""
+    """Summarize migrations, page faults, and the kernels that ran meanwhile; None if there were none."""
     found = unified_memory(attribution.trace)
     if found is None:
         return None

@@ -1,1 +1,1 @@
-"""Finds and runs other programs: nsys, ncu, the driver, the program to be profiled."""
+"""Find and run other programs: nsys, ncu, the driver, the program to profile."""

@@ -1,4 +1,4 @@
-"""A child process: its output is handed on and logged while it runs, and interrupts are passed to it once."""
+"""A child process: its output is passed on and logged while it runs, and interrupts are forwarded once."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _IDLE_S, _IDLE_TICKS = 60.0, 120
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: exit code as a shell gives it (128 + n for signal n), wall time, and its last output.
+    """How a program ended: exit code as in a shell (128 + n for signal n), wall time, and its last output.
 
-    ``lost``: it was an nsys that was ended, as it would have waited for ever for its launcher, which was killed.
+    ``lost``: it was an nsys that we ended, because its launcher was killed and it would have waited forever.
     """
 
     code: int
@@ -50,13 +50,13 @@ class Ended:
 
 
 def run_child(command: Sequence[str], log: Path, echo: Echo, environment: Mapping[str, str] | None = None) -> Ended:
-    """Run a command to its end; what it prints goes to ``echo`` and is appended to the file ``log``.
+    """Run a command to its end; its output goes to ``echo`` and is appended to the file ``log``.
 
-    Its environment is ``environment``, or else ours.
+    Its environment is ``environment``, or ours by default.
 
-    The first interrupt is sent on to the command, which may take its time to end, as nsys does to write what it has;
-    the second kills it and all that it started. Raises `Interrupt` once it has ended so, and `NsysprofError` where
-    the command cannot be started.
+    The first interrupt is forwarded to the command, which may take its time to end (nsys writes its data); the second
+    kills it and all its children. Raises `Interrupt` after such an end, and `NsysprofError` if the command cannot be
+    started.
     """
     stopping = _Stopping(echo)
     # Without a buffer: what does not go onto a full disk must not wait for the file to be closed.
@@ -138,14 +138,14 @@ class _Output:
         self._thread.start()
 
     def finish(self, interrupts: Sequence[int]) -> None:
-        """Wait for the end of the output, but not for what outlives the child: that may hold the pipe open for ever."""
+        """Wait for the end of the output, but not for processes that outlive the child and keep the pipe open."""
         self._thread.join(_SILENCE_S)
         while self._busy and not interrupts:  # the terminal is what holds it up
             self._thread.join(0.1)
         self._over = True
 
     def tail(self) -> str:
-        """Return the last 64 KiB."""
+        """The last 64 KiB."""
         return bytes(self._last[-_TAIL:]).decode("utf-8", "replace")
 
     def _copy(self) -> None:
@@ -177,7 +177,7 @@ class _Stopping:
         self._below: list[Process] = []
 
     def begin(self, child: subprocess.Popen[bytes]) -> None:
-        """Take over a child; an interrupt that came while it was started is for it."""
+        """Register a child; interrupts during its start are for it."""
         self._child = child
         if self.came:
             self._ask(child)
@@ -193,7 +193,7 @@ class _Stopping:
             self._ask(self._child)
 
     def wait(self) -> None:
-        """Give programs that outlive nsys a while to end, as those do that save their state first."""
+        """Give programs that outlive nsys time to end, since some save their state first."""
         until = time.monotonic() + _PATIENCE_S
         while (alive := self._alive()) and time.monotonic() < until and len(self.came) == 1:
             time.sleep(0.05)
@@ -282,7 +282,7 @@ class _Status(NamedTuple):
 
 
 class LauncherWatch:
-    """A watch on an nsys; ``agents`` are the ids of the processes with which that nsys records."""
+    """A watch on an nsys; ``agents`` are the ids of its recording processes."""
 
     def __init__(self, nsys: int, agents: Callable[[], Iterable[int]]) -> None:
         self._nsys, self._agents = nsys, agents
@@ -291,10 +291,10 @@ class LauncherWatch:
         self._since, self._ticks = -_IDLE_S, -_IDLE_TICKS
 
     def waits_for_ever(self) -> bool:
-        """Return whether nothing will end this nsys: its launcher and what that had started are gone, and nsys idles.
+        """Whether nothing will end this nsys: its launcher and the launcher's children are gone, and nsys idles.
 
-        A launcher also dies of the signal of its program; then nsys works on, and ends. False where this is no nsys,
-        or no Linux.
+        A launcher may also die of its program's signal; then nsys continues and ends. False if this is no nsys, or no
+        Linux.
         """
         children = {pid: status for pid in _children(self._nsys) if (status := _status(pid))}
         launcher = next((pid for pid, status in children.items() if status.name == _LAUNCHER), None)

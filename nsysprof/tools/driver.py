@@ -1,5 +1,5 @@
-"""The NVIDIA driver: its GPUs and their state by ``nvidia-smi``, its CUDA, and who may read hardware counters; with
-the fingerprint of machine and software, and a hash by which two captures are comparable or not.
+"""The NVIDIA driver: GPUs and their state from ``nvidia-smi``, CUDA version, access to hardware counters; and a
+fingerprint of machine and software, with a hash that shows whether two captures are comparable.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requi
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver that answered: its version, the newest CUDA it runs ((13, 0); () unknown) and a mapping per GPU."""
+    """The driver's data: its version, the newest CUDA it supports ((13, 0); () if unknown) and a mapping per GPU."""
 
     version: str
     cuda: tuple[int, ...]
@@ -48,7 +48,7 @@ class Driver:
 
 
 def ask_driver() -> tuple[Driver | None, str]:
-    """Return the driver, or None and why there is none."""
+    """The driver, or None and the reason why there is none."""
     smi = _smi()
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it"
@@ -66,7 +66,7 @@ def ask_driver() -> tuple[Driver | None, str]:
 
 
 def gpu_states() -> list[dict[str, float]]:
-    """Return clocks (MHz), temperature (°C) and power (W) of each GPU at this moment; empty without nvidia-smi."""
+    """Current clocks (MHz), temperature (°C) and power (W) of each GPU; empty without nvidia-smi."""
     smi = _smi()
     if smi is None:
         return []
@@ -77,7 +77,7 @@ def gpu_states() -> list[dict[str, float]]:
 
 
 def counters_kept_from_us() -> bool:
-    """Return whether the driver keeps counters for administrators, and this process is none of them."""
+    """Whether the driver restricts counters to administrators, and this process is none."""
     try:
         restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
     except OSError:
@@ -97,7 +97,7 @@ def _is_admin() -> bool:
 
 
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
-    """Return the newest CUDA that an nsys can trace, by the CUPTI libraries in its folder; () where there is none."""
+    """The newest CUDA that an nsys can trace, from the CUPTI libraries in its folder; () if there are none."""
     folder = Path(os.path.realpath(nsys.path)).parent
     libraries = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
     libraries += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
@@ -106,7 +106,7 @@ def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
 
 
 def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
-    """Return a warning where the driver runs a newer CUDA than the nsys was made for, else None."""
+    """A warning if the driver supports a newer CUDA than the nsys, else None."""
     known = newest_cuda(nsys)
     if not known or not driver.cuda or driver.cuda[:2] <= known:
         return None
@@ -154,10 +154,10 @@ PLACE_VARIABLES = {
 
 
 def fingerprint(nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Collect GPUs, driver, nsys, Python, OS and CPU of this machine, and what a workload reports of its own software.
+    """Collect GPUs, driver, nsys, Python, OS and CPU of this machine, and a workload's report of its own software.
 
-    A plain mapping for JSON, without anything that changes from run to run; ``workload`` is the ``environment`` of
-    its results: torch, CUDA, cuDNN, precision flags. What is not known is None.
+    A plain mapping for JSON, without anything that varies between runs; ``workload`` is the ``environment`` in its
+    results: torch, CUDA, cuDNN, precision flags. Unknown values are None.
     """
     return {
         "gpus": [dict(gpu) for gpu in driver.gpus] if driver else [],
@@ -175,15 +175,15 @@ def fingerprint(nsys: Nsys | None, driver: Driver | None, workload: Mapping[str,
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
-    """Return the first 16 digits of the SHA-256 of a fingerprint, whatever the order of its keys."""
+    """The first 16 digits of the SHA-256 of a fingerprint, independent of key order."""
     text = json.dumps(environment, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
-    """Return ``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started, as far as known.
+    """The ``rank``, ``local_rank`` and ``world_size`` of a process started by a launcher, as far as known.
 
-    None where no rank is set. It is recorded apart because scrubbing a report removes the variables.
+    None if no rank is set. It is recorded separately, because scrubbing a report removes the variables.
     """
     place = {
         name: int(variables[first])

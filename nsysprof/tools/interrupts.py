@@ -1,4 +1,4 @@
-"""Interrupts while a capture runs: Ctrl-C, SIGTERM of a batch system, SIGHUP of a closed terminal."""
+"""Interrupts during a capture: Ctrl-C, SIGTERM from a batch system, SIGHUP from a closed terminal."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, 
 
 
 class Interrupt(KeyboardInterrupt):
-    """An interrupt that came; ``number`` is the signal's. No `Exception`: nothing may swallow it on the way."""
+    """An interrupt; ``number`` is its signal. Not an `Exception`, so that nothing swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -20,15 +20,15 @@ class Interrupt(KeyboardInterrupt):
 
 
 def interrupted(interrupt: Interrupt) -> NsysprofError:
-    """Return the error to end with, whose exit code is a shell's: 130 for Ctrl-C, 143 for SIGTERM."""
+    """The error after an interrupt, with a shell's exit code: 130 for Ctrl-C, 143 for SIGTERM."""
     return NsysprofError("interrupted", exit_code=128 + interrupt.number)
 
 
 @contextmanager
 def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
-    """Pass interrupts to ``handler`` meanwhile; those that are ignored, as SIGHUP is under nohup, stay ignored.
+    """Pass interrupts to ``handler`` meanwhile; ignored ones, such as SIGHUP under nohup, stay ignored.
 
-    Only the main thread may handle signals: in another one nothing is changed.
+    Only the main thread may handle signals: in others nothing changes.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -45,7 +45,7 @@ def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_raised() -> Iterator[None]:
-    """Raise `Interrupt` for interrupts meanwhile, so that all of them, not only Ctrl-C, let files be cleaned up."""
+    """Raise `Interrupt` for interrupts meanwhile, so that files are cleaned up after any of them, not only Ctrl-C."""
     came: list[Interrupt] = []
 
     def stop(number: int) -> NoReturn:
@@ -63,7 +63,7 @@ def interrupts_raised() -> Iterator[None]:
 
 @contextmanager
 def ending_on_interrupts() -> Iterator[None]:
-    """End with the error of `interrupted` on an interrupt meanwhile, once files are cleaned up."""
+    """On an interrupt meanwhile, end with the error of `interrupted` after files are cleaned up."""
     try:
         with interrupts_raised():
             yield
@@ -73,6 +73,6 @@ def ending_on_interrupts() -> Iterator[None]:
 
 @contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Ignore interrupts meanwhile: what is being put in its place takes no time and must not stop half-way."""
+    """Ignore interrupts meanwhile: renaming takes no time and must not stop half-way."""
     with interrupts_to(lambda number: None):
         yield

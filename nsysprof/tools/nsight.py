@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools ``nsys`` and ``ncu``: how both are found, asked for their version, and run."""
+"""NVIDIA's command-line tools ``nsys`` and ``ncu``: find them, get their versions, and run them."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _PROGRESS = re.compile(r"\[[=\s]*\d+%\s*\]|^\s*(Processing|Exporting|Importing) 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool that answered: ``version`` as numbers (2024, 2, 3, 38), ``version_text`` as it prints it."""
+    """A working tool: ``version`` as numbers (2024, 2, 3, 38), ``version_text`` as printed."""
 
     path: Path
     version: tuple[int, ...]
@@ -26,10 +26,10 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolKind:
-    """One of the tools, with all that is needed to find it.
+    """The properties of a tool that are needed to find it.
 
-    ``version_pattern`` finds its version, the first group, in what it prints. ``linux`` are patterns of the usual
-    places from the root, ``windows`` those below the program folders.
+    ``version_pattern`` matches its version, as the first group, in its output. ``linux`` are patterns of the usual
+    places from the root, ``windows`` those in the program folders.
     """
 
     name: str
@@ -43,8 +43,8 @@ class ToolKind:
 def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) -> Tool:
     """Find the tool to use: the one named, else the environment variable's, the PATH's, or the newest installed.
 
-    "Installed" means in one of the usual places of Linux and Windows. Raises `NsysprofError` where the one that was
-    named does not work, or where there is none.
+    "Installed" means in a usual place of Linux or Windows. Raises `NsysprofError` if the named tool does not work, or
+    if there is none.
     """
     named = explicit or os.environ.get(kind.environment)
     first = named or shutil.which(kind.name)
@@ -62,7 +62,7 @@ def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) ->
 
 
 def installed_tools(kind: ToolKind) -> list[Tool]:
-    """Find every working one in the usual places, each once, newest first."""
+    """Find every working one in the usual places, without duplicates, newest first."""
     paths: dict[str, Path] = {}
     for path in _usual_places(kind):
         paths.setdefault(os.path.realpath(path), path)
@@ -81,7 +81,7 @@ def _usual_places(kind: ToolKind) -> Iterator[Path]:
 
 
 def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None, str]:
-    """Ask the tool at a path (or in a folder) for its version; None and why where it does not answer."""
+    """Ask the tool at a path (or in a folder) for its version; None and the reason if it does not answer."""
     path = Path(os.path.expanduser(named))  # noqa: PTH111  that of Path raises where there is no such home
     try:
         if path.is_dir():
@@ -102,13 +102,13 @@ def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, whichever way nsys writes it: 2024.2.3.38-v0, 2024@2@3@38-v0."""
+    """The leading numbers of a version in either notation of nsys: 2024.2.3.38-v0, 2024@2@3@38-v0."""
     numbers = re.match(r"\d+(?:[.@]\d+)*", text)
     return tuple(map(int, re.split(r"[.@]", numbers[0]))) if numbers else ()
 
 
 def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run a tool, or nsys's importer, to its end; `NsysprofError` if it cannot run or takes too long."""
+    """Run a tool, or nsys's importer, to its end; raises `NsysprofError` if it cannot run or takes too long."""
     try:
         return subprocess.run(
             [str(tool), *arguments],
@@ -127,7 +127,7 @@ def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess
 
 
 def last_line(output: str) -> str:
-    """Return the last message of a failed tool: its error where there is one, without progress and stack details."""
+    """The last message of a failed tool: its error if there is one, without progress and stack details."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
     lines = [line for line in lines if not _PROGRESS.search(line)]
     errors = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
@@ -162,12 +162,12 @@ NCU = ToolKind(
 
 
 def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
-    """Find the ncu to use, as `find_tool` does; its variable is ``NSYSPROF_NCU``."""
+    """Find the ncu to use, like `find_tool`; its variable is ``NSYSPROF_NCU``."""
     return find_tool(NCU, explicit)
 
 
 def ncu_options(ncu: Ncu) -> frozenset[str]:
-    """Return the long options that an ncu knows. Raises `NsysprofError` for one that lacks what a count needs."""
+    """The long options that an ncu supports. Raises `NsysprofError` if it lacks one that a count needs."""
     known = frozenset(re.findall(r"--[a-z][a-z0-9-]+", run_tool(ncu.path, ["--help"], timeout=60).stdout))
     missing = [name for name in _NEEDED if name not in known]
     if missing:
@@ -178,7 +178,7 @@ def ncu_options(ncu: Ncu) -> frozenset[str]:
 
 
 def chip_metrics(ncu: Ncu) -> frozenset[str]:
-    """Return the metrics, without suffixes, that every GPU here has; `NsysprofError` where ncu does not know."""
+    """The metrics, without suffixes, that every local GPU has; raises `NsysprofError` if ncu cannot list them."""
     done = run_tool(ncu.path, ["--query-metrics"], timeout=300)
     chips: list[set[str]] = []
     for line in done.stdout.splitlines():

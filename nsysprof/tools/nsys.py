@@ -1,4 +1,4 @@
-"""NVIDIA's ``nsys`` and its importer: finds them, asks for versions, imports streams and exports reports."""
+"""NVIDIA's ``nsys`` and its importer: find them, get versions, import streams and export reports."""
 
 import csv
 import io
@@ -88,24 +88,24 @@ NSYS = nsight.ToolKind(
 
 
 def header_version(path: Path) -> str | None:
-    """Return the nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None where there is none."""
+    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None if there is none."""
     with path.open("rb") as file:
         return version_in(file.read(256))
 
 
 def version_in(head: bytes) -> str | None:
-    """Return the same of the first bytes of a file."""
+    """The nsys version in the first bytes of a file."""
     version = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
     return version[1].decode("ascii").replace("@", ".").rstrip(".") if version else None
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
-    """Find the nsys to use, as `find_tool` does; its variable is ``NSYSPROF_NSYS``."""
+    """Find the nsys to use, like `find_tool`; its variable is ``NSYSPROF_NSYS``."""
     return nsight.find_tool(NSYS, explicit)
 
 
 def all_nsys() -> list[Nsys]:
-    """Find every working nsys, each once: ``NSYSPROF_NSYS``'s, the PATH's, then the installed, newest first."""
+    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then installed ones, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
     first = [nsight.ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
@@ -116,11 +116,11 @@ def all_nsys() -> list[Nsys]:
 
 
 def find_importer(nsys: Nsys | None = None) -> Path | None:
-    """Find the QdstrmImporter that belongs to an nsys; None where it is not installed.
+    """Find the QdstrmImporter of an nsys; None if it is not installed.
 
-    nsys looks for it in ``../host-linux-x64``. Debian keeps nsys's own folder apart from the host folder, so
-    that nsys itself does not find the importer and leaves a .qdstrm; Debian's place is tried here too, and that
-    of Nsight Compute, ``../linux-desktop-glibc_*-x64``.
+    nsys looks for it in ``../host-linux-x64``. Debian separates nsys's own folder from the host folder, so nsys does
+    not find the importer and leaves a .qdstrm; Debian's place, and Nsight Compute's ``../linux-desktop-glibc_*-x64``,
+    are tried here too.
     """
     exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
     roots = []
@@ -135,12 +135,12 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
 
 
 def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600) -> None:
-    """Make the .nsys-rep ``out`` of a .qdstrm with the importer that belongs to ``nsys``; the stream stays.
+    """Make the .nsys-rep ``out`` from a .qdstrm with the importer of ``nsys``; the stream stays.
 
-    The report appears under its name when it is whole.
+    The report gets its name when it is complete.
 
-    Raises `NsysprofError`: no importer, a library that it misses (with the package that has it), a stream that it
-    refuses. The hint names nothing to resume with: that is for the caller, who knows where the stream stays.
+    Raises `NsysprofError` if there is no importer, if it lacks a library (with the package that has it), or if it
+    refuses the stream. The hint does not say how to resume: the caller knows where the stream stays.
     """
     importer = find_importer(nsys)
     if importer is None:
@@ -163,7 +163,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
         )
     raise NsysprofError(
         f"{importer} cannot read the stream: {_reason(output) or f'exit code {done.returncode}'}",
-        f"only the importer of the nsys that recorded it reads a stream: nsys {header_version(stream) or '(unknown)'}",
+        f"only the importer of the recording nsys can read it: nsys {header_version(stream) or '(unknown)'}",
     )
 
 
@@ -178,7 +178,7 @@ def _installation(libraries: Sequence[str]) -> str:
 
 
 def missing_libraries(program: Path) -> list[str]:
-    """List the shared libraries that a program of Linux needs and that the loader does not find."""
+    """List the shared libraries that a Linux program needs and the loader does not find."""
     try:
         done = nsight.run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
     except NsysprofError:
@@ -196,10 +196,10 @@ def _reason(output: str) -> str:
 
 
 def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> None:
-    """Export a ``.nsys-rep`` or ``.qdrep`` to the SQLite file ``out``, which must not exist yet.
+    """Export a ``.nsys-rep`` or ``.qdrep`` to the SQLite file ``out``, which must not exist.
 
-    The file appears under its name when it is whole; nothing is left behind otherwise. Raises `NsysprofError`
-    when nsys refuses (both versions named where the report is newer than nsys) or fails (its last line).
+    The file gets its name when it is complete; otherwise nothing is left behind. Raises `NsysprofError` if nsys refuses
+    (with both versions if the report is newer than nsys) or fails (with its last line).
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):
@@ -258,7 +258,7 @@ def _by_hand(report: Path, nsys: str = "nsys") -> str:
 
 
 def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
-    """Return the error for a report that this nsys is too old to read; both versions are in it."""
+    """The error for a report that this nsys is too old to read, with both versions."""
     numbers = nsight.version_numbers(made_by)[:2]
     wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
@@ -271,11 +271,11 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
 
 
 def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
-    """Return the rows of ``nsys stats --report NAME``, as text; empty where the report has no data for it.
+    """The rows of ``nsys stats --report NAME``, as text; empty if the report has no data for it.
 
-    Runs on a private copy, since nsys may write into the file or beside it. Old versions are asked under the
-    old name. JSON is asked for first: in CSV nsys does not double the quotes that a name holds, and in JSON it writes
-    some names as numbers that are none. Raises `NsysprofError` where this nsys has no such report or fails.
+    Runs on a private copy, since nsys may write into the file or beside it. Old versions get the report's old name.
+    JSON is tried first: in CSV, nsys does not double quotes in names; in JSON, it writes some names as invalid numbers.
+    Raises `NsysprofError` if this nsys has no such report or fails.
     """
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
         copy = Path(folder, "report.sqlite")

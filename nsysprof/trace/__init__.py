@@ -1,1 +1,1 @@
-"""What was recorded, whoever recorded it: ranges, launches, GPU ops, devices and threads as columns."""
+"""The data of a recording, from any recorder: ranges, launches, GPU ops, devices and threads as columns."""

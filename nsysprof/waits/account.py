@@ -1,6 +1,4 @@
-"""Account for the GPU windows of ranges: compute by kernel, and every wait by cause and responsible code. Needs no
-pandas.
-"""
+"""Account for the GPU windows of ranges, without pandas: compute by kernel, waits by cause and responsible code."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -33,9 +33,7 @@ CAUSE_BEFORE = {
 
 @dataclass(frozen=True)
 class WaitFacts:
-    """The inputs of the walk: ``reasons`` of the ops, host ``activity``, and a mask of the op names that are
-    ``communication``.
-    """
+    """The inputs of the walk: ``reasons`` of the ops, host ``activity``, and which op names are ``communication``."""
 
     reasons: Reasons
     activity: HostActivity

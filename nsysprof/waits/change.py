@@ -191,7 +191,7 @@ def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
     launch, place = index_work(program.attribution, rows).launches_of(rows)
     if not len(launch):
         raise NsysprofError(
-            f"{glob} launches nothing that a CUDA graph could hold", "nsysprof analyze shows what ranges launch"
+            f"{glob} launches nothing that a CUDA graph could contain", "nsysprof analyze shows what ranges launch"
         )
     used = np.unique(place)
     at = program.place(rows)

@@ -92,10 +92,12 @@ def read_time(text: str, option: str, example: str) -> tuple[str, int]:
     name, value = split_value(text, option, example)
     match = _TIME.fullmatch(value)
     if match is None:
-        raise NsysprofError(f"--{option} {text!r}: {value!r} is no time", f"--{option} '{example}' (ns, us, ms or s)")
+        raise NsysprofError(
+            f"--{option} {text!r}: {value!r} is not a time", f"--{option} '{example}' (ns, us, ms or s)"
+        )
     ns = float(match[1]) * _UNITS[match[2]]
     if ns > MAX_NS:
-        raise NsysprofError(f"--{option} {text!r}: that is more than an hour", f"--{option} '{example}'")
+        raise NsysprofError(f"--{option} {text!r}: more than an hour", f"--{option} '{example}'")
     return name, round(ns)
 
 
@@ -107,5 +109,5 @@ def read_factor(text: str) -> tuple[str, float]:
     except ValueError:
         factor = -1
     if not 0 <= factor < 1_000:
-        raise NsysprofError(f"--scale {text!r}: {value!r} is no factor from 0 to 1000", "--scale 'KERNEL=0.5'")
+        raise NsysprofError(f"--scale {text!r}: {value!r} is not a factor from 0 to 1000", "--scale 'KERNEL=0.5'")
     return name, factor

@@ -1,6 +1,4 @@
-"""Find what the host did while the GPU waited for a launch, piece by piece, and which call had drained the GPU
-queue.
-"""
+"""Find what the host did while the GPU waited for a launch, and which call had drained the GPU queue."""
 
 from dataclasses import dataclass
 
@@ -137,9 +135,7 @@ def host_time(
 
 
 def ranges_around(attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints) -> NDArray[np.int64]:
-    """The innermost push/pop range open on each thread (a code of `Trace.threads`) for the whole interval; -1 for
-    none.
-    """
+    """The innermost push/pop range open on each thread (a code) for the whole interval; -1 for none."""
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
     for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():

@@ -180,9 +180,7 @@ def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags
 
 
 def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
-    """Waits of one thread for another: a worker thread for the thread of the range it works for, and that thread for
-    its workers.
-    """
+    """Waits between threads: a worker for the thread whose range it works in, and that thread for its workers."""
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     follow = np.flatnonzero(attribution.outcome == FOLLOWED)
@@ -215,9 +213,7 @@ def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
 
 
 def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
-    """The first moment of each thread: its recorded delay after the latest moment of its process's first thread is
-    kept.
-    """
+    """The first moment of each thread, with its recorded delay after the last one of its process's first thread."""
     first_of = np.searchsorted(host.thread, np.arange(len(trace.threads) + 1))
     used = np.flatnonzero(first_of[1:] > first_of[:-1])
     begins = host.time[first_of[used]]

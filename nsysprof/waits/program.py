@@ -119,9 +119,7 @@ class Program:
 
     @property
     def doubt(self) -> tuple[str, str | None] | None:
-        """The reason why replays of these steps are not reliable, and a hint; None if they are, but see
-        ``residual``.
-        """
+        """The reason why replays of these steps are unreliable, and a hint, else None; see ``residual`` too."""
         return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
 
     @cached_property

@@ -1,6 +1,4 @@
-"""Choose the windows that an answer describes: the steps of a program, chosen ranges, or the whole recording; and
-count their calls.
-"""
+"""Choose the windows of an answer (the program's steps, chosen ranges, or the whole recording), and count calls."""
 
 from __future__ import annotations
 

@@ -97,9 +97,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
 
 
 def calls_of(program: Program, glob: str) -> Cause:
-    """The host calls with a matching name as a `Cause`, with the copies that they start and the waits that they
-    imply.
-    """
+    """The host calls with a matching name as a `Cause`, with the copies that they start and waits that they imply."""
     calls = program.facts.activity.calls
     codes = matching(calls.names, glob, "call", program.file)
     return program.wholes.of_calls(np.flatnonzero(np.isin(calls.name, codes)))
@@ -191,7 +189,7 @@ def _link_rate(program: Program, pinned: NDArray[np.bool_], words: str) -> float
         rates = [link_bytes_per_s(gpu.name, gpu.compute_capability) for gpu in trace.report.about.cuda_gpus]
         known = [each for each in rates if each == each]  # noqa: PLR0124 (NaN is not itself)
         rate, whence = (min(known), "as fast as the link") if known else (_LINK, "as fast as PCIe 3.0")
-    program.notes.append(f"pinned copies {words} are taken to move {format_bytes(round(rate))}/s, {whence}")
+    program.notes.append(f"pinned copies {words} are assumed to move {format_bytes(round(rate))}/s, {whence}")
     return rate
 
 

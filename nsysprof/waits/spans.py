@@ -124,7 +124,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
     """The reason why the trace does not show what the GPU ops of windows waited for, and a hint; None if it does."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
-        return f"which stream waits for which is not recorded: {lacks[0]}", "record it again, then forecast"
+        return f"dependencies between streams are not recorded: {lacks[0]}", "record it again, then forecast"
     gap_ns = unknown_ns = 0
     windows = spans.windows
     for gpu in np.unique(windows.gpu).tolist():

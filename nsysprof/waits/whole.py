@@ -88,9 +88,7 @@ class Wholes:
         return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
 
     def of_waits(self, cause: Rows, op: Rows, thread: Rows, start: Ints, end: Ints, late: NDArray[np.bool_]) -> Cause:
-        """The cause behind pieces of waits, given as columns of `Why.waits`: ``cause`` codes, ``late`` for late
-        peers.
-        """
+        """The cause behind pieces of `Why.waits`, given as columns: ``cause`` codes, ``late`` for late peers."""
         host = np.flatnonzero(thread >= 0)
         time = host_time(
             self.facts.attribution.launched, self.facts.activity, host, start[host], end[host],

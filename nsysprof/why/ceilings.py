@@ -1,4 +1,4 @@
-"""What windows get shorter by without a culprit, by replays in which it takes no time."""
+"""How much steps get shorter without a culprit, from replays in which it takes no time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ FORECAST, BOUND = "forecast", "bound"
 
 
 def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
-    """All that belongs to what the GPU waited for in some rows of `Why.waits`."""
+    """The cause behind some rows of `Why.waits`."""
     cause = pd.Categorical(waits["cause"], categories=CAUSES).codes
     names = ("op", "thread", "start_ns", "end_ns")
     op, thread, start, end = (waits[name].to_numpy(np.int64) for name in names)
@@ -35,10 +35,11 @@ def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
 
 @dataclass(frozen=True)
 class Removals:
-    """Replays of a trace without what rows of why.csv waited for.
+    """Replays of a trace without the causes in rows of why.csv.
 
-    ``base`` is how long the windows ``seen`` of ``spans`` are, ``place`` the path, GPU and process of each; the replay
-    explains those that are ``known``. Rows of ``waits`` belong to the rows of why.csv whose ``number`` is their ``of``.
+    ``base`` is the length of the windows ``seen`` of ``spans``, ``place`` the path, GPU and process of each; ``known``
+    marks those that the replay explains. Rows of ``waits`` belong to the row of why.csv with ``number`` equal to
+    ``of``.
     """
 
     network: Network
@@ -53,9 +54,9 @@ class Removals:
     number: NDArray[np.int64]
 
     def gain(self, rows: Sequence[int]) -> float | None:
-        """By how many ns windows of a path get shorter without what these rows waited for, on average.
+        """The mean reduction, in ns, of a path's windows without the cause of these rows.
 
-        None where that is not known.
+        None if unknown.
         """
         waits = self.waits[np.isin(self.of, self.number[[*rows]])]
         [at] = set(self.place[waits["window"]].tolist()) or {-1}
@@ -75,11 +76,11 @@ def removals_of(
     rows: pd.DataFrame,
     waits_of: Callable[[], pd.DataFrame],
 ) -> tuple[Removals | None, str]:
-    """The `Removals` of an answer, or why there are none; near-linear in ops and calls.
+    """The `Removals` of a result, or why there are none; near-linear in ops and calls.
 
-    ``windows`` are all of the paths, of which the answer has the ``chosen`` rows, or all: they are its ``frame`` of
-    windows, beside its ``rows`` and what gives its waits. A path on a GPU is known where the replay that knows nothing
-    of single GPU ops is off by at most `MAX_RESIDUAL` of its windows, at the median.
+    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``frame`` the result's
+    windows, beside its ``rows`` and the function that returns its waits. A path on a GPU is known if a replay that
+    knows only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
     """
     trace = facts.attribution.trace
     if not rows["ceiling_ns"].notna().any():
@@ -110,10 +111,10 @@ def removals_of(
 
 
 def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
-    """The rows of why.csv with forecasts for ceilings, where there are bounds before; see `removals_of`.
+    """Replace bounds in the ceilings of why.csv by forecasts, where possible; see `removals_of`.
 
-    With at most `MAX_NODES` steps of replays. Rows of one culprit that differ in what the GPU ran meanwhile are removed
-    together; each then gains what it waited at most.
+    Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in what the GPU ran meanwhile
+    are removed together; each then gains at most its wait.
     """
     ceiling = rows["ceiling_ns"].to_numpy(np.float64).copy()
     forecasts, waited = np.zeros(len(ceiling), bool), rows["per_instance_ns"].to_numpy(np.float64)

@@ -1,4 +1,4 @@
-"""The chart of a wait, ``why.png``: where the time of one window goes, sorted by cause, and as it came."""
+"""The chart ``why.png``: where the time of one window goes, sorted by cause, and over time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,12 +43,12 @@ WORDS = {"kernel": "kernel that another stream waits for"}
 
 
 def plan_why(answer: Why) -> Plan:
-    """The median window of the path with most time: its parts, which add up to it, and its lanes with their waits."""
+    """The median window of the path with most time: its parts, which add up to it, and its lanes with waits."""
     instance = median_instance(answer)
     if instance is None:
         return Message(
             Heading("Nothing ran on a GPU", str(answer.attribution.trace.report.path)),
-            ["No GPU op belongs to the ranges asked for, so there is no wait to account for."],
+            ["No GPU op belongs to the chosen ranges, so there is no wait to account for."],
         )
     length = max(instance.end_ns - instance.start_ns, 1)
     ops = _ops(instance)
@@ -165,7 +165,7 @@ def _ops(instance: Instance) -> _Ops:
 
 
 def kinds_of_names(instance: Instance) -> NDArray[np.uint8]:
-    """What the GPU ops of each name are, as codes of `RUNS`; the last one for what another stream waited for."""
+    """The kinds of the GPU ops by name, as codes of `RUNS`; the last is compute for which another stream waited."""
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
     held_up = instance.answer.held_up
     mine = held_up[(held_up["path"] == instance.path) & (held_up["share_of_span"] >= _MIN_HELD)]
@@ -206,7 +206,7 @@ def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[st
         colours = [WAITS[name] for name in RUNS]
         lanes.append(Stream(shorten(labels[code], _LABEL), 0, fill_levels(busy, edges), longest, colours))
     more = len(codes) - len(lanes)
-    return lanes, [f"{more:,} more streams, which run less, are not drawn"] if more else []
+    return lanes, [f"{more:,} less busy streams are not drawn"] if more else []
 
 
 def _waits(instance: Instance) -> Marks:
@@ -232,7 +232,7 @@ def _waits(instance: Instance) -> Marks:
 
 
 def overview(answer: Why) -> Overview:
-    """What notebooks show: the findings and the tree of the path with most time."""
+    """The notebook view: the findings, and the tree of the path with most time."""
     paths = ranked_paths(answer)
     if not paths:
         return Overview("no GPU work in these ranges, and so no wait")

@@ -1,4 +1,4 @@
-"""The files of `nsysprof why`: all rows as CSV, whose columns are an interface; and windows and findings as JSON."""
+"""The files of `nsysprof why`: all rows as CSV, whose columns are an interface; windows and findings as JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def write_why(answer: Why, folder: Path) -> list[Path]:
 
 
 def why_document(answer: Why) -> dict[str, Any]:
-    """The whole answer as JSON can hold it: report, paths with their windows added up, rows, and findings."""
+    """The whole result for JSON: report, paths with their summed windows, rows, and findings."""
     total = answer.windows.assign(window_ns=answer.windows["end_ns"] - answer.windows["start_ns"], windows=1).groupby(
         ["path", "gpu", "pid"], as_index=False, sort=False
     )

@@ -1,4 +1,4 @@
-"""The critical path of windows piece by piece, and the one window that pictures show: the median one of its path."""
+"""The critical path of windows piece by piece, and the one window in pictures: the median of its path."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ _TRIED = 60  # windows around the median that are asked for the largest wait
 
 @dataclass(frozen=True)
 class PathPieces:
-    """The critical path of windows: what the GPU did or waited for, piece by piece, sorted by window and time.
+    """The critical path of windows: the GPU's compute and waits, piece by piece, sorted by window and time.
 
-    ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group`` code of ``groups``: compute,
-    the cause of a wait, or where that is the host what it did; ``text`` code of ``texts``: culprit and what exposed it,
-    empty for compute; ``wait`` row of ``waits``, which are those of `Why.waits`, -1 for compute. The pieces of a window
-    tile it.
+    ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group``, a code of ``groups``:
+    compute, the cause of a wait, or, for the host, its activity; ``text``, a code of ``texts``: responsible code and
+    what exposed it, empty for compute; ``wait``, a row of ``waits`` (see `Why.waits`), -1 for compute. The pieces of a
+    window tile it.
     """
 
     window: NDArray[np.int64]
@@ -42,7 +42,7 @@ class PathPieces:
 
 
 def critical_path(answer: Why, windows: NDArray[np.integer] | None = None, *, compute: bool = True) -> PathPieces:
-    """The `PathPieces` of all windows, or of those rows of `Why.windows`; without ``compute`` those that wait only."""
+    """The `PathPieces` of all windows, or of some rows of `Why.windows`; with ``compute`` False, waits only."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
     window, start, end = (waits[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
@@ -92,7 +92,7 @@ def _text(culprit: str, exposing: str) -> str:
 
 @dataclass(frozen=True)
 class WindowPart:
-    """What some ``ns`` of a window were: section, ``group`` as in `PathPieces`, and whose; ``text`` may be empty."""
+    """A part of a window of ``ns``: section, ``group`` as in `PathPieces`, and text; ``text`` may be empty."""
 
     section: str
     group: str
@@ -102,10 +102,10 @@ class WindowPart:
 
 @dataclass(frozen=True)
 class Instance:
-    """One window of a path, for pictures, of the ``count`` that its GPU has.
+    """One window of a path, for pictures, out of ``count`` on its GPU.
 
-    ``number`` row of `Why.windows`; ``median`` whether it is a median one, or one nearby with the largest wait;
-    ``parts`` add up to the window; ``mean_ns`` of all windows of the path on the GPU.
+    ``number``, a row of `Why.windows`; ``median``: whether it is a median one, or a nearby one with the largest wait;
+    ``parts``, which add up to the window; ``mean_ns`` of all windows of the path on the GPU.
     """
 
     answer: Why
@@ -122,16 +122,16 @@ class Instance:
 
     @property
     def findings(self) -> list[Finding]:
-        """What there is to gain on its path."""
+        """The findings on its path."""
         return self.answer.findings[self.path]
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
-    """The median window of a path, by default of the one with most time, on the GPU of its largest finding.
+    """The median window of a path, by default the one with most time, on the GPU of its largest finding.
 
-    Without findings, on the one that waits most there. Of the middle third by length it is the one whose times are most
-    like those of all, or, where that has not half of the largest finding, the next one that has. None where there are
-    no windows.
+    Without findings, on the GPU that waits most. Of the middle third by length, it is the one whose times are most
+    similar to all, or, if that lacks half of the largest finding, the next one that has it. None if there are no
+    windows.
     """
     windows = answer.windows
     if not len(windows):

@@ -1,4 +1,4 @@
-"""The page of `nsysprof why`: findings, the critical path of the median window over its timeline, trees and waits."""
+"""The page of `nsysprof why`: findings, the median window's critical path above its timeline, trees and waits."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ _SHOWN = (
 
 
 def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
+    """The page as text; ``pictures`` are the PNG files of `CHARTS`, empty if no charts are wanted."""
     paths = ranked_paths(answer)
     instance = median_instance(answer, paths[0] if paths else None)
     rows = answer.rows[answer.rows["cause"] != "compute"]

@@ -1,4 +1,4 @@
-"""How far off windows end where they are replayed from dependencies and constants: far off, they have no ceilings."""
+"""The error of windows replayed from dependencies and constants; where it is large, there are no ceilings."""
 
 from collections.abc import Iterator
 
@@ -30,9 +30,9 @@ _HEADS = [
 def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
     """A row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
 
-    Columns ``path``, ``gpu``, ``replayed`` (how many windows), ``behind_op_ns``, ``behind_event_ns`` and
-    ``behind_launch_ns`` (see `Replay`), and of the share of its span by which the replayed end of a window is off the
-    median ``residual`` and the most, ``max_residual``.
+    Columns ``path``, ``gpu``, ``replayed`` (number of windows), ``behind_op_ns``, ``behind_event_ns`` and
+    ``behind_launch_ns`` (see `Replay`), and the relative error of a replayed window's end: the median ``residual`` and
+    the largest, ``max_residual``.
     """
     texts = paths.to_numpy(object)
     rows = [
@@ -50,14 +50,14 @@ def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Serie
 
 
 def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``why.csv`` with no ceiling where a path's residual on that GPU is above `MAX_RESIDUAL`."""
+    """The rows of ``why.csv`` without ceilings for paths whose residual on that GPU exceeds `MAX_RESIDUAL`."""
     places = pd.MultiIndex.from_frame(residuals[residuals["residual"] > MAX_RESIDUAL][["path", "gpu"]])
     doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
     return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
 
 
 def abstention(residuals: pd.DataFrame, path: str) -> str:
-    """Why the waits of a path have no ceilings; empty where they have."""
+    """The reason why the waits of a path have no ceilings; empty if they have."""
     most = residuals.loc[residuals["path"] == path, "residual"].max()
     if not most > MAX_RESIDUAL:
         return ""
@@ -68,7 +68,7 @@ def abstention(residuals: pd.DataFrame, path: str) -> str:
 
 
 def verification(residuals: pd.DataFrame) -> Iterator[str]:
-    """The residual of each path and GPU as a table, and what it says."""
+    """The residual of each path and GPU as a table, with its meaning."""
     cells = [
         [
             f"{one_line(row['path'], _NAME)}, GPU {row['gpu']}",

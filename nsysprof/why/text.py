@@ -22,9 +22,9 @@ _PARTS = (
 
 
 def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or as Markdown, or the ``full`` answer; ``top`` rows below each part of a step.
+    """One screen for a terminal, or Markdown, or the ``full`` result; ``top`` rows below each part of a step.
 
-    The paths are in the order of `ranked_paths`. Ends with a newline.
+    Paths are in the order of `ranked_paths`. Ends with a newline.
     """
     width, diagnosis, report = screen_width(), answer.diagnosis, answer.attribution.trace.report
     paths = ranked_paths(answer)
@@ -32,7 +32,7 @@ def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = 
     head = visible(f"{head}{f'; {answer.picked}' if answer.picked else ''}")
     said = [f"warning: {each}" for each in grave(answer.warnings)]
     if answer.lacks:
-        said.append(f"not recorded: {join_words(answer.lacks)}; which stream waits for which is unknown")
+        said.append(f"not recorded: {join_words(answer.lacks)}; dependencies between streams are unknown")
     parts: list[str | Rows] = ["\n".join(wrap(line, "", "  ", width) for line in (head, *said))]
     left: list[str] = []
     if diagnosis:
@@ -52,7 +52,7 @@ def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = 
 
 
 def ranked_paths(answer: Why) -> list[str]:
-    """The paths, those first in whose steps GPUs compute nothing for longest."""
+    """The paths, sorted by the time without GPU compute in their steps."""
     windows = answer.windows
     lost = windows["end_ns"] - windows["start_ns"] - windows["compute_ns"]
     total = lost.groupby(windows["path"]).sum()

@@ -1,4 +1,4 @@
-"""Accounts for the GPU windows of ranges: compute by kernel, and every wait by cause and culprit; rows add up."""
+"""Account for the GPU windows of ranges: compute by kernel, waits by cause and responsible code; rows add up."""
 
 import os
 from collections.abc import Sequence
@@ -37,19 +37,18 @@ class Why(Shown):
     """Why the GPUs of a report waited.
 
     ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the whole
-    trace), ``start_ns``, ``end_ns``, and what they add up to: ``compute_ns``, ``communication_ns`` and ``copies_ns``
-    (both exposed) and ``idle_ns``; ``blocking_ns`` is the part of the exposed communication that the next compute
-    depended on. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
-    ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the ``thread`` of
-    the host (a code, -1: none). ``rows`` adds them up by path and GPU, see `files.WHY`. ``held_up`` has a row per
-    path, GPU and kernel that another stream had to wait for while it computed: the columns of those three and
-    ``waits``, ``waited_ns``, ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait.
-    ``level`` are the ranges that the windows are of; ``lacks`` names what the recording does not hold; ``facts`` and
-    ``gpu_windows`` are what the rest was made from. ``residuals`` says how well dependencies explain windows, see
-    `residual_frame`. ``picked`` says which windows these are, where not all; ``warm_up`` of them are left out as that.
-    ``bounds`` says why the ceilings of ``rows`` are bounds and no forecasts, where all of them are; else ``removals``
-    replay the trace without culprits.
-    ``per`` is what ``per_instance_ns`` is per: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and ``copies_ns`` (both
+    exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute depended. `waits`
+    has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
+    ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the host ``thread`` (a code, -1:
+    none). ``rows`` sums them by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel for which
+    another stream had to wait while it computed: the columns of those three and ``waits``, ``waited_ns``,
+    ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait. ``level`` are the ranges of
+    the windows; ``lacks`` names what the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``
+    say how well dependencies explain windows, see `residual_frame`. ``picked`` says which windows these are, if not
+    all; ``warm_up`` is the number left out as warm-up. ``bounds`` says why all ceilings of ``rows`` are bounds instead
+    of forecasts, if so; otherwise ``removals`` replay the trace without each cause. ``per`` is the base of
+    ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -70,16 +69,16 @@ class Why(Shown):
 
     @property
     def chosen(self) -> str:
-        """Which steps these are, and how much they cover, in one clause."""
+        """A clause with the steps and their coverage."""
         return self.level.clause if self.level else ""
 
     @cached_property
     def waits(self) -> pd.DataFrame:
-        """A row per piece of a wait; made when asked for, as there can be millions of them."""
+        """A row per piece of a wait; made on demand, since there can be millions."""
         return self.waits_of(np.arange(len(self.windows)))
 
     def waits_of(self, rows: NDArray[np.integer]) -> pd.DataFrame:
-        """The pieces of waits of some rows of ``windows``, without those of others."""
+        """The pieces of waits of some rows of ``windows`` only."""
         chosen = self.gpu_windows.take(rows)
         parts = []
         for gpu in np.unique(chosen.gpu).tolist():
@@ -96,7 +95,7 @@ class Why(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is doubtful or missing in the trace."""
+        """Sentences about doubtful or missing data in the trace."""
         trace = self.attribution.trace
         return (*trace.report.about.warnings, *trace.warnings)
 
@@ -107,17 +106,17 @@ class Why(Shown):
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
-        """For each path what costs it time, of the ``diagnosis``; nothing where there is none."""
+        """The findings of the ``diagnosis`` per path; empty without a diagnosis."""
         found = self.diagnosis.findings if self.diagnosis is not None else ()
         return {path: [each for each in found if each.path == path] for path in map(str, self.windows["path"].unique())}
 
     @cached_property
     def launch_bound(self) -> NDArray[np.bool_]:
-        """Which rows of ``waits`` are steps of a host that launches more slowly than the GPU runs.
+        """Mask of ``waits`` that are steps of a host that launches more slowly than the GPU runs.
 
-        These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that wait for nothing,
-        or ran code between them, whatever drained the GPU queue; of the ranges of a path, process and GPU those in
-        which launches take `MIN_LAUNCHES` of that time.
+        These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that do not wait, or
+        ran code between them, whatever drained the GPU queue; per path, process and GPU, only in ranges where launches
+        take `MIN_LAUNCHES` of that time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]
@@ -143,17 +142,17 @@ def why(
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
-    """Account for the GPU windows of the ranges that the glob ``select`` matches; without one of those that repeat.
+    """Account for the GPU windows of the ranges that the glob ``select`` matches, by default of those that repeat.
 
-    ``attribution`` is what `attribute` gave, or a file to read.
+    ``attribution`` is a result of `attribute`, or a file.
 
-    Where ``attribution`` reads CUDA graphs as captured, what they replay is named after the range that captured it;
-    windows, and what the host did, are those of the real launches all the same.
+    If ``attribution`` reads CUDA graphs as captured, replayed ops are named after the range that captured them; windows
+    and host activity still follow the real launches.
 
-    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out,
-    see `steady`; or else the first ``skip`` windows of each path and GPU. ``instances`` takes only these windows, the
-    first and the last counted from 0, or `SLOWEST`. Raises `NsysprofError` where no range matches. Near-linear in ops
-    and calls.
+    Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out
+    (see `steady`), or else the first ``skip`` windows of each path and GPU. ``instances`` keeps only these windows, the
+    first and last counted from 0, or `SLOWEST`. Raises `NsysprofError` if no range matches. Near-linear in ops and
+    calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -193,7 +192,7 @@ def account_for(
     level: Level | None = None,
     rows: NDArray[np.integer] | None = None,
 ) -> Why:
-    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` those of `Trace.op_names`.
+    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
     Where ``rows`` are given, only for these windows, in ascending order.
     """

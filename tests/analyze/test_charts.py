@@ -502,7 +502,7 @@ def test_a_report_without_work_says_what_to_do(trace: MakeTrace) -> None:
     breakdown = broken_down(trace())
     for chart in CHARTS:
         figure = chart.figure(breakdown)
-        assert title_of(figure) == "This report holds no GPU work"
+        assert title_of(figure) == "This report has no GPU work"
         assert any("nsys profile --trace=cuda,nvtx" in text for text in texts(figure))
 
 

@@ -261,7 +261,9 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         "fills": "100 %",
         "one call": "12 %",
     }
-    legend = "* launch-bound: for more than 50 % of the span the GPU runs nothing, not even GPU ops of other ranges."
+    legend = (
+        "* launch-bound: for more than 50 % of the span the GPU runs nothing, without GPU ops of other ranges either."
+    )
     assert text.count(legend) == 1
     calm = whole(broken_down(path, select="works"))
     assert "*" not in calm
@@ -293,8 +295,8 @@ def test_the_legend_of_the_ranges(trace: MakeTrace) -> None:
     text = whole(broken_down(trace(Range("a", 0, 100), work("k", 1, 10, 1), duration=LATE)))
     lines = text.splitlines()
     at = lines.index(next(line for line in lines if line.startswith("a ")))
-    assert lines[at + 1].startswith("All columns include inner ranges. CPU, span and busy add up the instances:")
-    assert lines[at + 1].endswith("each: median over instances, with half the IQR.")
+    assert lines[at + 1].startswith("All columns include inner ranges. CPU (host time), span")
+    assert lines[at + 1].endswith("each: median ± half the IQR over instances.")
 
 
 def test_a_single_gap_of_exactly_half_is_no_mark(trace: MakeTrace) -> None:
@@ -500,7 +502,7 @@ def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
     )
     text = whole(broken_down(path))
     assert table(text, "range")[0]["busy/span"] == "200 %"
-    assert "busy adds up GPUs, so busy/span exceeds 100 %" in text
+    assert "busy is summed over GPUs, so busy/span exceeds 100 %" in text
     assert "exceeds 100 %" not in whole(broken_down(RUN))
 
 
@@ -508,7 +510,7 @@ def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
 def test_reports_with_nothing_in_them(by: str | None, trace: MakeTrace) -> None:
     """Without ranges, without GPU work, or with neither the text is short, has no empty table and says what lacks."""
     neither = summary(broken_down(trace(), by=by))
-    assert "the report holds no GPU work" in neither
+    assert "the report has no GPU work" in neither
     assert neither.splitlines()[0].endswith(": no GPU work")
     assert "   $ nsysprof doctor\n" in neither
     no_ranges = summary(broken_down(trace(work("k", 1, 5, 1)), by=by))
@@ -581,7 +583,7 @@ def test_a_verification_in_words() -> None:
     assert lines[0] == (
         "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work are equal in span, first GPU op and launches"
     )
-    assert lines[1] == "  2 differ as known (unclosed: so)"
+    assert lines[1] == "  2 differ for known reasons (unclosed: so)"
     assert lines[2:22] == [f"  differs: r{n}: this or that" for n in range(20)]
     assert lines[22:] == ["  and 5 more"]
     assert verification(Verification("1", 0, 0, {}, ())).startswith("Nothing to verify: ")

@@ -154,7 +154,9 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> N
         "unclosed: nsys ends it with the last NVTX event": 2,
     }
     assert (result.compared, result.equal) == (3, 0)
-    assert "\n  1 differ as known (its ending thread is recorded: nsys leaves it out)\n" in verification(result)
+    assert "\n  1 differ for known reasons (its ending thread is recorded: nsys leaves it out)\n" in verification(
+        result
+    )
 
 
 def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: MakeTrace) -> None:

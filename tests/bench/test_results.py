@@ -466,7 +466,7 @@ def test_what_is_wrong_with_a_run_is_reported(tmp_path: Path) -> None:
     warnings = "\n".join(results_of(tmp_path, data).warnings)
     for message in (
         "1 of 6 points are not measured yet",
-        "throttling were not watched (no package nvidia-ml-py)",
+        "throttling were not monitored (no package nvidia-ml-py)",
         "math at B1.H8.S2048.D64.fp16.causal: 5 of 20 samples were taken while the GPU was throttled",
         "math at B1.H8.S1024.D64.fp16.causal: not sampled in turn with the others: memory does not suffice",
         "flash at B1.H8.S1024.D64.fp16.causal: its latency had not settled",

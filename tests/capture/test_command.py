@@ -271,7 +271,7 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     stream.with_suffix(".run.json").write_text('{"schema": "nsysprof-run/1", "overhead": 5, "program"')
     done = capture("--resume", str(stream), "-o", "mine")
     assert done.code == 0, done.err
-    assert "no record lies beside it" in done.err
+    assert "there is no record beside it" in done.err
     assert done.record("mine")["workload"] is done.record("mine")["program"] is None
     stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
     assert "recorded by nsys 2021.1.1.66-abc, which is not installed here" in capture("--resume", str(stream)).err

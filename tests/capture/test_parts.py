@@ -48,7 +48,7 @@ def test_an_argument_for_nsys_takes_the_place_of_our_own(extra: tuple[str, ...],
 @pytest.mark.parametrize("extra", ["--output=x", "-o", "-ox"])
 def test_nobody_else_says_where_the_report_goes(extra: str) -> None:
     """It would not be found there, and -o alone would swallow the next option."""
-    with pytest.raises(NsysprofError, match="--output is nsysprof's own"):
+    with pytest.raises(NsysprofError, match="--output is set by nsysprof itself"):
         nsys_command(Request(PROGRAM, NSYS, extra=(extra,)), Path("out"))
 
 

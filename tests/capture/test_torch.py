@@ -536,8 +536,8 @@ def test_another_sitecustomize_runs_too_and_nothing_of_ours_stays(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--profiler", "torch", "--trace", "cuda"], "go with nsys only"),
-        (["--steps", "1:2"], "go with --profiler torch"),
+        (["--profiler", "torch", "--trace", "cuda"], "work with nsys only"),
+        (["--steps", "1:2"], "need --profiler torch"),
         (["--profiler", "torch", "--steps", "2:2"], "A:B with A < B"),
         (["--profiler", "torch", "--depth", "2"], "--depth goes with --modules"),
     ],

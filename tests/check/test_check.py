@@ -827,7 +827,10 @@ def test_another_gpu_is_not_compared(trace: MakeTrace) -> None:
     """Times of another GPU say nothing about this program."""
     base = trace(*steps(noisy(100)), Gpu(0, "NVIDIA A100"), duration=LATE)
     row = growth(trace(*steps(noisy(200)), duration=LATE), base)
-    assert (row["ok"], row["evidence"]) == (None, "the baseline is of NVIDIA A100, this report of NVIDIA H200")
+    assert (row["ok"], row["evidence"]) == (
+        None,
+        "the baseline was recorded on NVIDIA A100, this report on NVIDIA H200",
+    )
 
 
 def test_a_baseline_that_no_limit_is_about(trace: MakeTrace) -> None:
@@ -1129,7 +1132,7 @@ def test_spills_that_the_baseline_had_not_break(trace: MakeTrace) -> None:
         answer = checked(new, limit, baseline=base)
         assert results(answer)[-1] == ("max_growth local_memory", 64, ok)
     assert checked(new, limit, baseline=none).broken["evidence"].tolist() == ["spill, 0 in the baseline"]
-    assert checked(new, limit).untested["evidence"].tolist()[-1].startswith("not known of the baseline")
+    assert checked(new, limit).untested["evidence"].tolist()[-1].startswith("unknown for the baseline")
     assert checked(new, "max_local_memory = 0", baseline=none).broken["evidence"].tolist() == [
         "spill, 0 in the baseline"
     ]

@@ -376,7 +376,7 @@ def test_growth_against_an_analysis_with_long_tables(run: Run, budget: Path, mon
     table = (folder / "ranges.csv").read_text(encoding="utf-8").splitlines()
     (folder / "ranges.csv").write_text("\n".join(table[:-1]) + "\n", encoding="utf-8")
     message = known_failure(run(slower, budget.name, "--baseline", folder))
-    assert "ranges.csv is of another analysis than analysis.json beside it" in message
+    assert "ranges.csv belongs to a different analysis than analysis.json beside it" in message
     (folder / "ranges.csv").unlink()
     message = known_failure(run(slower, budget.name, "--baseline", folder))
     assert "ranges.csv, which analysis.json refers to, cannot be read" in message
@@ -403,7 +403,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
     assert "step, max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(done.out)
-    assert "instances.csv is not used: it is of another analysis" in joined(done.out)
+    assert "instances.csv is not used: it belongs to a different analysis" in joined(done.out)
     (folder / "instances.csv").write_bytes(b"\xff\xfe,\n1")
     assert "instances.csv is not used: " in joined(run(report, budget.name, "--baseline", folder).out)
 

@@ -299,7 +299,7 @@ def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
         duration=20_000,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "b: never closed by the program (1 of 1 instances): it ends with the session, and holds whatever came after it",
+        "b: never closed by the program (1 of 1 instances): it ends with the session, and includes everything after it",
         "b: 1 of 2 calls (iter*) were never closed: they end with the session",
     )
 

@@ -32,7 +32,7 @@ def test_other_conditions_are_said_below_the_headline(trace: MakeTrace) -> None:
     options = {"driver": driver, "profiler option traced events": events}
     assert gap_document(found)["conditions"] == options
     text = " ".join(comparison_text(found).split())
-    assert "recorded under other conditions: driver 525.60.13 against 580.95.05; profiler option" in text
+    assert "recorded under different conditions: driver 525.60.13 against 580.95.05; profiler option" in text
     same = answer(one, recorded(paths[2], "525.60.13", ("Cuda",)))
     assert gap_document(same)["conditions"] == {}
     assert "other conditions" not in comparison_text(same)

@@ -331,7 +331,7 @@ def test_what_the_model_does_not_know_is_named(trace: MakeTrace) -> None:
     flash = Counted("RUN::flash::S8/iter0", FLASH, 500, 0)
     found = compared(path, [*both_calls()[:3], flash, combine], {**PAIR, "shape": SHAPE})
     assert (
-        "flash moves 134 % more than expected, most of it in split-KV combine (700 B), which the model does not know"
+        "flash moves 134 % more than expected, most of it in split-KV combine (700 B), which the model does not include"
         in found.findings["RUN::math::S8 → RUN::flash::S8"]
     )
 
@@ -412,11 +412,11 @@ def test_another_gpu_is_refused(trace: MakeTrace) -> None:
     found = compared(path, both_calls(), environment={"gpus": [{"name": "NVIDIA T4"}]})
     file = path.with_suffix(".counters.csv")
     message = f"{file} was measured on NVIDIA T4, {path} on NVIDIA H200"
-    assert found.warnings == (f"the counters beside the report are left out: {message}",)
+    assert found.warnings == (f"ignoring the counters beside the report: {message}",)
     assert found.measured == {}
     with pytest.raises(NsysprofError) as raised:
         answer(path, **PAIR, counters=[file])
-    assert (raised.value.message, raised.value.hint) == (message, "nsysprof counters, on the GPU that the report is of")
+    assert (raised.value.message, raised.value.hint) == (message, "nsysprof counters, on the report's GPU")
 
 
 def test_a_gpu_that_nobody_knows_is_doubted(trace: MakeTrace) -> None:
@@ -439,8 +439,8 @@ def test_other_libraries_are_reported(trace: MakeTrace) -> None:
     environment = {"driver": "580", "workload": {"device": "NVIDIA H200", "torch": "2.11", "cudnn": 9}}
     found = compared(path, both_calls(), environment=environment)
     assert found.warnings == (
-        f"{path.with_suffix('.counters.csv')}: measured with other versions than {path}: torch 2.11 there, 2.10 in the"
-        " report",
+        f"{path.with_suffix('.counters.csv')}: measured with different versions than {path}: torch 2.11 there, 2.10 in"
+        " the report",
     )
 
 

@@ -177,7 +177,7 @@ def test_whole_traces_can_be_asked_for(trace: MakeTrace) -> None:
 def test_a_trace_without_gpu_work_is_refused(trace: MakeTrace) -> None:
     """It says which report launched nothing."""
     idle = trace(Launch(0, 10, 1), name="idle.sqlite")
-    with pytest.raises(NsysprofError, match=r"idle.sqlite: nothing to compare: the report holds 1 launches"):
+    with pytest.raises(NsysprofError, match=r"idle.sqlite: nothing to compare: the report has 1 launches"):
         answer(idle, trace(*program(300)))
 
 
@@ -202,7 +202,7 @@ def test_charts_and_page_of_whole_traces(
 @pytest.mark.parametrize("how", [{"per": "iter*"}, {"skip": 1}, {"instances": ["0-3"]}])
 def test_calls_cannot_be_chosen_in_whole_traces(how: dict[str, Any], trace: MakeTrace) -> None:
     """There are none; the hint names the options."""
-    with pytest.raises(NsysprofError, match="hold no calls to choose"):
+    with pytest.raises(NsysprofError, match="have no calls to choose"):
         answer(*both(trace), **how)
 
 

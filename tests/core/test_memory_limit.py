@@ -248,7 +248,7 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["", "0", "0GB", "-3GB", "3XB", "GB", "half"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     """Anything else is named in the error."""
-    with pytest.raises(NsysprofError, match="is no size of memory"):
+    with pytest.raises(NsysprofError, match="is not a memory size"):
         parse_size(text)
 
 

@@ -254,7 +254,7 @@ FAULTS = {
     "busy": ("driver resource was unavailable", "dcgmi profile --pause"),
     "refuses": ("unrecognised option '--bogus'", "ncu --help"),
     "full": ("No space left on device", "df -h"),
-    "unreadable": ("does not read its own report: Failed to load report file.", "kept: "),
+    "unreadable": ("cannot read its own report: Failed to load report file.", "kept: "),
     "truncated": ("cut off or damaged", "kept: "),
     "lost": ("holds 3 of 4 kernels", "df -h"),
 }

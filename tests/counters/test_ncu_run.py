@@ -60,7 +60,7 @@ def test_further_arguments_take_the_place_of_the_same_option() -> None:
     assert "--devices=0" in shown
     assert [each for each in shown if each.startswith("--replay-mode")] == ["--replay-mode=application"]
     for argument in ("--export=x", "-o", "-ox", "--csv", "--metrics=a", "-i"):
-        with pytest.raises(NsysprofError, match="is nsysprof's own"):
+        with pytest.raises(NsysprofError, match="is set by nsysprof itself"):
             command(extra=(argument,))
 
 

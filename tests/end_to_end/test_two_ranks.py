@@ -111,14 +111,14 @@ def claims() -> Iterator[str]:
     steps = fleet.iterations[fleet.iterations["path"] == "step*"].reset_index(drop=True)
     unlike = [at for at, (one, other) in enumerate(lengths()) if one != other]
     assert all(steps["slowest_rank"][at] == int(lengths()[at][1] > lengths()[at][0]) for at in unlike)
-    yield f"In all {len(unlike)} steps in which the lengths differ it is the one with the longer batch"
+    yield f"In all {len(unlike)} steps with different lengths, it has the longer batch"
     alike = steps["max_over_min"].drop(unlike)
-    yield f"in the other {len(alike)} the two are alike ({format_ratio(alike.max())} at most)"
+    yield f"in the other {len(alike)}, the two are alike (at most {format_ratio(alike.max())})"
     yield f"({ranks['times_slowest'][0]} and {ranks['times_slowest'][1]} of 24)"
     yield f"is {format_ratio(ranks['ratio'].max())} that of the other"
     yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} the time of the faster one"
     tokens = [sum(each) for each in zip(*lengths(), strict=True)]
-    yield f"add up to {tokens[1]:,} tokens, those of the other to {tokens[0]:,}"
+    yield f"add up to {tokens[1]:,} tokens, on the other rank to {tokens[0]:,}"
     waits = ranks["waiting_ns"].sum() / ranks["collective_ns"].sum()
     yield f"{format_share(waits)} of the time in all-reduce is waiting"
     for row in ranks.to_dict("records"):
@@ -127,11 +127,11 @@ def claims() -> Iterator[str]:
     yield f"depends on {format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of it"
     saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
     share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
-    yield f"Batches of equal length would save {format_share(share)}"
+    yield f"Batches of equal length would save at most {format_share(share)}"
     usual = format_ns(ranks["span_median_ns"].median())
     longer = format_ns(steps["span_max_ns"].mean())
     yield f"exceeds the mean of both by {format_ns(saved)} per step"
-    yield f"of the {longer} that a step takes on its longer rank in the mean"
+    yield f"of a mean step of {longer} on its longer rank"
     yield f"(the median is {usual})"
     hidden = 1 - ranks["exposed_ns"] / ranks["communication_ns"]
     yield f"({format_share(hidden[0])} on rank 0, {format_share(hidden[1])} on rank 1)"
@@ -140,7 +140,7 @@ def claims() -> Iterator[str]:
     count, agree, far, agree_far = starts()
     yield f"are {offset} apart, and the ends of {count} all-reduces align them to ± {spread / 1e3:.0f} µs"
     assert far == agree_far
-    yield f"began it later in {agree} of {count} cases, and in all {far} in which the two begin more than"
+    yield f"began it later in {agree} of {count} cases, and in all {far} in which they begin more than"
     yield f"more than {2 * spread / 1e3:.0f} µs apart"
 
 

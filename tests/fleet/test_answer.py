@@ -487,7 +487,7 @@ def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*each))) for at, each in enumerate(items)])
     text = " ".join(fleet_text(found, full=True).split())
     assert "rank 1 may be a straggler" in text
-    assert "that the others wait for it speaks for it" in text
+    assert "the others wait for it, which supports this" in text
     assert "no rank is" not in text
     assert "1 ?" in text
     assert "?: may be one." in text

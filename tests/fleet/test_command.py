@@ -211,13 +211,13 @@ def test_an_interrupted_run_goes_on(run: Run, scheduler: str, tmp_path: Path, ma
     assert process.returncode == 130, err
     assert out == ""
     kept_line, last_line = err.splitlines()  # nothing of the workers
-    assert kept_line.endswith("reports are done and kept: the same command with --resume goes on")
+    assert kept_line.endswith("reports are done and kept: continue with the same command and --resume")
     assert last_line == "nsysprof: interrupted"
     until(lambda: not left_of(process.pid), "processes are left")
     before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
     refused = run(*arguments)
     assert refused.code == 1
-    assert "--resume to go on" in refused.err
+    assert "--resume to continue" in refused.err
     damaged = next(iter(before))
     (kept / damaged).write_bytes(b"PK")
     (many / "rank_16.sqlite").touch()  # the answers are kept where a report fails
@@ -396,7 +396,7 @@ def test_without_dask_the_hint_is_the_command_to_install_it(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"], "--workers is of a local cluster"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"], "--workers is for a local cluster"),
         ([], "name reports"),
     ],
 )

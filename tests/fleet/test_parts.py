@@ -325,7 +325,9 @@ def test_of_two_recorders_under_one_name_the_report_of_nsys_is_read(tmp_path: Pa
     for asked in (str(tmp_path), f"{tmp_path}/*"):
         found, notes = find_reports([asked])
         assert [Path(each.name).name for each in found] == ["other.json.gz", "run.sqlite"]
-        assert notes == [f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has its name, by another recorder"]
+        assert notes == [
+            f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has the same name, from another recorder"
+        ]
     assert find_reports([f"{tmp_path}/run.json.gz"])[1] == []
 
 
@@ -480,7 +482,7 @@ def test_a_number_too_long_for_a_rank_is_refused(trace: MakeTrace) -> None:
     """Such as the date and time in a name; one in a record is as none."""
     report = trace(*steps(2))
     name = "job_202611201559141234567.sqlite"
-    with pytest.raises(NsysprofError, match="finds 202611201559141234567, which is no rank"):
+    with pytest.raises(NsysprofError, match="finds 202611201559141234567, which is not a rank,"):
         identify_ranks([ranked(name, None, examined(report))], rank_pattern(r"job_(\d+)"))
     report.with_suffix(".json").write_text(
         f'{{"schema": "nsysprof-run/1", "job": {{"rank": {10**21}}}}}', encoding="utf-8"
@@ -578,6 +580,6 @@ def test_reports_of_other_jobs_are_no_ranks(trace: MakeTrace) -> None:
     parts = [examined(trace(*steps(4), name=f"{at}.sqlite")) for at in range(2)]
     unlike = [*(replace(each, report=f"{at}") for at, each in enumerate(parts)), examined(other)]
     assert fleet_answer(unlike[:2]).iteration_path == "step*"
-    with pytest.raises(NsysprofError, match="no ranks of one job") as stop:
+    with pytest.raises(NsysprofError, match="not ranks of one job") as stop:
         fleet_answer(unlike[1:])
     assert "nsysprof compare" in str(stop.value.hint)

@@ -279,8 +279,8 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
         ({}, "no change to forecast"),
         ({"scale": ["gemmm=0.5"]}, "no kernel or family of"),
         ({"scale": ["k"]}, "lacks a name or a value"),
-        ({"set": ["*gemm*=5 lightyears"]}, "is no time"),
-        ({"scale": ["*gemm*=fast"]}, "is no factor"),
+        ({"set": ["*gemm*=5 lightyears"]}, "is not a time"),
+        ({"scale": ["*gemm*=fast"]}, "is not a factor"),
         ({"delay": ["iter*=99999999999999s"]}, "more than an hour"),
         ({"graph": ["nowhere"]}, "no range of"),
         ({"swap": ["nothing.csv"]}, "nothing.csv: cannot read it"),
@@ -305,14 +305,14 @@ def test_the_reason_is_that_of_one_step_and_in_the_direction_of_the_change() -> 
     half = ask(RANK, scale=["*nccl*=0.5"])
     starts = half.base.tolist(), half.forecast.tolist()
     assert (sum(half.before.ns), sum(half.after.ns)) in zip(*starts, strict=True)
-    assert ", in the median, while single steps change otherwise; no published" in forecast_sentence(half)
+    assert ", at the median, although single steps change; no published" in forecast_sentence(half)
     parts = PathParts((0, 0, 0, 500, 100)), PathParts((450, 0, 0, 0, 100))
     assert parts[0].compared_with(parts[1]).startswith("work of the host")
     assert parts[1].compared_with(parts[0]).startswith("work of the host")
     assert parts[0].compared_with(PathParts((400, 0, 0, 100, 100))) == ""
     assert ", a change of less than 0.1 %; " in forecast_sentence(ask(LOADER, delay=["step*=2us"]))
     late = forecast_sentence(ask(BLOCK, STEPS, scale=["*gemm*=0.5"]))
-    assert ", as what changes is not on the critical path; " in late
+    assert ", because the change is not on the critical path; " in late
 
 
 def test_short_forecasts_keep_digits_and_paths_without_a_change_are_counted() -> None:

@@ -94,7 +94,7 @@ def test_kernels_that_are_all_slower_at_once_are_the_clock() -> None:
         runs.append(made_run(number, time, ledger={**families, "CPU time in data": round(10 * MS / 3)}))
     answer = judge_runs(runs)
     assert found(answer) == [(11, 1.3, CLOCK)]
-    assert "as by another GPU clock" in change_text(answer, *answer.changes[0])
+    assert "as with a different GPU clock" in change_text(answer, *answer.changes[0])
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_runs_are_ordered_as_asked(tmp_path: Path) -> None:
     orders = {order: nsysprof.history(tmp_path, order=order) for order in ("record", "name", "time")}
     names = {order: [run.name[4] for run in answer.runs] for order, answer in orders.items()}
     assert names == {"record": list("1230"), "name": list("0123"), "time": list("3210")}
-    assert any("another order" in note for note in orders["record"].notes)
+    assert any("not in the order" in note for note in orders["record"].notes)
     assert any("at the same time" in note for note in orders["record"].notes)
     assert [run.name[4] for run in nsysprof.history(tmp_path, since="2026-01-02").runs] == ["3", "0"]
     assert [run.name[4] for run in nsysprof.history(tmp_path, last=1).runs] == ["0"]
-    with pytest.raises(NsysprofError, match="no date, and no run has such a commit"):
+    with pytest.raises(NsysprofError, match="not a date, and no run has such a commit"):
         nsysprof.history(tmp_path, since="775afb0")
 
 

@@ -26,6 +26,17 @@ OUT = {
     r"in place of": "instead of",
     r"helper threads?": "worker thread",
     r"leaves 1 out": "excludes 1",
+    r"whoever": "any",
+    r"what of": "the part that",
+    r"anew": "again; a new",
+    r"given back": "released",
+    r"lies? beside": "is outside; is beside",
+    r"by so (much|many)": "by a number with its unit",
+    r"as (it|they) (has|have) (it|them)": "recorded; unchanged",
+    r"be they": "with or without",
+    r"less that of": "minus",
+    r"(is|are) no (part|size|grid|rank|factor|time)": "is not a",
+    r"(report|trace|recording) holds? (no|launches)": "has no",
 }
 # words that code and columns keep, and people read as others: culprit as cause or responsible code, window as step
 OF_CODE = {r"culprits?": "cause; responsible code", r"windows": "steps", r"per window": "per step"}
@@ -41,9 +52,7 @@ KEPT = (  # where such a word is the name of something else, or of the column th
 LONGEST = 40
 UNFINISHED = {  # kinds and folders whose long sentences are still to be cut; it may only shrink
     ("docs", "docs/check.md"),
-    ("docs", "docs/compare.md"),
     ("docs", "analysis"),
-    ("messages", "nsysprof/analyze"),
 }
 OURS = re.compile(r"`[^`]*`|\"[^\"]*\"|“[^”]*”")
 

@@ -288,7 +288,7 @@ def test_work_without_a_clear_owner_is_told(trace: MakeTrace) -> None:
     )
     verdict = judged(path)
     assert observed(verdict) == [("RUN::flash::S64", "flash")]
-    assert verdict.warnings == ("GPU ops without a certain range, not counted for its backend: 1",)
+    assert verdict.warnings == ("GPU ops with an uncertain range, not counted for its backend: 1",)
 
 
 def test_memory_operations_are_no_kernels(trace: MakeTrace) -> None:

@@ -285,7 +285,7 @@ def _reasons() -> Iterator[str]:
     half = [rows[name]["fp16_flops"] / 1e9 for name in ("tiled_o1", "tiled_o2", "tiled_o3")]
     yield f"those in fp16 from {half[0]:.1f} G to {half[1]:.1f} G"
     yield f"fall to {half[2]:.1f} G again"
-    yield f"although L2 moves more, {sizes['tiled_o3']}"
+    yield f"although L2 traffic ({sizes['tiled_o3']}) is higher"
     rate = bench().row("tiled_o3", 4096)["graph_tflops"]
     product = 52.4
     text = (ANALYSIS / STUDY / "bench" / "report.md").read_text(encoding="utf-8")

@@ -277,8 +277,8 @@ def test_large_samples_take_no_square_of_memory() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ([1.0, np.nan, np.inf], "flash: 2 of 3 samples are no times, first nan at index 1"),
-        ([5, -2], "flash: 1 of 2 samples are no times, first -2 at index 1"),
+        ([1.0, np.nan, np.inf], "flash: 2 of 3 samples are not times: nan at index 1"),
+        ([5, -2], "flash: 1 of 2 samples are not times: -2 at index 1"),
         ([], "flash: there are no samples"),
         (["a"], "flash: the samples are not all numbers"),
         ([0, 0, 0, 4], "flash: the median of the samples is 0, so there is no ratio"),

@@ -132,7 +132,7 @@ def test_bad_samples_are_refused() -> None:
     """With the name, how many, and where the first one is."""
     with pytest.raises(NsysprofError) as refused:
         summarize([1, 2, float("-inf"), -1], "flash S=1024")
-    assert refused.value.message == "flash S=1024: 2 of 4 samples are no times, first -inf at index 2"
+    assert refused.value.message == "flash S=1024: 2 of 4 samples are not times: -inf at index 2"
 
 
 def test_the_step_of_a_clock_is_read_off_durations() -> None:

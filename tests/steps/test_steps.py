@@ -197,7 +197,7 @@ def test_steps_of_all_lengths_are_not_judged(trace: MakeTrace) -> None:
     answer = steps_of(trace(*made.items))
     check(answer)
     text = steps_text(answer)
-    assert "the times of 60 steps are too spread to say which are slow" in " ".join(text.split())
+    assert "the times of 60 steps vary too much to say which are slow" in " ".join(text.split())
     assert re.search(r"\d{3}x|\+-", text) is None
     assert not answer.steps["class"].isin(["slow", "second kind", "periodic"]).any()
 

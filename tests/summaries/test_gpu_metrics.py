@@ -150,7 +150,7 @@ def test_the_sentence_names_what_was_not_sampled(trace: MakeTrace) -> None:
     )
     split = answer_of(trace(Gpu(0, "NVIDIA A100 MIG 1g.5gb"), both[0], gpu_samples({"sm_active": [1] * 9})))
     assert split is not None
-    assert "GPU 0: unknown, the GPU is split (MIG)" in split.finding
+    assert "GPU 0: unknown, the GPU is partitioned (MIG)" in split.finding
 
 
 def test_clocks_of_stretches_of_time(trace: MakeTrace) -> None:

@@ -118,7 +118,7 @@ def test_modules_without_a_thread_follow_the_operators_inside(tmp_path: Path) ->
     found = read(write_trace(tmp_path / "t.json", [*inside, *other, *modules]), "modules").trace
     assert [found.range_names[code].text for code in found.ranges.name.tolist()] == ["nn.Module: Net_0"]
     assert found.threads[found.ranges.thread[0]] & 0xFFFFFF == PID
-    assert any("whose thread is not recorded" in sentence and ": 2;" in sentence for sentence in found.warnings)
+    assert any("without a recorded thread" in sentence and ": 2;" in sentence for sentence in found.warnings)
 
 
 def test_times_are_exact_and_begin_with_the_first_event(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ HEAD = trace_text(STEP)
         ),
         (
             HEAD.replace('"name": "gemm"', '"name": ["gemm"]').encode(),
-            "some fields cannot be read, and count as not recorded: 1",
+            "unreadable fields, which count as not recorded: 1",
         ),
         ((HEAD + HEAD).encode(), "continues after its trace"),
         (HEAD[: HEAD.index('"traceName"')].encode(), "the file ends early"),
@@ -397,7 +397,7 @@ def test_copies_without_a_size_have_no_rate(tmp_path: Path) -> None:
     ]
     path = write_trace(tmp_path / "t.json", events)
     result = quietly("analyze", path, "-o", tmp_path / "out", "--no-charts", "--full")
-    assert "size is not recorded, and counts as 0 B: 1" in " ".join(result.out.split())
+    assert "without a recorded size, counted as 0 B: 1" in " ".join(result.out.split())
     copies, calls, kernels = (pd.read_csv(tmp_path / "out" / f"{each}.csv") for each in ("copies", "calls", "kernels"))
     assert copies[["size_bytes", "small_count"]].to_numpy().tolist() == [[0, 0]]
     assert copies[["bytes_per_s", "median_bytes_per_s"]].isna().to_numpy().all()

@@ -1,1 +1,1 @@
-"""What runs inside of a captured program: nothing here may need more than its Python and, where it is there, torch."""
+"""Code that runs inside a captured program: it needs only the program's Python and, if present, torch."""

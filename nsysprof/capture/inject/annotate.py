@@ -1,4 +1,4 @@
-"""Ranges of a captured program: those of NVTX become annotations of the profiler, and ours go where all others go."""
+"""Ranges of a captured program: turn NVTX ranges into profiler annotations, and emit ours in the same way."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ _local = threading.local()
 
 
 def begin(name: str) -> Any:
-    """Begin a range on this thread; returns what `end` needs."""
+    """Begin a range on this thread; return the handle for `end`."""
     return emitter.enter(name) if emitter.on else None
 
 
 def end(handle: Any) -> None:
-    """End a range; under NVTX the last one that was begun on this thread."""
+    """End a range; under NVTX, the last one begun on this thread."""
     if handle is not None:
         emitter.exit(handle)
 
 
 def begin_step(name: str) -> Any:
-    """Begin the range of a step, which ends where the optimizer is done; returns what `end_step` needs."""
+    """Begin a step range, which ends when the optimizer is done; return the handle for `end_step`."""
     return emitter.open(name) if emitter.on else None
 
 
 def end_step(handle: Any) -> None:
-    """End the range of a step."""
+    """End a step range."""
     if handle is not None:
         emitter.close(handle)
 
 
 def to_torch(torch: Any) -> None:
-    """Make ranges annotations of torch's profiler."""
+    """Emit ranges as annotations of torch's profiler."""
     enter = torch.autograd._record_function_with_args_enter  # not an op: tracing and dispatch modes do not see it
 
     def begin_annotation(name: str) -> Any:
@@ -74,7 +74,7 @@ def to_torch(torch: Any) -> None:
 
 
 def to_nvtx(torch: Any) -> str | None:
-    """Make ranges NVTX ranges, by torch or else by the package nvtx; returns why not where neither can."""
+    """Emit ranges as NVTX ranges, through torch or else the package nvtx; return the reason if neither works."""
     real = getattr(torch._C, "_nvtx", None)
     if real is not None:
         push, pop = real.rangePushA, real.rangePop
@@ -124,28 +124,28 @@ def _pop(domain: object = None) -> int:
 
 
 class TorchNvtx:
-    """Takes the place of ``torch._C._nvtx`` in ``torch.cuda.nvtx``; ``real`` is that, None in a torch without CUDA."""
+    """Replaces ``torch._C._nvtx`` in ``torch.cuda.nvtx``; ``real`` is the original, None in a torch without CUDA."""
 
     def __init__(self, torch: Any, real: Any) -> None:
         self._torch, self._real = torch, real
         self._open: dict[int, Any] = {}
 
     def rangePushA(self, message: Any) -> int:
-        """Begin a range; returns its depth."""
+        """Begin a range; return its depth."""
         if self._torch.compiler.is_compiling():
             return 0
         depth = _push(message)
         return depth if self._real is None else int(self._real.rangePushA(message))
 
     def rangePop(self) -> int:
-        """End a range; returns its depth."""
+        """End a range; return its depth."""
         if self._torch.compiler.is_compiling():
             return 0
         depth = _pop()
         return depth if self._real is None else int(self._real.rangePop())
 
     def rangeStartA(self, message: Any) -> int:
-        """Begin a range that any thread may end; returns its number."""
+        """Begin a range that any thread may end; return its number."""
         number = len(self._open) + 1 if self._real is None else int(self._real.rangeStartA(message))
         while self._real is None and number in self._open:
             number += 1
@@ -153,13 +153,13 @@ class TorchNvtx:
         return number
 
     def rangeEnd(self, number: int) -> None:
-        """End the range of that number."""
+        """End the range with this number."""
         end(self._open.pop(number, None))
         if self._real is not None:
             self._real.rangeEnd(number)
 
     def markA(self, message: Any) -> None:
-        """Mark a moment: Kineto has nothing for it."""
+        """Ignore a mark: Kineto has no equivalent."""
         if self._real is not None:
             self._real.markA(message)
 
@@ -168,7 +168,7 @@ class TorchNvtx:
 
 
 def follow_nvtx() -> None:
-    """Let ranges of the package nvtx begin and end annotations too, by whatever name it was imported."""
+    """Make ranges of the package nvtx begin and end annotations too, under whatever name it was imported."""
     package = sys.modules["nvtx"]
     if not getattr(package, "enabled", lambda: True)():
         return

@@ -1,4 +1,4 @@
-"""Torch's own profiler: started and stopped without the Python copy of every event that its front door makes."""
+"""Start and stop torch's own profiler without the Python copy of every event that its public interface makes."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def _disable() -> Any:
 
 
 def discard() -> None:
-    """Stop, and keep nothing."""
+    """Stop, and discard the trace."""
     emitter.on = False
     _disable()
     recording.profiler = None
 
 
 def place(torch: Any) -> dict[str, int]:
-    """Return the rank of this process and what belongs to it, from its process group or its environment."""
+    """The rank of this process and related facts, from its process group or its environment."""
     known = {name: int(os.environ[key]) for name, key in _PLACE.items() if os.environ.get(key, "").isdecimal()}
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""How a recording ends: with the program however that ends, at a limit, and in children of fork before it begins."""
+"""How a recording ends: with the program, at a limit, or, in forked children, before it begins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUIET = 10  # times as long as the limit may pass before the first module, rang
 
 
 def watch_ends() -> None:
-    """Write the trace whenever the program ends, but for what no process survives; keep children of fork out of it."""
+    """Write the trace when the program ends, except by signals that cannot be handled; exclude forked children."""
     rec = recording
     os.register_at_fork(after_in_child=_forked, after_in_parent=_fork_counted)
     atexit.register(_ended)
@@ -60,7 +60,7 @@ def _ending(replace: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watch_limits() -> None:
-    """Stop recording where a limit is reached; ``threading.enumerate()`` does not list the thread that looks."""
+    """Stop recording when a limit is reached; ``threading.enumerate()`` does not list the watching thread."""
     import _thread  # noqa: PLC0415
 
     _thread.start_new_thread(_look_after_limits, ())

@@ -1,8 +1,8 @@
-"""Ranges around every call of an ``nn.Module``, forward and backward, by hooks that change nothing of it.
+"""Ranges around every call of an ``nn.Module``, forward and backward, through hooks that do not change it.
 
 Forward: torch's global hooks before and after each call. Backward: each node of autograd's graph belongs to the call
-in which it was made, as its sequence number tells; a hook before the node runs opens the ranges of that call, and ends
-those of others. Hooks on tensors or modules would put nodes of their own into the graph.
+that created it, by its sequence number; a hook before the node runs opens the ranges of that call, and ends those of
+others. Hooks on tensors or modules would add nodes to the graph.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Hooks:
         self.taken: dict[str, list[int]] = {"enter": [], "leave": [], "node": []}
 
     def sample(self, what: str, began: int) -> None:
-        """Keep how long a hook took."""
+        """Record how long a hook took."""
         taken = self.taken[what]
         if len(taken) < _MAX_SAMPLES:
             taken.append(time.perf_counter_ns() - began)
@@ -74,7 +74,7 @@ _here = _Here()
 
 
 def watch_modules(torch: Any, depth: int | None) -> None:
-    """Open a range around each call of a module, down to ``depth`` levels of calls below the root; None: all."""
+    """Open a range around each module call, down to ``depth`` levels of calls below the root; None: all."""
     _hooks.torch, _hooks.depth = torch, depth
     module = torch.nn.modules.module
     module.register_module_forward_pre_hook(_entered)
@@ -83,7 +83,7 @@ def watch_modules(torch: Any, depth: int | None) -> None:
 
 
 def cost() -> dict[str, Any]:
-    """Return how many calls of modules there were, and what the hooks of one, and of one node, took (medians, ns)."""
+    """The number of module calls, and the time that the hooks of a call and of a node took (medians, ns)."""
     taken = {what: round(median(each)) if each else 0 for what, each in _hooks.taken.items()}
     return {
         "calls": _hooks.calls,

@@ -1,4 +1,4 @@
-"""Does in a program what `nsysprof capture` ordered, once torch is there: records, marks steps, watches modules."""
+"""Execute the order of `nsysprof capture` in a program once torch is imported: record, mark steps, watch modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_TIMES = 10_000  # steps whose ends are kept
 
 @safely
 def torch_imported() -> None:
-    """Begin what was ordered, once torch is there."""
+    """Start the ordered actions, once torch is imported."""
     rec, order = recording, recording.order
     rec.torch = torch = sys.modules["torch"]
     about = {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda}
@@ -61,7 +61,7 @@ def torch_imported() -> None:
 
 @safely
 def nvtx_imported() -> None:
-    """Let ranges of the package nvtx be annotations."""
+    """Turn ranges of the package nvtx into annotations."""
     if recording.order["profiler"] == "torch":
         annotate.follow_nvtx()
 

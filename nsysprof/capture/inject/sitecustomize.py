@@ -1,8 +1,8 @@
-"""Runs as each Python of a captured program starts, and waits for torch to be imported.
+"""Runs at the start of each Python in a captured program, and waits for torch to be imported.
 
-`nsysprof capture` puts this folder first on the PYTHONPATH of the command, and what is to be done into a variable of
-its environment. A Python that never imports torch gets nothing but an entry in ``sys.meta_path``. The sitecustomize
-that would have run without us runs after this one.
+`nsysprof capture` puts this folder first in the PYTHONPATH of the command, and its order into an environment variable.
+A Python that never imports torch only gets an entry in ``sys.meta_path``. The sitecustomize that would have run
+otherwise runs afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Imports:
         self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec that the other finders have for a module we wait for; None for any other module."""
+        """The spec that the other finders have for a module we wait for; None for any other module."""
         if name not in self.after:
             return None
         for finder in sys.meta_path:

@@ -1,7 +1,7 @@
-"""What is known of the recording of this process, and the file that tells it.
+"""The state of this process's recording, and the file that reports it.
 
-``PID-….about.json`` in the folder of the capture is beside the trace, ``PID-….json``: a file about a process that
-was still recording is all that remains of one that was killed.
+``PID-….about.json`` is in the capture's folder beside the trace ``PID-….json``: if a process is killed, only this file,
+which says that it was still recording, remains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Recording:
-    """The recording of this process; there is one at most, and none in children of fork."""
+    """The recording of this process; at most one, and none in forked children."""
 
     def __init__(self) -> None:
         self.order: dict[str, Any] = json.loads(os.environ.get("NSYSPROF_CAPTURE", "{}"))
@@ -36,17 +36,17 @@ class Recording:
 
     @property
     def here(self) -> bool:
-        """Whether this is the process that was to be recorded, and no child of it."""
+        """Whether this is the process to record, not a child of it."""
         return not self.disabled and os.getpid() == self.pid
 
     def note(self, text: str) -> None:
-        """Keep a sentence for the record of the capture."""
+        """Add a sentence to the record of the capture."""
         if self.here and text not in self.about["notes"]:
             self.about["notes"].append(text)
             self.write()
 
     def write(self) -> None:
-        """Write what is known of this process, whole or not at all."""
+        """Write the state of this process, whole or not at all."""
         part = self.place.with_name(f"{self.place.name}.part")
         hooks = sys.modules.get(f"{__package__}.modules")
         if hooks is not None:
@@ -62,7 +62,7 @@ recording = Recording()
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn failures of ours into notes: they must never become the program's."""
+    """Turn our failures into notes: they must never become the program's."""
 
     @functools.wraps(function)
     def safe(*given: Any, **named: Any) -> Any:

@@ -315,20 +315,20 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
         yield f"events of unsupported categories: {listed}"
     unsized = int(((events.gpu["kind"] != trace.KERNEL) & (events.gpu["size"] < 0)).sum())
     if unsized:
-        yield f"copies and memsets whose size is not recorded, and counts as 0 B: {unsized:,}"
+        yield f"copies and memsets without a recorded size, counted as 0 B: {unsized:,}"
     if not len(events.gpu["kind"]):
         yield _why_no_work(events, calls)
     elif not launches:
-        yield "the trace holds no CUDA calls of its GPU work: nothing can be attributed to ranges"
+        yield "the trace has no CUDA calls of its GPU work: nothing can be attributed to ranges"
     if not ranges:
         yield (
-            "the trace holds no annotations: name parts of the program with torch.profiler.record_function, or give"
+            "the trace has no annotations: name parts of the program with torch.profiler.record_function, or give"
             " --ranges modules or --ranges ops"
         )
     if ambiguous:
-        yield f"GPU ops whose correlation id calls of several processes have, counted as no launch row: {ambiguous:,}"
+        yield f"GPU ops whose correlation id occurs in several processes, counted as no launch row: {ambiguous:,}"
     if events.whole_us and len(events.gpu["kind"]):
-        yield "times are cut to whole µs, as PyTorch wrote them before 2024: short GPU ops are known to 1 µs"
+        yield "times are truncated to whole µs, as in PyTorch before 2024: durations are accurate to 1 µs"
 
 
 def _why_no_work(events: Events, calls: list[str]) -> str:
@@ -339,7 +339,7 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
     launches = [name for name in calls if launches_work(name)]
     if launches:
         return (
-            f"the trace holds launches ({join_words(launches[:3])}) and no GPU work: CUPTI gave none (permissions,"
+            f"the trace has launches ({join_words(launches[:3])}) and no GPU work: CUPTI gave none (permissions,"
             " another profiler, or a recording that ended before the GPU did)"
         )
-    return "the trace holds no GPU work: torch.profiler recorded the CPU alone (activities=[ProfilerActivity.CPU])"
+    return "the trace has no GPU work: torch.profiler recorded the CPU only (activities=[ProfilerActivity.CPU])"

@@ -145,7 +145,7 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
             left = int((ids[lost] < 0).sum())
             if left:
                 warnings.append(
-                    f"calls of modules whose thread is not recorded, and which no thread's operators tell: {left:,};"
+                    f"module calls without a recorded thread that operators cannot identify either: {left:,};"
                     " they are no ranges"
                 )
             rows, ids = rows[ids >= 0], ids[ids >= 0]

@@ -119,7 +119,7 @@ class KinetoReader(Reader):
         if text.broken:
             yield f"events that cannot be read and are left out: {text.broken:,}"
         if text.mended:
-            yield f"events of which some fields cannot be read, and count as not recorded: {text.mended:,}"
+            yield f"events with unreadable fields, which count as not recorded: {text.mended:,}"
 
     def _start_utc_ns(self) -> int | None:
         first = self.events.first + max(whole(_json(self.text.beside, "baseTimeNanoseconds"), 0), 0)
@@ -256,7 +256,7 @@ def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
         elif {"resourceSpans", "spans"} & beside.keys():
             what = "a trace of OpenTelemetry"
         elif "nsysprof" in shown or re.search(r"nsysprof-\w+/\d", _first_text(beside)):
-            what = "a result of nsysprof, and no recording"
+            what = "a result of nsysprof, not a recording"
         if text.cut and not beside:
             return NsysprofError(
                 f"{path}: no trace of the PyTorch profiler: {text.cut}", f"head -c 300 {quote(str(path))}"

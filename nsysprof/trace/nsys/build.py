@@ -300,9 +300,9 @@ def _warnings(
     if no_work and not lost & WORK.keys():
         out.append(no_work)
     if not ranges and NVTX not in lost:
-        out.append("the report holds no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
+        out.append("the report has no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
     if len(ops) and not len(launches) and CALLS not in lost:
-        out.append("the report holds no CUDA API calls of its GPU work: nothing can be attributed to ranges")
+        out.append("the report has no CUDA API calls of its GPU work: nothing can be attributed to ranges")
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:
         out.append(f"GPU ops that end before they start: {backwards:,}; their negative durations are added as recorded")
@@ -314,15 +314,15 @@ def _warnings(
 def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
     """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
     if any(table.table in WORK for table in unread):
-        return "the report holds no GPU work that can be read"
+        return "the report has no GPU work that can be read"
     launches, failed = count_launches(calls)
     if launches:
         return (
-            f"the report holds {launches:,} launches and no GPU activity: nsys got none from the driver (WSL2,"
+            f"the report has {launches:,} launches and no GPU activity: nsys got none from the driver (WSL2,"
             " permissions, or a run that was killed)"
         )
     if failed:
-        return f"the report holds no GPU work: all {failed:,} launches failed"
+        return f"the report has no GPU work: all {failed:,} launches failed"
     if len(calls):
-        return "the report holds no GPU work: CUDA was traced, and nothing was launched while nsys recorded"
-    return "the report holds no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
+        return "the report has no GPU work: CUDA was traced, and nothing was launched while nsys recorded"
+    return "the report has no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"

@@ -250,7 +250,7 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
         raise NsysprofError(f"{path}: half-written export or empty database: no tables", _again(path))
     shown = join_first(names, _MAX_NAMES)
     if "StringTable" in names and any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
-        hint = "this is nvprof's: profile again with nsys profile --trace=cuda,nvtx"
+        hint = "this is a database of nvprof: profile again with nsys profile --trace=cuda,nvtx"
     else:
         hint = f"an Nsight Systems report has a table StringIds; make one with: {EXPORT} REPORT.nsys-rep"
     raise NsysprofError(f"{path}: an SQLite database, but not a report: its tables are {shown}", hint)
