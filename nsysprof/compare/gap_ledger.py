@@ -162,7 +162,7 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     Largest difference first. ``delta_ns`` is new minus base and adds up to the difference of the times per call;
     ``share`` is its share of that difference, NaN if that is 0. Counts are whole numbers if every call has the same.
     """
-    causes = list(dict.fromkeys((*base.entries, *new.entries)))
+    causes = sorted({*base.entries, *new.entries})  # which rest is given first must not depend on rows
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
     for name, side in (("base", base), ("new", new)):
         entries = [side.entries.get(cause, Entry(0, 0, 0)) for cause in causes]

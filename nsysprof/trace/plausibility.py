@@ -108,7 +108,7 @@ def _read(lanes: _Lanes, ops: Ops, rows: NDArray[np.int64]) -> bool:
     before, ended = np.empty_like(start), np.empty_like(start)
     before[1:], ended[1:] = start[:-1], end[:-1]
     before[begins], ended[begins] = lanes.start[of], lanes.end[of]
-    if (start < before).any():
+    if ((start < before) | ((start == before) & (end < ended))).any():
         return False
     lanes.first[of] = np.minimum(lanes.first[of], start[begins])
     lanes.last[of] = np.maximum(lanes.last[of], np.maximum.reduceat(end, begins))

@@ -190,3 +190,10 @@ def test_evidence_without_grids(trace: MakeTrace) -> None:
     )
     assert table(side(path, "run").evidence, "grid", "count") == [("", 1)]
     assert np.isnan(gap_rows(side(path, "run").ledger, side(path, "run").ledger)["share"]).all()
+
+
+def test_the_rest_goes_to_the_same_cause_in_any_order() -> None:
+    """Of equal remainders the first name gets the nanosecond, whichever cause was met first."""
+    one, other = (SideLedger(dict.fromkeys(names, Entry(1, 1, 2)), 4, 3) for names in ("ab", "ba"))
+    assert gap_rows(one, one).equals(gap_rows(other, other))
+    assert gap_rows(one, one).query("cause == 'a'")["base_ns"].tolist() == [1]

@@ -92,3 +92,11 @@ def test_events_that_nsys_dropped(trace: MakeTrace) -> None:
 def test_a_trace_of_nothing_is_believed(trace: MakeTrace) -> None:
     """No ops that ran."""
     assert doubts(read(trace(Range("step", 0, 10), Launch(1, 2, 1)))) == ()
+
+
+@pytest.mark.parametrize("ends", [(120, 110), (110, 120)])
+def test_ops_that_start_together_overlap_the_same_in_any_order(trace: MakeTrace, ends: tuple[int, int]) -> None:
+    """The shorter comes first, wherever it is in the file."""
+    rows = [Kernel("k", 100, end, None) for end in ends]
+    (doubt, *_) = doubts(read(trace(*rows, Kernel("k", 115, 130, None))))
+    assert "2 of 3 (67 %), by up to 10 ns" in doubt
