@@ -3,11 +3,13 @@
 `python -m tests.kit.manual` writes docs/reference/ again; a test compares it with what is committed.
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -146,27 +148,40 @@ def _documented(of: Any) -> str:
     return text.replace("<", "\\<") if "`" not in text else text
 
 
+def _types(of: Any) -> dict[str, str]:
+    """The types of a function's parameters and result (`return`), or of a class's fields, as the source has them."""
+    [node] = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(of)))).body
+    if isinstance(node, ast.ClassDef):
+        named = [(ast.unparse(each.target), each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)]
+    else:
+        assert isinstance(node, ast.FunctionDef)
+        every = [*node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        named = [(each.arg, each.annotation) for each in every if each and each.annotation]
+        named += [("return", node.returns)] if node.returns else []
+    return {name: ast.unparse(annotation) for name, annotation in named}
+
+
 def _plain(annotation: Any) -> str:
-    """A type as the source has it."""
+    """A type that an ancestor declares."""
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
-def _parameter(each: inspect.Parameter) -> str:
+def _parameter(each: inspect.Parameter, types: dict[str, str]) -> str:
     """A parameter with its type and default; of an object that the package keeps not a word."""
     shown = repr(each.default)
     default = "" if each.default is each.empty else f" = {'...' if ' object at ' in shown else shown}"
-    return f"{each.name}: {_plain(each.annotation)}{default}".replace("'", '"')
+    return f"{each.name}: {types[each.name]}{default}".replace("'", '"')
 
 
 def _signature(name: str, of: Any) -> str:
     """A function as its source declares it."""
-    signature = inspect.signature(of)
+    signature, types = inspect.signature(of), _types(of)
     parameters: list[str] = []
     for each in signature.parameters.values():
         if each.kind is each.KEYWORD_ONLY and "*" not in parameters:
             parameters.append("*")
-        parameters.append(_parameter(each))
-    back = f" -> {_plain(signature.return_annotation)}"
+        parameters.append(_parameter(each, types))
+    back = f" -> {types['return']}"
     text = f"{name}({', '.join(parameters)}){back}"
     return text if len(text) <= 100 else "\n".join([f"{name}(", *(f"    {each}," for each in parameters), f"){back}"])
 
@@ -174,7 +189,9 @@ def _signature(name: str, of: Any) -> str:
 def _members(of: type) -> Iterator[str]:
     """What an object of a public class offers: fields, then properties and methods, each with its first sentence."""
     declared = fields(of) if is_dataclass(of) else ()
-    rows = [[f"`.{each.name}`", f"`{_plain(each.type)}`"] for each in declared if not each.name.startswith("_")]
+    types = _types(of)
+    shown = [(each.name, types.get(each.name, _plain(each.type))) for each in declared if not each.name.startswith("_")]
+    rows = [[f"`.{name}`", f"`{kind}`"] for name, kind in shown]
     names = {each.name for each in declared}
     for name, member in inspect.getmembers(of):
         if name.startswith("_") or name in names or isinstance(member, type):
