@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -196,13 +197,17 @@ def hottest(
             main = main_launch(group, known.of[op], length, len(names), len(known))
         order = np.argsort(-np.bincount(group, length, len(names)), kind="stable")[:most]
         main = main[order]
-        groups = [np.flatnonzero(group == at) for at in order.tolist()]
+        by_group = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group, minlength=len(names)))[:-1])
+        groups = [by_group[at] for at in order.tolist()]
+        globs = _globs(case.facts.attribution.trace, [names[at] for at in order.tolist()])
+        begins = np.sort(case.windows.start[busy.place.windows])
         sources = Sources(busy, roofs, groups, counters)
         shapes = sources.work.known
         for number, at in enumerate(order.tolist()):
             family = case.facts.kinds.family[int(busy.name[groups[number][0]])]
             launch = _Launch.of(known, int(main[number]), family)
-            spots.append(_spot(busy, names[at], groups[number], [*sources.of(number)], roofs, launch))
+            every = [*sources.of(number)]
+            spots.append(_spot(busy, (names[at], globs[number]), groups[number], begins, every, roofs, launch))
         _replay(case, place, spots, tried)
     others = max(len(case.places) - 1, 0)
     table = _table(spots, known, main)
@@ -241,13 +246,18 @@ class _Launch:
 
 
 def _spot(
-    busy: Busy, name: str, rows: NDArray[np.intp], every: Sequence[Reached], roofs: Roofs, launch: _Launch
+    busy: Busy,
+    name: tuple[str, str],
+    rows: NDArray[np.intp],
+    begins: Ints,
+    every: Sequence[Reached],
+    roofs: Roofs,
+    launch: _Launch,
 ) -> Spot:
     kinds, trace, place = busy.case.facts.kinds, busy.case.facts.attribution.trace, busy.place
     op, length = busy.op[rows], busy.length[rows]
     total = int(length.sum())
-    windows = busy.case.windows.take(place.windows)
-    step = np.searchsorted(np.sort(windows.start), trace.ops.start[op], side="right") - 1
+    step = np.searchsorted(begins, trace.ops.start[op], side="right") - 1
     found = next((each for each in every if each.shares), Reached())
     suspect = next((each.suspect for each in every if each.suspect), "")
     rates = next((each for each in every if not np.isnan(each.flops_per_s)), found)
@@ -257,20 +267,21 @@ def _spot(
         missing = "peaks of this GPU not known" if shaped else "shapes of its operator not recorded"
         reason = suspect or missing
     return Spot(
-        name, _glob(busy, name), kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
+        *name, kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
         float(np.median(np.bincount(step, length, place.steps))), total / max(place.total_ns, 1), limit, basis, share,
         found.unit or rates.unit, rates.flops_per_s, rates.bytes_per_s,
         rates.flops_per_s / rates.bytes_per_s if rates.bytes_per_s > 0 else np.nan, scale, reason,
     )  # fmt: skip
 
 
-def _glob(busy: Busy, name: str) -> str:
-    """What selects a kernel in a forecast: its short name, if no other kernel has it."""
-    names = busy.case.facts.attribution.trace.op_names
-    short = short_name(name)
-    used = (names[code] for code in np.unique(busy.case.facts.attribution.trace.ops.name).tolist())
-    alone = name in names and sum(short_name(each) == short for each in used) == 1
-    return short if alone and not set(short) & set("*?[=") else name
+def _globs(trace: Trace, names: Sequence[str]) -> list[str]:
+    """What selects each kernel in a forecast: its short name, if no other kernel has it."""
+    known, short = set(trace.op_names), [short_name(name) for name in names]
+    used = Counter(short_name(trace.op_names[code]) for code in np.unique(trace.ops.name).tolist())
+    return [
+        brief if name in known and used[brief] == 1 and not set(brief) & set("*?[=") else name
+        for name, brief in zip(names, short, strict=True)
+    ]
 
 
 def _limit(found: Reached, roofs: Roofs, launch: _Launch, mean_ns: float) -> tuple[str, str, float, float, str]:
