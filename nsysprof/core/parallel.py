@@ -40,5 +40,5 @@ def map_in_order(
 
 
 def side_by_side(*tasks: Callable[[], Any], apart: bool) -> list[Any]:
-    """Return what tasks that do not need each other return, in order; ``apart``: each has a thread of its own."""
-    return list(map_in_order(lambda task: task(), tasks, len(tasks) if apart and cores() > 1 else 1))
+    """Return what tasks that do not need each other return, in order; ``apart``: as many threads as cores do them."""
+    return list(map_in_order(lambda task: task(), tasks, min(len(tasks), cores()) if apart else 1))
