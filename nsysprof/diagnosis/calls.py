@@ -54,7 +54,7 @@ _ONCE = "the GPU waits for {cause}: {amount}"
 def _advise(texts: dict[str, str]) -> Callable[[Case, Group], Iterable[Remedy]]:
     def remedies(case: Case, group: Group) -> Iterable[Remedy]:
         call = np.unique(case.pieces["call"][group.rows])
-        if repeats(group, case.purpose[call]):
+        if repeats(case, group, case.purpose[call]):
             yield removal(dialect_text(case, texts), group)
 
     return remedies

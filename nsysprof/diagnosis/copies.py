@@ -5,12 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import pick
+from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import covered
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import BOUND, NAME
+from nsysprof.diagnosis.finding import BOUND
 from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text, repeats, whole_cause
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
@@ -23,6 +23,8 @@ from nsysprof.waits.whole import Cause
 _PAGEABLE = MEMORY.index(" pageable")
 SMALL = 128 << 10  # bytes: up to these, a copy takes no longer than its launch
 _MANY = 16  # of them in a step
+_RANGE = 40  # characters of the name of their range
+_ASIDE = 0.05  # of all compute: with no more before copies, or behind them, they are no part of a loop
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
     "pytorch": "pin the host memory (DataLoader(pin_memory=True) or tensor.pin_memory()) and copy with"
@@ -88,49 +90,74 @@ def _small(case: Case) -> Mask:
 
 
 def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
-    """By direction, memory and range, and by size of about a binary digit."""
+    """By direction, memory and range, and by size, see `_sizes`."""
     op = _op(case)[rows]
     trace = case.facts.attribution.trace
     texts = case.facts.texts
-    size = bucket(pick(case.facts.copy_sizes, op, 0))
+    size = pick(case.once_for_all(_sizes), op, 0)
     owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op, -1), -1)
     where = pick(case.facts.name_code, pick(trace.ranges.name, owner, -1), -1)
     memory = pick(case.facts.copy_memory, op, 0)
 
     def describe(name: int, memory: int, size: int, where: int) -> str:
         what = trace.op_names[name].removeprefix("memcpy ")
-        place = f" in {case.facts.names[where]}" if where >= 0 else ""
+        place = f" in {one_line(case.facts.names[where], _RANGE)}" if where >= 0 else ""
         if "set" in what:
             return f"memsets{place}"
         direction = _DIRECTIONS.get(what, what)
-        return f"{MEMORY[memory].strip()} copies {direction} of {format_bytes(size)}{place}".strip()
+        about = "about " * (size < 0)
+        return f"{MEMORY[memory].strip()} copies {direction} of {about}{format_bytes(abs(size))}{place}".strip()
 
     return texts.each(describe, pick(trace.ops.name, op, 0), memory, size, where)
 
 
+def _sizes(case: Case) -> NDArray[np.int64]:
+    """The bytes of each copy; of copies of one direction, equal to two binary digits but not equal, minus these."""
+    if case.part_of is not None:
+        whole, rows = case.part_of
+        return whole.once_for_all(_sizes)[rows]
+    size = case.facts.copy_sizes.astype(np.int64)
+    rows = np.flatnonzero(size > 0)
+    about = bucket(size[rows])
+    first, group = distinct(case.facts.attribution.trace.ops.name[rows], about)
+    alike = np.ones(len(first), bool)
+    alike[group[size[rows] != size[rows[first]][group]]] = False
+    size[rows] = np.where(alike[group], size[rows], -about)
+    return size
+
+
 def _words(case: Case, row: int) -> str:
     code = int(_codes(case, np.array([row]))[0])
-    return one_line(case.facts.texts.words[code], NAME)
+    return case.facts.texts.words[code]
 
 
 _PAYS = "; pinning takes as long as such a copy: it pays only if these buffers are copied again and again"
 
 
-def _alike(case: Case, group: Group) -> NDArray[np.int64]:
-    """One number for each copy of a group, the same for copies of the same direction and about the same size."""
-    _, first = np.unique(_op(case)[group.rows], return_index=True)
-    return _codes(case, group.rows[first])
+def _again(case: Case, group: Group) -> bool:
+    """Whether a program copies in a loop: the same direction and size again, and not all before it computes, or behind.
+
+    Weights that are loaded, and results that are read at the end, are copied once, however many arrays they are.
+    """
+    op = np.unique(_op(case)[group.rows])
+    sizes, names = case.facts.copy_sizes[op], case.facts.attribution.trace.ops.name[op]
+    if not repeats(case, group, distinct(names, sizes)[1]):
+        return False
+    ops, (start, end) = case.facts.attribution.trace.ops, case.lines[group.place.gpu].compute
+    middle = int(np.sort(ops.start[op])[len(op) // 2])
+    before, total = int((np.minimum(end, middle) - np.minimum(start, middle)).sum()), int((end - start).sum())
+    return _ASIDE * total <= before <= (1 - _ASIDE) * total
 
 
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
-    if not repeats(group, _alike(case, group)):
+    if not _again(case, group):
         return
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
-    if not repeats(group, _alike(case, group)):
+    if not _again(case, group):
         return
     trace = case.facts.attribution.trace
     streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
@@ -154,16 +181,24 @@ def _pageable_copies(case: Case) -> Mask:
     return _is(case, MEMCPY) & _pageable(case) & ~_small(case)
 
 
-def _together(_: Case, rows: Rows) -> NDArray[np.int64]:
-    """All pageable copies of a place are one cause, as one change concerns them all."""
-    return np.zeros(len(rows), np.int64)
+def _together(case: Case, rows: Rows) -> NDArray[np.int64]:
+    """All copies of a place in one direction are one cause; pageable ones in both, as one change concerns them all."""
+    named: NDArray[np.int64] = case.facts.attribution.trace.ops.name[_op(case)[rows]].astype(np.int64)
+    return np.where(_pageable(case)[rows], -1, named) + 1
 
 
 def _mostly(case: Case, row: int) -> str:
-    same = np.flatnonzero(_pageable_copies(case) & (case.place_of == case.place_of[row]))
+    """The longest of the copies that are one cause with those of a piece."""
+    claims = _pageable_copies(case) if _pageable(case)[row] else _other_copies(case)
+    same = np.flatnonzero(claims & (case.place_of == case.place_of[row]))
+    key = _together(case, same)
+    same = same[key == _together(case, np.array([row]))[0]]
     text = _words(case, row)
-    several = len(np.unique(_codes(case, same))) > 1
-    return one_line(text.replace("pageable copies ", "pageable copies, most ", 1), NAME) if several else text
+    return text.replace("copies ", "copies, most ", 1) if len(np.unique(_codes(case, same))) > 1 else text
+
+
+def _other_copies(case: Case) -> Mask:
+    return _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & ~_on_gpu(case)
 
 
 def _whole(case: Case, group: Group) -> Cause:
@@ -181,7 +216,7 @@ def _whole_small(case: Case, group: Group) -> Cause:
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
 PAGEABLE = Kind(
     *("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole),
-    note=lambda case, group: "" if repeats(group, _alike(case, group)) else _PAYS,
+    note=lambda case, group: "" if _again(case, group) else _PAYS,
 )
 SMALL_COPIES = Kind(
     "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather, _whole_small
@@ -195,16 +230,7 @@ def _link(case: Case, group: Group) -> str:
     return f"; at {format_bandwidth(rate)} and with little compute to hide them, only fewer bytes help"
 
 
-EXPOSED = Kind(
-    "exposed-copy",
-    lambda case: _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & ~_on_gpu(case),
-    _codes,
-    _words,
-    _SYMPTOM,
-    _overlap,
-    _whole,
-    note=_link,
-)
+EXPOSED = Kind("exposed-copy", _other_copies, _together, _mostly, _SYMPTOM, _overlap, _whole, note=_link)
 LAYOUT = Kind(
     "copy-layout",
     lambda case: _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & _on_gpu(case),

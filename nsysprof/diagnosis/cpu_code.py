@@ -1,17 +1,30 @@
 """The GPU waits while the launching thread runs code of its own for long: no call, and no mere launching."""
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import NAME
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, dialect_text, of_host, removal
+from nsysprof.diagnosis.finding import BOUND, NAME
+from nsysprof.diagnosis.kinds import (
+    Group,
+    Kind,
+    Mask,
+    Remedy,
+    Rows,
+    by_text,
+    dialect_text,
+    fetched,
+    in_steps,
+    of_host,
+    removal,
+)
 from nsysprof.waits.purposes import compiles
 
-_LOADS = ("dataloader", "data_load", "next batch", "fetch")
+_LOADS = re.compile(r"dataloader|data_load|next batch|(?<!pre)fetch", re.IGNORECASE)
 _OFF = {
     "pytorch": "move this CPU work off the thread that launches: into another thread, or out of the step",
     "cuda": "move this CPU work to another thread, or do it while the GPU is busy",
@@ -19,6 +32,10 @@ _OFF = {
 _AT_INPUT = {
     "pytorch": "move this CPU work off the thread that launches: into DataLoader workers, another thread, or out of"
     " the step"
+}
+_ON_GPU = {
+    "pytorch": "do this work on the GPU, so that its tensors stay there and no copy has to be waited for",
+    "cuda": "do this work on the GPU, so that its data stay there and no copy has to be waited for",
 }
 _LOADER = {
     "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
@@ -31,8 +48,8 @@ def _long_code(case: Case) -> Mask:
     return of_host(case) & (pieces["call"] < 0) & (pieces["ns"] >= case.long_code_ns)
 
 
-def _in_ranges(case: Case, words: tuple[str, ...]) -> Mask:
-    named = [any(word in text.lower() for word in words) for text in case.facts.texts.words]
+def _in_ranges(case: Case, name: re.Pattern[str]) -> Mask:
+    named = [name.search(text) is not None for text in case.facts.texts.words]
     out: Mask = np.array(named, bool)[case.pieces["range"]]
     return out
 
@@ -49,9 +66,20 @@ def _words(case: Case, row: int) -> str:
 
 
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
-    if group.place.path != WHOLE:  # what a program does once between two kernels is no step's work
-        texts = _OFF | _AT_INPUT if _at_input(case, group) else _OFF
-        yield removal(dialect_text(case, texts), group)
+    if not in_steps(case, group):  # what a program does once between two kernels is no step's work
+        return
+    if _of_results(case, group):
+        yield replace(removal(dialect_text(case, _ON_GPU), group), basis=BOUND)
+    texts = _OFF | _AT_INPUT if _at_input(case, group) else _OFF
+    yield removal(dialect_text(case, texts), group)
+
+
+def _of_results(case: Case, group: Group) -> bool:
+    """Whether the CPU mostly works on what it has copied, or fetched by page faults, from the GPU just before."""
+    ns = case.pieces["ns"][group.rows]
+    named = np.array(["(DtoH" in text for text in case.facts.texts.words], bool)
+    copied = named[case.pieces["exposed_by"][group.rows]]
+    return 2 * int(ns[copied | fetched(case, group)].sum()) > int(ns.sum())
 
 
 def _at_input(case: Case, group: Group) -> bool:
@@ -76,8 +104,8 @@ def _codes(case: Case, rows: Rows) -> np.ndarray:
     return by_text("culprit")(case, rows)
 
 
-def _unknown_code(_: Case, group: Group) -> str:
-    return "; annotate this code with ranges, or sample the CPU, to see what it does" * (group.place.path == WHOLE)
+def _unknown_code(case: Case, group: Group) -> str:
+    return "; annotate this code with ranges, or sample the CPU, to see what it does" * (not in_steps(case, group))
 
 
 CPU_CODE = Kind(

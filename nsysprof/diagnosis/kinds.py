@@ -12,8 +12,8 @@ from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, REPLAYED, Finding
-from nsysprof.trace.trace import MEMCPY
+from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, ONCE, REPLAYED, Finding
+from nsysprof.trace.trace import MEMCPY, MIGRATION
 from nsysprof.waits.awaited import ITEM_BYTES
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import LATE_HOST
@@ -24,6 +24,7 @@ Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
+_HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
@@ -41,6 +42,16 @@ class Group:
     def waited_ns(self) -> int:
         """For how long the GPU waited in all steps."""
         return int(self.waited.sum())
+
+    @property
+    def often(self) -> str:
+        """In which steps the GPU waits for the cause: all that are typical, a few that have most of it, or one."""
+        place, waited = self.place, self.waited
+        count = int((waited >= _HAS * waited.max()).sum())
+        typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
+        if place.path == WHOLE or 2 * count > place.steps or typical:
+            return EVERY
+        return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"
 
 
 @dataclass(frozen=True)
@@ -72,9 +83,14 @@ def each_step(place: Place, ns: int) -> str:
     return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
-def repeats(group: Group, alike: NDArray[np.integer]) -> bool:
-    """Whether a remedy for a loop fits: in steps, or where a program without steps does what is ``alike`` often."""
-    return group.place.path != WHOLE or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
+def in_steps(case: Case, group: Group) -> bool:
+    """Whether a cause is the steps' own: of steps that were found, and not annotated, it is if most have it."""
+    return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
+
+
+def repeats(case: Case, group: Group, alike: NDArray[np.integer]) -> bool:
+    """Whether a remedy for a loop fits: in steps, or where a program does what is ``alike`` often."""
+    return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
 def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
@@ -194,6 +210,16 @@ def _launching(case: Case) -> Mask:
     calls = np.isin(purpose, LAUNCHING) & (copied_op(case) < 0)
     code = (pieces["call"] < 0) | (purpose == LOCK)
     mask: Mask = of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
+    return mask
+
+
+def fetched(case: Case, group: Group) -> Mask:
+    """In which pieces of a group pages of unified memory move to the host, which reads what the GPU wrote."""
+    trace, pieces = case.facts.attribution.trace, case.pieces
+    named = np.array([*("DtoH" in name for name in trace.op_names), False], bool)
+    begins = np.sort(trace.ops.start[named[trace.ops.name] & (trace.ops.kind == MIGRATION)])
+    first, last = (np.searchsorted(begins, pieces[name][group.rows]) for name in ("start_ns", "end_ns"))
+    mask: Mask = last > first
     return mask
 
 

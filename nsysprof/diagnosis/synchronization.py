@@ -1,6 +1,7 @@
 """The host waits for the GPU, and the GPU is then idle until the host has launched again."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from nsysprof.diagnosis.kinds import (
     Rows,
     copied_op,
     dialect_text,
+    fetched,
     launching,
     of_host,
     removal,
@@ -63,8 +65,16 @@ def _calls(case: Case, group: Group) -> Cause:
     return case.program.wholes.of_calls(np.unique(calls[calls >= 0]))
 
 
+def _read(case: Case, group: Group) -> bool:
+    """Whether the CPU reads managed memory behind the synchronization, which it cannot do without."""
+    windows = case.pieces["window"]
+    here = np.flatnonzero(case.place_of == case.places.index(group.place))
+    mine = here[np.isin(windows[here], windows[group.rows])]
+    return 2 * len(np.unique(windows[mine[fetched(case, replace(group, rows=mine))]])) > len(np.unique(windows[mine]))
+
+
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
-    if group.place.path == WHOLE:
+    if group.place.path == WHOLE or _read(case, group):
         return
     reads = ".item()" in group.cause or "DtoH" in group.cause
     texts = _READ if reads else _MASK if "nonzero()" in group.cause else _WAIT
@@ -81,4 +91,5 @@ SYNCHRONIZATION = Kind(
     _calls,
     least_share=OFTEN_SO,
     exposes=True,
+    note=lambda case, group: "; the CPU reads what the GPU wrote to managed memory" * _read(case, group),
 )

@@ -14,6 +14,7 @@ from nsysprof.results.table import wrap
 
 _PATH = 60
 _MOSTLY = 0.5
+_MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
 
@@ -103,7 +104,8 @@ def gain_text(finding: Finding) -> str:
         return f"saves {'about' if finding.kind in KERNEL_KINDS else 'at most'} {gain}{each}"
     low, high = (format_ns(of_step(ns)) for ns in (finding.gain_low_ns, finding.gain_high_ns))
     between = f", {low} to {high}" if low != high else ""
-    return f"saves {gain}{each} in a replay{between}"
+    more = ", other CPU time included" * (finding.gain_ns > _MORE * finding.lost_ns)
+    return f"saves {gain}{each} in a replay{between}{more}"
 
 
 def sentence(finding: Finding) -> str:

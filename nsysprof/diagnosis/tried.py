@@ -15,7 +15,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import WAITING_FOR_INPUT, source_sleeps
-from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
@@ -29,7 +29,6 @@ from nsysprof.waits.whole import Cause
 MIN_NS = 20_000  # in all steps: nobody would notice less
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
-_HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
 _SKEWED = 1.5  # times what the median step loses: the mean alone says too little
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
@@ -131,7 +130,7 @@ def _enough(case: Case, kind: Kind, group: Group) -> bool:
 def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator[Finding]:
     """The finding about a group; none where the steps get no shorter without its cause, whatever the GPU waited."""
     place = group.place
-    often = _often(group, kind, place)
+    often = ONCE if kind.set_up and (place.path == WHOLE or group.often != EVERY) else group.often
     lost = case.without(place, kind.whole(case, group)) if replays else None
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
     if lost_ns < max(MIN_SHARE * place.total_ns, MIN_NS):
@@ -189,18 +188,6 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
         gain_low_ns=0 if bound else max(gain - spread, 0),
         gain_high_ns=gain if bound else min(gain + spread, place.total_ns),
     )
-
-
-def _often(group: Group, kind: Kind, place: Place) -> str:
-    """In which steps the GPU waits for a cause: all that are typical, a few that have most of it, or one."""
-    if place.path == WHOLE:
-        return ONCE if kind.set_up else EVERY
-    waited = group.waited
-    count = int((waited >= _HAS * waited.max()).sum())
-    typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
-    if 2 * count > place.steps or (typical and not kind.set_up):
-        return EVERY
-    return ONCE if count == 1 or kind.set_up else f"{count:,} of {place.steps:,} steps"
 
 
 def _paced(group: Group) -> Finding:

@@ -1,7 +1,7 @@
 """Each kind of finding on a program that has it, and on one that looks alike and has not."""
 
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -472,6 +472,120 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=1), 264).items)).findings
     assert (first.kind, first.remedy) == ("exposed-copy", "")
     assert first.text.endswith("at 8.39 GB/s and with little compute to hide them, only fewer bytes help")
+
+
+def test_weights_are_copied_once_however_many_they_are(trace: MakeTrace) -> None:
+    """Twenty arrays of a size before all compute are no loop that pinning would help; with compute between they are."""
+    for kernel_ns, remedy in ((0, ""), (5 * MS, "allocate the host memory with cudaMallocHost")):
+        program = Program()
+        program.call("cudaMalloc", MS)
+        program.launch("fill", US)
+        for number in range(20):
+            copy(1, host=0, blocks=True)(program)
+            program.code((number * number + 1) * US)
+            if kernel_ns:
+                program.launch(f"gemm_{number * number % 17}", kernel_ns)
+        program.launch("gemm", 50 * MS)
+        [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "pageable-copy"]
+        assert found.remedy.startswith(remedy)
+        assert bool(found.remedy) == bool(remedy) == (found.gain_ns > 0)
+        assert ("pinning takes as long as such a copy" in found.text) == (not remedy)
+
+
+def test_sizes_are_exact_or_about(trace: MakeTrace) -> None:
+    """Copies of one size are told as such; those of nearly equal sizes are about as large; both ways have a finding."""
+
+    def act(sizes: Sequence[int]) -> Act:
+        def copies(program: Program) -> None:
+            for size in sizes:
+                program.copy(1, size, 2 * MS)
+            program.copy(2, 8_000_000, 2 * MS)
+
+        return copies
+
+    for sizes, size in (([8_000_000, 8_000_000], "7.63 MiB"), ([8_000_000, 8_100_000], "about 8.00 MiB")):
+        found = diagnosis_of(trace(*steps(act(sizes)).items)).findings
+        assert [each.cause for each in found] == [
+            f"pinned copies to the GPU of {size} in step*",
+            "pinned copies to the host of 7.63 MiB in step*",
+        ]
+    found = diagnosis_of(trace(*steps(act([8_000_000, 32_000_000])).items)).findings
+    assert found[0].cause.startswith("pinned copies, most to the GPU of ")
+    assert found[0].lost_ns / STEPS == pytest.approx(4 * MS, rel=0.01)
+
+
+def rarely(act: Act, count: int, of: int = 24) -> Program:
+    """A loop without ranges, whose steps are found by their pattern: in ``count`` of them a program acts."""
+    program = Program()
+    for number in range(of):
+        program.code(US)
+        program.layers()
+        if number % (of // count) == 5:
+            act(program)
+    return program
+
+
+@pytest.mark.parametrize("act", [call("cudaFree", 4 * MS), code])
+def test_a_loop_that_was_found_is_not_blamed_for_what_few_steps_do(trace: MakeTrace, act: Act) -> None:
+    """What two of the found steps do may be another loop around them: no advice about "the loop"."""
+    found = diagnosis_of(trace(*rarely(act, 2).items)).findings
+    assert found
+    assert not any(each.remedy for each in found)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fetch_batch", "input-wait"), ("prefetch_w1", "cpu-code")])
+def test_a_prefetch_is_no_loader(trace: MakeTrace, name: str, kind: str) -> None:
+    """Code in a range that fetches waits for input; what prefetches weights is code."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        with program.range(name):
+            program.code(2 * MS)
+
+    assert diagnosis_of(trace(*steps(act).items)).findings[0].kind == kind
+
+
+def test_a_graph_may_save_more_than_its_launches_cost() -> None:
+    """CPU time between the launches goes, too, and the sentence says so."""
+    path = Path(__file__).parents[2] / "traces/block.sqlite"
+    found = diagnosis_of(path, "RUN::flash::S1024/iter*").findings
+    first, *others = [gain_text(each) for each in found if each.gain_ns]
+    assert first == "saves 824 µs per step in a replay, other CPU time included"
+    assert not any("included" in each for each in others)
+
+
+def test_cpu_work_on_results_belongs_on_the_gpu(trace: MakeTrace) -> None:
+    """The CPU works on 8 MiB that it has read back; without the copy it works on something else."""
+
+    def results(program: Program) -> None:
+        program.copy(2, 8 << 20, 10 * US)
+        code(program)
+
+    first = diagnosis_of(trace(*steps(results).items)).findings[0]
+    assert (first.kind, first.cause, first.basis) == ("cpu-code", "CPU time in log", "bound")
+    assert first.remedy.startswith("do this work on the GPU")
+    assert diagnosis_of(trace(*steps(code).items)).findings[0].remedy.startswith("move this CPU work")
+
+
+def test_a_synchronization_before_managed_memory_is_read_stays(trace: MakeTrace) -> None:
+    """Pages move to the host behind the wait: the CPU reads results, and must have waited for them."""
+
+    def wait(migrates: bool) -> Act:
+        def act(program: Program) -> None:
+            program.wait()
+            for _ in range(20):
+                program.code(40 * US)
+                if migrates:
+                    program.items.append(Memcpy(program.now - 9 * US, program.now - US, None, 4096, 12, cause=2))
+                program.launch("k", 5 * US)
+
+        return act
+
+    for migrates in (False, True):
+        found = diagnosis_of(trace(*steps(wait(migrates)).items)).findings
+        [sync] = [each for each in found if each.kind == "synchronization"]
+        assert bool(sync.remedy) != migrates
+        assert ("reads what the GPU wrote to managed memory" in sync.text) == migrates
 
 
 def test_a_short_wait_without_a_remedy_is_no_bottleneck(trace: MakeTrace) -> None:
