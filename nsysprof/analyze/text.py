@@ -22,7 +22,7 @@ from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import Column, TextTable, screen_width, show_columns, wrap
 from nsysprof.trace.about import Diagnostic
 from nsysprof.trace.plausibility import tells_of_dropped_events
-from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END, Report
+from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END, Report, Trace
 
 MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
@@ -74,7 +74,7 @@ def summary(
     ranges = range_rows(breakdown, top or _RANGES if few else most, width, full=full, sort=sort, depth=depth)
     steps = steps_table(diagnosis, most if full else _STEPS)
     by_kernel = _kernel_rows(breakdown, top or _KERNELS if few else most, full)
-    device = "" if full else _devices(report)
+    device = "" if full else _devices(breakdown.attribution.trace)
     head = headline(diagnosis, report.path, device)
     said = [wrap(f"warning: {each}", "", "  ", width) for each in grave(breakdown.warnings)]
     parts: list[str | Rows | None] = [
@@ -127,9 +127,11 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"command: {one_line(about.command, 100)}"
 
 
-def _devices(report: Report) -> str:
-    """The GPUs that a headline names."""
-    names = [gpu.name for gpu in report.about.gpus if gpu.is_cuda]
+def _devices(trace: Trace) -> str:
+    """The GPUs that a headline names: those with work, all of the machine where none has."""
+    gpus = trace.report.about.gpus
+    used = [gpus[number] for number in trace.gpu_busy if 0 <= number < len(gpus)]
+    names = [gpu.name for gpu in used or gpus if gpu.is_cuda]
     counts = {name: names.count(name) for name in names}
     return one_line(", ".join(f"{f'{many} × ' if many > 1 else ''}{name}" for name, many in counts.items()), 60)
 

@@ -22,7 +22,15 @@ from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.fusion import fusion_findings
 from nsysprof.diagnosis.geometry import geometry_findings
-from nsysprof.diagnosis.gpu_waits import LATE_RANK, LATENCY, NOT_RECORDED, PROFILER, STREAMS, exposed_communication
+from nsysprof.diagnosis.gpu_waits import (
+    LATE_RANK,
+    LATENCY,
+    NOT_RECORDED,
+    PROFILER,
+    STREAMS,
+    exposed_communication,
+    stream_findings,
+)
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.page_fault import page_findings
@@ -48,5 +56,6 @@ OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
     "small-grid, tiny-blocks, tail-wave, low-occupancy": geometry_findings,
     "tensor-cores, misaligned": tensor_core_findings,
     "unfused-attention, pointwise, training-mode, channels-last": fusion_findings,
+    "stream-dependency": stream_findings,
 }
 KERNEL_KINDS = frozenset(kind for kinds in OF_KERNELS for kind in kinds.split(", "))

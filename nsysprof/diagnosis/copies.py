@@ -131,7 +131,7 @@ def _words(case: Case, row: int) -> str:
     return case.facts.texts.words[code]
 
 
-_PAYS = "; pinning takes as long as such a copy: it pays only if these buffers are copied again and again"
+_PAYS = "; pinning costs time, too, and pays only if these buffers are copied again and again"
 
 
 def _again(case: Case, group: Group) -> bool:

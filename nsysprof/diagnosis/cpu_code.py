@@ -5,25 +5,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
-from nsysprof.diagnosis.kinds import (
-    Group,
-    Kind,
-    Mask,
-    Remedy,
-    Rows,
-    by_text,
-    dialect_text,
-    fetched,
-    in_steps,
-    of_host,
-    removal,
-)
+from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, dialect_text, fetched, in_steps, of_host, removal
 from nsysprof.waits.purposes import compiles
 
+_NUMBER, _MANY = re.compile(r"\d+"), 3
 _LOADS = re.compile(r"dataloader|data_load|next batch|(?<!pre)fetch", re.IGNORECASE)
 _OFF = {
     "pytorch": "move this CPU work off the thread that launches: into another thread, or out of the step",
@@ -32,6 +22,9 @@ _OFF = {
 _AT_INPUT = {
     "pytorch": "move this CPU work off the thread that launches: into DataLoader workers, another thread, or out of"
     " the step"
+}
+_FASTER = {
+    "cuda": "make this CPU work faster, or do it on the GPU: it takes longer than all else, so no other thread hides it"
 }
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no copy has to be waited for",
@@ -62,12 +55,16 @@ def _compiling(case: Case) -> Mask:
 
 def _words(case: Case, row: int) -> str:
     text = case.facts.texts.words[case.pieces["culprit"][row]]
+    if int(case.once_for_all(_alike)[case.pieces["culprit"][row]]) < 0:
+        text = _NUMBER.sub("*", text)
     return one_line(f"CPU time {text.removeprefix('code').strip() or 'between calls'}", NAME)
 
 
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if not in_steps(case, group):  # what a program does once between two kernels is no step's work
         return
+    if 2 * group.waited_ns > group.place.total_ns:
+        yield replace(removal(dialect_text(case, _FASTER), group), basis=BOUND)
     if _of_results(case, group):
         yield replace(removal(dialect_text(case, _ON_GPU), group), basis=BOUND)
     texts = _OFF | _AT_INPUT if _at_input(case, group) else _OFF
@@ -100,8 +97,22 @@ def _claims(case: Case) -> Mask:
     return _long_code(case) & ~_in_ranges(case, _LOADS) & ~_compiling(case)
 
 
-def _codes(case: Case, rows: Rows) -> np.ndarray:
-    return by_text("culprit")(case, rows)
+def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
+    """By the code's range; ranges that differ in numbers alone are one: `load_layer_3` and `load_layer_4`."""
+    alike, culprit = case.once_for_all(_alike), case.pieces["culprit"][rows]
+    return np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit)
+
+
+def _alike(case: Case) -> NDArray[np.int64]:
+    """For each text minus one minus the first of those that differ from it in numbers alone, 0 where few do."""
+    words = case.facts.texts.words
+    out, same = np.zeros(len(words), np.int64), dict[str, list[int]]()
+    for code in np.unique(case.pieces["culprit"][_long_code(case)]).tolist():
+        same.setdefault(_NUMBER.sub("*", words[code]), []).append(code)
+    for codes in same.values():
+        if len(codes) >= _MANY:
+            out[codes] = -1 - codes[0]
+    return out
 
 
 def _unknown_code(case: Case, group: Group) -> str:

@@ -16,7 +16,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.cold_start import cold_start, set_up
 from nsysprof.diagnosis.finding import NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
-from nsysprof.diagnosis.tried import left_out_if_faulty, of_waits
+from nsysprof.diagnosis.tried import groups, left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
@@ -62,7 +62,10 @@ class Diagnosis:
     ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges;
     ``busiest``: the kernels that compute for longest, with their shares; ``recorded_ns``: from the first to the last
     of all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy
-    time outside all steps, ``outside`` what most of that is, with its time.
+    time outside all steps, ``outside`` what most of that is, with its time. ``idle_outside_ns``: for how long GPUs idle
+    outside steps that were found, between their first and last operations, ``gap_ns`` at once; ``mostly``: where there
+    is no finding, the cause that the steps wait for most, with its share; ``tried``: whether a replay that reproduces
+    the steps said that nothing helps; ``launches`` that are recorded.
     """
 
     chosen: Chosen
@@ -80,6 +83,11 @@ class Diagnosis:
     migrated_ns: int = 0
     outside_share: float = 0.0
     outside: str = ""
+    idle_outside_ns: int = 0
+    gap_ns: int = 0
+    mostly: str = ""
+    tried: bool = False
+    launches: int = 0
 
     @property
     def repeats(self) -> bool:
@@ -89,7 +97,7 @@ class Diagnosis:
     @property
     def nothing(self) -> bool:
         """Whether it is known that there is nothing to fix but what kernels compute."""
-        return not self.findings and self.idle_share < _IDLE
+        return not self.findings and self.idle_share < _IDLE and self.idle_outside_ns < _IDLE * self.recorded_ns
 
     def of_path(self, path: str) -> list[Finding]:
         """The findings of a path."""
@@ -195,6 +203,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
     )
     idle = 1 - compute / total if total else 0.0
+    idle_outside_ns, gap_ns = _idle_outside(case) if case.chosen.level.found else (0, 0)
     found = worth_telling(ranked(cold_start(case, once, _one_gpu(found))))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
@@ -213,6 +222,12 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         migrated_ns=_migrated(case),
         outside_share=outside_share,
         outside=outside,
+        idle_outside_ns=idle_outside_ns,
+        gap_ns=gap_ns,
+        mostly=_mostly(case) if parts is None and not found else "",
+        tried=any(each.tried for each in parts or ())
+        or ("residual" in vars(case) and any(map(case.known, case.places))),
+        launches=len(trace.launches),
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
 
@@ -258,6 +273,28 @@ def _outside(case: Case) -> tuple[float, str]:
             lost[name] += int((mine[1] - mine[0]).sum() - covered(steps, *mine).sum())
     most = max(lost, key=lost.__getitem__)
     return min(sum(lost.values()) / max(total, 1), 1.0), f"most in {most} ({format_ns(lost[most])})"
+
+
+def _idle_outside(case: Case) -> tuple[int, int]:
+    """For how many ns GPUs idle between their first and last operations and outside all steps, and at once at most."""
+    idle, most = 0, 0
+    for gpu, (start, end) in case.facts.attribution.trace.gpu_busy.items():
+        windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
+        begin, stop = union((start, end), merge(windows.start, windows.end))
+        gaps = begin[1:] - stop[:-1]
+        idle, most = idle + int(gaps.sum()), max(most, int(gaps.max(initial=0)))
+    return idle, most
+
+
+def _mostly(case: Case) -> str:
+    """The cause for which the GPU waits most in all steps, and its part of them."""
+    ns: dict[str, int] = {}
+    for _, group in groups(case):
+        ns[group.cause] = ns.get(group.cause, 0) + group.waited_ns
+    if not ns:
+        return ""
+    cause = max(ns, key=ns.__getitem__)
+    return f"{cause} ({format_share(ns[cause] / max(sum(place.total_ns for place in case.places), 1))})"
 
 
 def _times(case: Case, place: Place) -> StepTimes:

@@ -12,7 +12,7 @@ from nsysprof.core.text import one_line
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
 # An argument of the optimizer before a CUDA graph, the layout of a model before the fusion of kernels that it changes.
-_BEFORE = {"optimizer": "launch-bound", "channels-last": "pointwise"}
+_BEFORE = {"optimizer": "launch-bound", "channels-last": "pointwise", "stream-dependency": "small-grid"}
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind

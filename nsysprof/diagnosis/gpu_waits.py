@@ -5,22 +5,33 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import covered, union
+from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
+from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, counted, each_step, text_of
+from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
+from nsysprof.waits.walk import BARRIER, EVENT
 from nsysprof.waits.whole import Cause
 
 _MIN_EXPOSED = 0.05  # of the steps
 _EARLIER = "start the collectives earlier, so that compute hides them: smaller buckets, or asynchronous calls"
 # Of exposed communication: with less compute to hide it behind, overlap is not the remedy.
 _HIDES = 0.5
+_MIN_BESIDE = 0.03  # of the steps
+_LATER = {
+    "pytorch": "wait for that stream (wait_stream) only where its result is read, behind kernels that do without it",
+    "cuda": "call cudaStreamWaitEvent only where the result is read, behind kernels that do without it",
+}
+_NO_BARRIER = {
+    "pytorch": "use streams of torch.cuda.Stream() for both: the default stream and other streams wait for each other",
+    "cuda": "create the streams with cudaStreamNonBlocking: the default stream and other streams wait for each other",
+}
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
 _HALVES = "send bfloat16 instead of FP32, "
 
@@ -90,6 +101,34 @@ def _where(case: Case, op: int) -> str:
     while row >= 0 and "nccl" in trace.range_names[trace.ranges.name[row]].text.lower():
         row = int(attribution.parent[row])
     return f" in {one_line(trace.range_names[trace.ranges.name[row]].text, NAME)}" if row >= 0 else ""
+
+
+def stream_findings(busy: Busy) -> Iterator[Finding]:
+    """Kernels that leave most of the GPU empty, in another stream than most compute, which waits for them."""
+    case, place, known = busy.case, busy.place, busy.case.launches
+    if known is None or not known.sms or not len(busy.op):
+        return
+    trace, why = case.facts.attribution.trace, case.facts.reasons
+    stream, blocks = trace.ops.stream[busy.op], known.blocks[known.of[busy.op]]
+    main = int(np.bincount(stream, busy.length).argmax())
+    beside = np.flatnonzero((stream != main) & (blocks > 0) & (2 * blocks <= known.sms))
+    late = np.flatnonzero((why.edge >= EVENT) & (trace.ops.stream == main) & (why.launched <= why.ready))
+    late = late[np.isin(why.op[late], busy.op[beside])]
+    if not len(late):
+        return
+    since = np.maximum(why.in_stream[late], case.windows.start.min())
+    start, end = trace.ops.start[busy.op[beside]], trace.ops.end[busy.op[beside]]
+    waited = np.minimum(covered(merge(since, np.maximum(why.ready[late], since)), start, end), busy.alone[beside])
+    lost, names = int(waited.sum()), trace.ops.name[busy.op[beside]]
+    most = min(lost, int(busy.length[stream == main].sum()))
+    if not busy.enough(most) and most < _MIN_BESIDE * place.total_ns:
+        return
+    name = one_line(short_name(trace.op_names[int(np.bincount(names, waited).argmax())]), NAME)
+    barrier = 2 * int((why.edge[late] == BARRIER).sum()) > len(late)
+    text = f"{name} runs alone in another stream and leaves most of the GPU empty, as all others wait for it"
+    text = f"{text}: {each_step(place, lost)}"
+    remedy = dialect_text(case, _NO_BARRIER if barrier else _LATER)
+    yield counted(place, "stream-dependency", f"{name} in another stream", text, remedy, lost, most)
 
 
 LATE_RANK = Kind(

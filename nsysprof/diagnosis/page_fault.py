@@ -41,7 +41,7 @@ def fault_share(case: Case) -> float:
         return 0.0
     to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)[trace.ops.name]
     moves = int(((trace.ops.kind == MIGRATION) & to_gpu).sum())
-    if not moves:
+    if not (trace.ops.kind == MIGRATION).any():
         return float(any(re.match(r"(?:cuda|hip)MallocManaged", name) for name in used))
     busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
     return min(moves * _FAULT_NS / max(busy, 1), 1.0)

@@ -9,7 +9,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.diagnose import Diagnosis
-from nsysprof.diagnosis.finding import BOUND, EVERY, UNTRIED, Finding
+from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, UNTRIED, Finding
 from nsysprof.results.table import wrap
 
 _PATH = 60
@@ -17,6 +17,7 @@ _MOSTLY = 0.5
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
+_IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said about
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
@@ -51,6 +52,8 @@ def _set_up_text(diagnosis: Diagnosis) -> str:
     """For how long the program sets up: longer than all steps that were found, or much of a recording without."""
     once = [(name, ns) for name, ns in diagnosis.once if ns >= MIN_NS]
     took, total = sum(ns for _, ns in once), sum(each.total_ns for each in diagnosis.times)
+    if any(each.kind == COLD and each.lost_ns for each in diagnosis.findings):
+        return ""  # the first finding says for how long the GPU waits for it
     if took <= (1.0 if diagnosis.repeats else _SOME) * total or (
         diagnosis.repeats and not diagnosis.chosen.level.found
     ):
@@ -60,10 +63,15 @@ def _set_up_text(diagnosis: Diagnosis) -> str:
 
 
 def _outside_text(diagnosis: Diagnosis) -> str:
-    """What GPUs do outside the steps that were found, where that is much of what they do."""
-    if diagnosis.outside_share < _OUTSIDE or not diagnosis.chosen.level.found:
+    """What GPUs do outside the steps that were found, and for how long they idle there, where that is much."""
+    if not diagnosis.chosen.level.found:
         return ""
-    return f"; {format_share(diagnosis.outside_share)} of its busy time lies outside them, {diagnosis.outside}"
+    share, idle = diagnosis.outside_share, diagnosis.idle_outside_ns
+    busy = f"; {format_share(share)} of its busy time lies outside them, {diagnosis.outside}" * (share >= _OUTSIDE)
+    if idle < _IDLE * diagnosis.recorded_ns:
+        return busy
+    gap = f", {format_ns(diagnosis.gap_ns)} at once" * (diagnosis.gap_ns < idle)
+    return f"{busy}; outside them it idles for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 
 
 def once_text(diagnosis: Diagnosis) -> str:
@@ -78,7 +86,8 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     """What is known where there is no finding."""
     of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
-        return "No GPU work to diagnose: record a run that launches kernels."
+        failed = "The program launches GPU work, and none is recorded: it failed, or this machine cannot record it."
+        return failed if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
         kernels = f", most in {diagnosis.busiest}" if diagnosis.busiest else ""
@@ -88,8 +97,12 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
         return f"Warm-up takes {share} of the {of}, waiting alone: record some steps behind it."
-    idle = format_share(diagnosis.idle_share)
-    return f"The GPU idles for {idle} of the {of}, and no fix that was tried saves 2 % of the {of}."
+    if diagnosis.idle_share < _IDLE:
+        idle, gap = format_ns(diagnosis.idle_outside_ns), format_ns(diagnosis.gap_ns)
+        return f"No wait to fix in the steps; outside them the GPU idles for {idle}, {gap} of it at once."
+    mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
+    tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
+    return f"The GPU idles for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 
 
 def gain_text(finding: Finding) -> str:

@@ -33,7 +33,7 @@ _SKEWED = 1.5  # times what the median step loses: the mean alone says too littl
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
-_RECORDING = "no more than recording itself may add to the launches"
+_RECORDING = "this may be profiling overhead alone"
 _FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace
 _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
@@ -155,12 +155,27 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     if often != ONCE and lost is None and kind.arithmetic:
         for remedy in kind.remedies(case, group):
             best = replace(best, remedy=remedy.text, basis=BOUND, gain_ns=lost_ns, gain_high_ns=lost_ns)
+    elif often != ONCE and lost is None and replays and not case.doubt:  # a replay that is off says nothing else
+        best = next((_bound(case, kind, finding, remedy) for remedy in kind.remedies(case, group)), finding)
     elif often != ONCE and lost is not None:
         for remedy in kind.remedies(case, group):  # the first that gains, each more general than the one before
             best = _tried(case, kind, finding, group, remedy, lost)
             if best.gain_ns:
                 break
     yield best if best.remedy else replace(best, text=f"{best.text}{kind.note(case, group)}")
+
+
+def _bound(case: Case, kind: Kind, finding: Finding, remedy: Remedy) -> Finding:
+    """The finding with a remedy that gains no more than the GPU waits, if that is more than recording may add."""
+    most = finding.lost_ns if remedy.most_ns is None else min(finding.lost_ns, remedy.most_ns)
+    if most <= max(MIN_SHARE * finding.total_ns, _of_recorder(case, kind, finding)):
+        return finding
+    return replace(finding, remedy=remedy.text, basis=BOUND, gain_ns=most, gain_high_ns=most)
+
+
+def _of_recorder(case: Case, kind: Kind, finding: Finding) -> int:
+    """What the recorder itself may add to the steps, ns."""
+    return round((1 - 1 / case.inflation) * finding.total_ns) if kind.inflated else 0
 
 
 def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remedy, lost: Ints) -> Finding:
@@ -174,7 +189,7 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
     off = float(np.median(case.residual[place.windows])) * place.total_ns
     if gain < max(MIN_SHARE * place.total_ns, off) or (remedy.least and gain > _OTHERS * int(lost.sum())):
         return finding
-    recording_ns = round((1 - 1 / case.inflation) * place.total_ns) if kind.inflated else 0
+    recording_ns = _of_recorder(case, kind, finding)
     if gain <= recording_ns:
         return replace(finding, text=f"{finding.text}; {_RECORDING}")
     spread, bound = round(off), remedy.basis == BOUND

@@ -35,8 +35,6 @@ from tests.kit.program import MS, Program
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
 EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start"}
 EVERY |= {name for names in (*OF_STEPS, *OF_KERNELS) for name in names.split(", ")}
-# Kinds that only the corpus of planted faults has shown so far: this list gets shorter.
-UNTESTED = {"communication-late-rank", "stream-dependency"}
 PLANTED = [code, os("nanosleep"), call("cudaMalloc"), call("cudaHostAlloc"), copy(1, host=1), read_back]
 
 
@@ -111,12 +109,11 @@ def test_every_kind_has_a_section_in_the_guide() -> None:
 
 
 def test_every_kind_has_a_test() -> None:
-    """A kind is named where programs have it, or among those that wait for a test."""
+    """A kind is named where programs have it."""
     tests = (Path(__file__).parent / "test_kinds.py").read_text(encoding="utf-8")
     without = EVERY - set(re.findall(r'"([a-z-]+)"', tests))
-    for name in sorted(without - UNTESTED):
+    for name in sorted(without):
         pytest.fail(f"tests/diagnosis/test_kinds.py: add a row to HAS for a program that has {name}")
-    assert without >= UNTESTED, "tests/diagnosis/test_agreement.py: take the kinds that have a test out of UNTESTED"
 
 
 @pytest.mark.parametrize("place", ["claims", "codes", "words", "whole", "remedies"])

@@ -1,7 +1,8 @@
 """Each kind of finding on a program that has it, and on one that looks alike and has not."""
 
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.text import gain_text, headline, nothing_text
 from nsysprof.diagnosis.tried import groups, removal_of
+from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
-from tests.kit.trace import Kernel, Launch, Memcpy, OsCall, launch_kernel
+from tests.kit.trace import Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
+from tests.why.test_why import NCCL
 
 STEPS = 12
 Act = Callable[[Program], None]
@@ -177,6 +180,18 @@ def collective(beside: bool, ns: int = 2 * MS) -> Act:
     return act
 
 
+def beside(blocks: int) -> Act:
+    """A kernel in a stream of its own that all others wait for."""
+
+    def act(program: Program) -> None:
+        program.stream_waits(program.record(7), 8)
+        program.launch("spin", 400 * US, stream=8, blocks=blocks)
+        program.stream_waits(program.record(8), 7)
+        program.launch("gemm", 60 * US)
+
+    return act
+
+
 def optimizer(count: int) -> Act:
     """Kernels that update parameters, launched more slowly than the GPU runs them."""
 
@@ -238,7 +253,8 @@ def steps(act: Act, between: Act = nothing, count: int = STEPS) -> Program:
 
 # What programs do in each step; kind and cause of the first finding; ns that a step loses; the change; of the remedy.
 HAS = [
-    (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "move this CPU work"),
+    (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "make this CPU work faster"),
+    (beside(1), "stream-dependency", "spin in another stream", 400_000, "", "call cudaStreamWaitEvent only where"),
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
     (fed(), "input-wait", "sem_wait in data", 2_000_000, "--remove 'sem_wait in data'", "read the next input"),
@@ -468,7 +484,7 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     """A program copies 32 MiB once: pinning takes as long; so a rate for memory that is pinned already."""
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=0, blocks=True), 264).items)).findings
     assert (first.kind, first.remedy, first.gain_ns) == ("pageable-copy", "", 0)
-    assert "it pays only if these buffers are copied again" in first.text
+    assert "pays only if these buffers are copied again" in first.text
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=1), 264).items)).findings
     assert (first.kind, first.remedy) == ("exposed-copy", "")
     assert first.text.endswith("at 8.39 GB/s and with little compute to hide them, only fewer bytes help")
@@ -489,7 +505,7 @@ def test_weights_are_copied_once_however_many_they_are(trace: MakeTrace) -> None
         [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "pageable-copy"]
         assert found.remedy.startswith(remedy)
         assert bool(found.remedy) == bool(remedy) == (found.gain_ns > 0)
-        assert ("pinning takes as long as such a copy" in found.text) == (not remedy)
+        assert ("pinning costs time, too" in found.text) == (not remedy)
 
 
 def test_sizes_are_exact_or_about(trace: MakeTrace) -> None:
@@ -555,16 +571,122 @@ def test_a_graph_may_save_more_than_its_launches_cost() -> None:
 
 
 def test_cpu_work_on_results_belongs_on_the_gpu(trace: MakeTrace) -> None:
-    """The CPU works on 8 MiB that it has read back; without the copy it works on something else."""
+    """The CPU works on 8 MiB that it has read back; without the copy on something else, which another thread hides
+    unless it takes longer than all else.
+    """
 
     def results(program: Program) -> None:
         program.copy(2, 8 << 20, 10 * US)
-        code(program)
+        short(program)
 
-    first = diagnosis_of(trace(*steps(results).items)).findings[0]
-    assert (first.kind, first.cause, first.basis) == ("cpu-code", "CPU time in log", "bound")
-    assert first.remedy.startswith("do this work on the GPU")
-    assert diagnosis_of(trace(*steps(code).items)).findings[0].remedy.startswith("move this CPU work")
+    def short(program: Program) -> None:
+        program.wait()
+        with program.range("log"):
+            program.code(600 * US)
+
+    for act, basis, remedy in (
+        (results, "bound", "do this work on the GPU"),
+        (short, "replayed", "move this CPU work"),
+        (code, "bound", "make this CPU work faster, or do it on the GPU"),
+    ):
+        [found] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "cpu-code"]
+        assert (found.cause, found.basis) == ("CPU time in log", basis)
+        assert found.remedy.startswith(remedy)
+
+
+def test_ranges_that_differ_in_numbers_are_one_cause(trace: MakeTrace) -> None:
+    """Four ranges of one ms are one finding of four; two keep their names."""
+    for count, causes in ((4, ["CPU time in load_*"]), (2, ["CPU time in load_0", "CPU time in load_1"])):
+
+        def act(program: Program, count: int = count) -> None:
+            for number in range(count):
+                program.wait()
+                with program.range(f"load_{number}"):
+                    program.code(MS)
+                program.launch("k", 5 * US)
+
+        path = trace(*steps(act).items)
+        found = [each for each in diagnosis_of(path).findings if each.kind == "cpu-code"]
+        assert sorted(each.cause for each in found) == causes
+        assert found[0].lost_ns / STEPS == pytest.approx(4 * MS if count == 4 else MS, rel=0.01)
+        with open_report(path) as report:
+            answer = forecast(attribute(report), "step*", as_profiled=True, remove=[found[0].cause])
+        assert answer.gain_ns == found[0].gain_ns
+
+
+def test_a_replay_that_is_off_gives_upper_limits(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the GPU waits for is the most that a fix saves, and nothing is said to have been tried."""
+    path = trace(*steps(read_back).items)
+    tried = diagnosis_of(path)
+    monkeypatch.setattr("nsysprof.diagnosis.case.MAX_RESIDUAL", -1.0)
+    first = diagnosis_of(path).findings[0]
+    assert (first.kind, first.basis, first.change) == ("synchronization", "bound", ())
+    assert first.remedy == tried.findings[0].remedy
+    assert first.gain_ns == first.lost_ns == first.gain_high_ns
+    few = diagnosis_of(trace(*steps(memset(20 * US)).items))
+    assert not few.tried
+    assert "no fix was tried" in nothing_text(replace(few, findings=()))
+    assert "no fix that was tried saves" in nothing_text(replace(tried, findings=()))
+
+
+def test_a_late_rank_is_told_from_a_slow_transfer(trace: MakeTrace) -> None:
+    """One GPU comes 3 ms later than the other to each of twelve collectives; or both at once, and these take long."""
+
+    def ranks(comes: Sequence[int]) -> Iterator[Items]:
+        for number in range(12):
+            at, calls = 6 * MS * number + MS, 200 * number
+            for rank, later in enumerate(comes):
+                where, ids = {"process": rank + 1, "device": rank}, 10 * (2 * number + rank)
+                yield Range(f"step{number}", calls, calls + 150, process=rank + 1)
+                moments = ((at, at + later), (at + later, at + 5 * MS), (at + 5 * MS, at + 6 * MS))
+                for id, (name, ran) in enumerate(zip(("gemm", NCCL, "adam"), moments, strict=True)):
+                    called = calls + 40 * id
+                    yield launch_kernel(name, (called, called + 30), ran, id=ids + id, **where)
+
+    for comes, kind in (([MS, 4 * MS], "communication-late-rank"), ([4 * MS, 4 * MS], "communication-exposed")):
+        first = diagnosis_of(trace(*ranks(comes))).findings[0]
+        assert first.kind == kind
+        if kind == "communication-late-rank":
+            assert (first.cause, first.gpu, first.change) == ("late peer GPU 1", 0, ("--no-late-peer",))
+            assert first.lost_ns / first.steps == pytest.approx(3 * MS, rel=0.1)
+
+
+def test_a_cold_start_is_told_once(trace: MakeTrace) -> None:
+    """Two calls of cudaFree that set up for 60 ms are told once, as the set-up that they are."""
+    program = one_pass(MS, 2 * MS)
+    for _ in range(2):
+        program.call("cudaFree", 30 * MS)
+        program.launch("mul", 2 * MS)
+    diagnosis = diagnosis_of(trace(*program.items))
+    assert diagnosis.findings[0].kind == "cold-start"
+    assert not {"allocation", "profiler-overhead"} & {each.kind for each in diagnosis.findings}
+    assert "set-up takes" not in headline(diagnosis, "r")
+
+
+def test_idle_time_outside_found_steps_is_told(trace: MakeTrace) -> None:
+    """A loop without a wait, then two kernels of their own, each behind 20 ms of code."""
+    program = Program()
+    for _ in range(24):
+        program.code(US)
+        program.layers()
+    for name in ("save", "check"):
+        program.wait()
+        program.code(20 * MS)
+        program.launch(name, US)
+    diagnosis = diagnosis_of(trace(*program.items))
+    assert diagnosis.chosen.level.found
+    assert diagnosis.gap_ns == pytest.approx(20 * MS, rel=0.01)
+    assert "; outside them it idles for " in headline(diagnosis, "r")
+    assert nothing_text(replace(diagnosis, findings=())).startswith("No wait to fix in the steps; outside them the GPU")
+
+
+def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTrace) -> None:
+    """A recording may lack what was launched."""
+    program = one_pass(MS, MS)
+    diagnosis = diagnosis_of(trace(*program.items))
+    lacks = replace(diagnosis, steps=0, findings=())
+    assert nothing_text(lacks).startswith("The program launches GPU work, and none is recorded")
+    assert nothing_text(replace(lacks, launches=0)).startswith("No GPU work to diagnose")
 
 
 def test_a_synchronization_before_managed_memory_is_read_stays(trace: MakeTrace) -> None:
@@ -614,12 +736,12 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     prefetches, or the pages that moved explain little of its 20 ms.
     """
 
-    def managed(api: str, moved: int = 0) -> list[Finding]:
+    def managed(api: str, moved: int = 0, kind: int = 11) -> list[Finding]:
         program = one_pass(MS, 20 * MS)
         program.call(api, 10 * US)
         program.call("cudaMallocManaged", 10 * US)
         program.items += [
-            Memcpy(2 * MS + at, 2 * MS + at + 9, None, 4096, 11, cause=2) for at in range(0, 10 * moved, 10)
+            Memcpy(2 * MS + at, 2 * MS + at + 9, None, 4096, kind, cause=2) for at in range(0, 10 * moved, 10)
         ]
         return [*diagnosis_of(trace(*program.items)).findings]
 
@@ -632,6 +754,7 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     assert [each.kind for each in managed("cudaMalloc", 2)] == ["small-grid"]
     assert [each.kind for each in managed("cudaMalloc", 100)] == ["small-grid", "page-fault"]
     assert [each.kind for each in managed("cudaMalloc", 300)] == ["page-fault", "small-grid"]
+    assert next(each.kind for each in managed("cudaMalloc", 300, kind=12)) == "small-grid"  # to the host, behind it
 
 
 def test_convolutions_in_tf32_show_that_it_is_allowed(trace: MakeTrace) -> None:
