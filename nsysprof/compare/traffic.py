@@ -123,7 +123,8 @@ def _cause_rows(
     for name in AMOUNTS:  # a row without figures counts nothing; too many of them, and the cause has none
         each[name] = (kernels[name] * kernels["count"]).mask(kernels["matched"] == 0, 0.0)
     grouped = each.groupby("cause", sort=False)
-    frame = grouped[list(AMOUNTS)].agg(pd.Series.sum, skipna=False) / calls
+    amounts = list(AMOUNTS)
+    frame = grouped[amounts].sum().mask(each[amounts].isna().groupby(each["cause"], sort=False).any()) / calls
     time = grouped["sum_ns"].sum()
     frame[grouped["matched_ns"].sum() < MIN_MATCHED_OF_CAUSE * time] = np.nan
     frame["dram_bytes"] = frame["dram_read_bytes"] + frame["dram_write_bytes"]

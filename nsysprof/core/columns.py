@@ -60,8 +60,9 @@ def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]
         least = int(column.min(initial=-1))
         size = int(column.max(initial=-1)) - least + 1
         if most * size >= 1 << 62:
-            key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            most = int(key.max(initial=0)) + 1
+            key, most = _ranked(key)
+        if most * size >= 1 << 62:
+            (column, size), least = _ranked(column), 0
         key, most = key * size + (column - least), most * size
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     return first, place.reshape(-1)
@@ -73,6 +74,12 @@ def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArr
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))
     out[some] = values[rows[some]]
     return out
+
+
+def _ranked(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """The ranks of values, equal ones for equal values, and how many there are."""
+    rank = np.unique(column, return_inverse=True)[1].reshape(-1)
+    return rank, int(rank.max(initial=0)) + 1
 
 
 def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.int64]:

@@ -531,10 +531,10 @@ class StreamWait(_StreamEvent):
 
 @dataclass(frozen=True)
 class StreamKind:
-    """What kind a stream is: 1 blocking, 2 non-blocking, 3 the legacy default stream."""
+    """What kind a stream is: 1 blocking, 2 non-blocking, 3 the legacy default stream; a text where it is damaged."""
 
     stream: int
-    kind: int
+    kind: int | str
     process: int = 1
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:

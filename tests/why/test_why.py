@@ -321,6 +321,7 @@ def test_the_legacy_default_stream_holds_up_blocking_streams(trace: MakeTrace) -
     held = why_of(trace(*report, StreamKind(7, 3), StreamKind(13, 1))).held_up
     assert held[["culprit", "waits", "waited_ns"]].to_numpy().tolist() == [["spin in step", 1, 60]]
     assert len(why_of(trace(*report, StreamKind(7, 3), StreamKind(13, 2))).held_up) == 0
+    assert len(why_of(trace(*report, StreamKind(7, "=1+1"), StreamKind(13, 1))).held_up) == 0
 
 
 def test_an_op_without_a_launch_or_a_dependency_is_unknown(trace: MakeTrace) -> None:

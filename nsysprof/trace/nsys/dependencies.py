@@ -145,7 +145,7 @@ def _kinds(source: Source, trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.
     rows = named_rows(source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "flag")
     for pid, context, stream, flag in rows:
         key = pid, device.get((pid, context)), stream
-        flags[key] = max(flags.get(key, 0), flag or 0)
+        flags[key] = max(flags.get(key, 0), flag if isinstance(flag, int) else 0)
     kind = []
     for stream in trace.streams:
         pid, number = pid_of(_process(trace, stream)), trace.devices[stream.device].cuda_id
