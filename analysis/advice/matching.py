@@ -50,8 +50,8 @@ REMEDIES = {
     "allocator": r"allocator|empty_cache|MallocAsync|memory pool|allocate .*(?:once|before)|reuse",
     "warm-up": r"warm-?up|CUDA_MODULE_LOADING",
     "pages": r"cudaMemPrefetchAsync|cudaMemAdvise",
-    "grid": r"more blocks|as many blocks|blocks of \d+ to \d+ threads|more parallel work|blocks? per SM|larger blocks"
-    r"|threads per block",
+    "grid": r"more blocks|at least \d+ blocks|as many blocks|blocks of \d+ to \d+ threads|more parallel work"
+    r"|blocks? per SM|larger blocks|threads per block",
     "attention": r"scaled_dot_product|SDPA|flash",
     "layout": r"fuse the copy|layout|contiguous|channels_last",
     "batch": r"one copy|batch (?:the|them|small)|larger copies|larger chunks",
