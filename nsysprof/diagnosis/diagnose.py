@@ -22,6 +22,7 @@ from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import COPYING, GRAPH, KERNEL, MIGRATION
 from nsysprof.waits.facts import Facts, read_facts
+from nsysprof.waits.purposes import LAUNCH
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import stretch_of
 
@@ -227,7 +228,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         mostly=_mostly(case) if parts is None and not found else "",
         tried=any(each.tried for each in parts or ())
         or ("residual" in vars(case) and any(map(case.known, case.places))),
-        launches=len(trace.launches),
+        launches=len(trace.launches) or int((case.purpose == LAUNCH).sum()),
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
     )
 

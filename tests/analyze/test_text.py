@@ -389,20 +389,23 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "result", "said"),
+    ("call", "result", "said", "crash"),
     [
-        ("cudaLaunchKernel_v7000", 0, "holds 1,234 launches and no GPU activity: nsys got none from the driver"),
-        ("cuGraphLaunch", 0, "holds 1,234 launches and no GPU activity"),
-        ("cudaMemcpyAsync", 0, "holds 1,234 launches and no GPU activity"),
-        ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed"),
-        ("cudaMalloc", 0, "CUDA was traced, and nothing was launched"),
-        ("cudaLaunchHostFunc", 0, "CUDA was traced, and nothing was launched"),
-        (None, 0, "nothing ran on a GPU, or CUDA was not traced"),
+        ("cudaLaunchKernel_v7000", 0, "and calls that failed (cudaFree): the program may have crashed", "cudaFree"),
+        ("cudaLaunchKernel_v7000", 0, "has 1,234 launches and no GPU activity: nsys got none from the driver", ""),
+        ("cuGraphLaunch", 0, "has 1,234 launches and no GPU activity", ""),
+        ("cudaMemcpyAsync", 0, "has 1,234 launches and no GPU activity", ""),
+        ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed", ""),
+        ("cudaMalloc", 0, "CUDA was traced, and nothing was launched", ""),
+        ("cudaLaunchHostFunc", 0, "CUDA was traced, and nothing was launched", ""),
+        (None, 0, "nothing ran on a GPU, or CUDA was not traced", ""),
     ],
 )
-def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: int, said: str) -> None:
+def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: int, said: str, crash: str) -> None:
     """Launches that were recorded say that something ran, whatever nsys got of it."""
     calls = [Launch(10 * n, 10 * n + 5, n + 1, api=call, returned=result) for n in range(1234)] if call else []
+    if crash:
+        calls.append(Launch(20_000, 20_005, 2000, api=crash, returned=700))
     answer = broken_down(trace(Range("a", 0, 100_000), *calls, duration=LATE))
     assert [said in text for text in answer.warnings] == [True]
     assert said in " ".join(summary(answer).split())

@@ -11,6 +11,7 @@ from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.core.parallel import side_by_side
+from nsysprof.core.text import join_words, one_line
 from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
@@ -316,6 +317,13 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
     if any(table.table in WORK for table in unread):
         return "the report has no GPU work that can be read"
     launches, failed = count_launches(calls)
+    broken = [text for text, bad in zip(calls.names.texts, calls.names.failed, strict=True) if bad]
+    if launches and broken:
+        called = one_line(join_words(list(dict.fromkeys(broken))), 100)
+        return (
+            f"the report has {launches:,} launches, no GPU activity and calls that failed ({called}): the program may"
+            " have crashed on the GPU (compute-sanitizer shows where)"
+        )
     if launches:
         return (
             f"the report has {launches:,} launches and no GPU activity: nsys got none from the driver (WSL2,"
