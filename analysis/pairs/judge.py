@@ -105,7 +105,7 @@ def judged(kind: str, before: Path, after: Path, truth: float | None, **how: str
         "off": "" if truth is None else f"{ratio / truth - 1:+.1%}",
         "verdict": row["verdict"],
         "comparable": "yes" if found.comparable else "no",
-        "check": "yes" if any("check its result" in doubt.text for doubt in difference.doubts) else "",
+        "check": "yes" if any("check that the result is correct" in doubt.text for doubt in difference.doubts) else "",
     }
 
 

@@ -135,12 +135,12 @@ def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Ite
     words = {**{field: f"{letter}=…" for letter, field in _FIELDS.items()}, "dtype": "|".join(_DTYPES)}
     lacking = [[word for field, word in words.items() if getattr(run, field) is None] for run in runs]
     if not lacking:
-        yield "--shape has no effect: the run record has the shape of each range"
+        yield "--shape has no effect, because the run record already has the shape of each range"
     elif all(lacking):
         least = min(lacking, key=len)
         known = [word.partition("=")[0] if "=" in word else "the dtype" for word in least]
         is_not = "is not" if len(known) == 1 else "are not"
-        yield f"--shape has no effect: {' and '.join(known)} {is_not} known; add {','.join(least)}"
+        yield f"--shape has no effect, because {' and '.join(known)} {is_not} known: add {','.join(least)}"
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:

@@ -329,10 +329,10 @@ def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
 def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
     notes, pairs = [], len(comparison.pairs)
     if pairs > 1:
-        notes += [f"of {pairs:,} pairs, the one with the largest difference: {printable(comparison.largest)}"]
+        notes += [f"the pair with the largest difference, of {pairs:,}: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
-            f"of more than {MAX_BOXES:,} kernels there are columns, as high as they are busy, in the colour of the"
-            " longest kernel that begins there"
+            f"columns replace boxes above {MAX_BOXES:,} kernels: height is the busy share, colour the longest kernel"
+            " that begins there"
         )
     return notes

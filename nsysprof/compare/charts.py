@@ -235,9 +235,9 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
     if all(side.ledger.calls == 1 for side in sides):
         whole = all(difference.whole for difference in shown)
         calls = "n = 1, the whole trace of each" if whole else "n = 1, a single call of each"
-    clock = "clock: span, first GPU op to last, divided by calls; title: the median call"
+    clock = "clock: span (first GPU op to last) ÷ calls; title: the median call"
     if all(difference.clock == STEP for difference in shown):
-        clock = "clock: time of a step, warm-up left out; title: the median step"
+        clock = "clock: step time without warm-up; title: the median step"
     return " · ".join([*compared_reports(comparison), calls, clock])
 
 
@@ -255,8 +255,8 @@ def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
 
 def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[_Step]) -> list[str]:
     without_shares = any(difference.no_shares for difference in shown)
-    where = ", left out if there is no clear change or causes cancel" if without_shares else ""
-    notes = [f"per cent of the difference{where}; all steps add up to it"] if steps else []
+    where = " (none if there is no clear change or causes cancel)" if without_shares else ""
+    notes = [f"share of the difference in %{where}; all bars add up to the difference"] if steps else []
     if steps and len(steps[-1].causes) > 1:
         some = join_first(steps[-1].causes, 4, lambda cause: shorten(cause, 30))
         notes.append(f"the {steps[-1].label}: {some}")
@@ -269,9 +269,9 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
 # ---- all charts
 
 CHARTS: tuple[Chart[Comparison], ...] = (
-    Chart("gap.png", "How the time of one side becomes the other's, cause by cause", plan_gap),
-    Chart("compare.png", "The median call of either side, kernel by kernel", plan_calls),
-    Chart("roofline.png", "The kernels in the roofline of the GPU, by hardware counters", plan_roofline),
+    Chart("gap.png", "How the time changes from base to new, cause by cause", plan_gap),
+    Chart("compare.png", "The median call of each side, kernel by kernel", plan_calls),
+    Chart("roofline.png", "Kernels on the GPU's roofline, from hardware counters", plan_roofline),
 )
 
 

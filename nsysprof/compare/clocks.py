@@ -104,7 +104,7 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
     """
     effect = noise_of(one.ratio)
     if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
-        reason = f"the host sets the pace, so that unchanged programs differ by up to {format_share(HOST_NOISE)}"
+        reason = f"the host sets the pace, so unchanged programs differ by up to {format_share(HOST_NOISE)}"
         return replace(one, verdict=TOO_FEW_SAMPLES, reason=reason)
     if one.verdict != TOO_FEW_SAMPLES:
         return one
@@ -114,7 +114,7 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
     p = split_p(one.base_n, one.new_n) * one.family
     enough = HOST_NOISE if paced or one.gap < _FAR else USUAL_NOISE
     if abs(one.delta) == 1 and p < DEFAULT_RULES.alpha and one.gap >= _APART and effect > enough:
-        which = "all samples of one side are below all of the other"
+        which = "all samples of one side are below all samples of the other"
         return replace(one, verdict=FASTER if one.ratio < 1 else SLOWER, reason=f"p = {p:.2g}: {which}")
     return one
 
@@ -193,5 +193,5 @@ def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int
     )
     more = len(totals) - top
     note = "added durations of all threads and streams, which may overlap"
-    note += f"; {more:,} more that changed less: see gap.json" if more > 0 else ""
+    note += f"; {more:,} more with smaller changes: see gap.json" if more > 0 else ""
     return show_columns(columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True)

@@ -73,7 +73,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         nearest = [max(side, key=lambda name, side=side: side[name][1]) for side in whole]  # type: ignore[misc]
         took = " and ".join(map(format_share, shares))
         reasons = (
-            f"kernels that both run take {took} of their time",
+            f"common kernels take {took} of their time",
             *(
                 f"most time takes {one_line(name, _NAME)} in {each.path.name}"
                 for name, each in zip(nearest, reports, strict=True)

@@ -32,8 +32,8 @@ GAPS = table(
         "share": "share of the pair's difference; empty if causes cancel",
         "evidence": "names of the kernels with the most time",
         "cause_before": (
-            "the cause by its name up to now, `idle: waiting for the host` also where a synchronization had exposed"
-            " that; goes with the next version"
+            "previous name of the cause (`idle: waiting for the host` also if a synchronization exposed the wait); the"
+            " next version removes this column"
         ),
     },
     made_in="compare/gap_ledger.py",
@@ -41,8 +41,8 @@ GAPS = table(
 _MEASURED = {
     "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
     "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "work of a call, by hardware counters",
-    "dram_bytes_per_s dram_share": "dram_bytes over the time of the kernels, and its share of the GPU's bandwidth",
-    "expected_bytes": "traffic of a call by the model of its shape",
+    "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time, and the share of the GPU's bandwidth",
+    "expected_bytes": "traffic of a call, computed from its shape",
 }
 MEASURED = table(
     "gap.csv",

@@ -61,7 +61,7 @@ _IN_WORDS = dict(
 _PLACES = {
     "between": "between steps",
     "before": "before the first GPU operation of a step",
-    "behind": "after the last one",
+    "behind": "after the last GPU operation of a step",
 }
 _LAUNCHING = [WAITING_FOR.index(f"idle: host: {activity}") for activity in ("launch calls", "code")]
 _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
@@ -198,8 +198,8 @@ def _verdict(difference: Difference, span: Mapping[str, Any]) -> Iterator[str]:
         return
     if span["verdict"] == TOO_FEW_SAMPLES:
         alone = pair["base_n"] == pair["new_n"] == 1 and two
-        usual = f"unchanged programs differ by up to {format_share(USUAL_NOISE)}, and host-bound ones by more"
-        reason = f"one recording of either side ({usual})" if alone else span["reason"]
+        usual = f"unchanged programs differ by up to {format_share(USUAL_NOISE)}, host-bound programs by more"
+        reason = f"one recording per side ({usual})" if alone else span["reason"]
         yield f"no verdict: {reason}{f'; {to_record(difference.pair)}' if two else ''}"
         return
     if two and pair["base_n"] == pair["new_n"] == 1:
@@ -344,7 +344,7 @@ def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]
     by_span = pair["base_median_ns"] / max(pair["new_median_ns"], 1)
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
-            f"by CUDA events, profiling overhead included, it is {format_ratio(events['ratio'])}:"
+            f"by CUDA events, profiling overhead included, the ratio is {format_ratio(events['ratio'])}:"
             f" {format_ns(events['base_median_ns'])} against {format_ns(events['new_median_ns'])}"
         )
 
@@ -355,9 +355,9 @@ def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
         median, mean = span[f"{side}_median_ns"], pair[f"{side}_mean_ns"]
         if median > 0 and mean > MAX_RATIO_OF_EQUALS * median:
             yield (
-                f"a few slow {'steps' if pair['clock'] == STEP else 'calls'} of {pair[f'{side}_name']} make the mean,"
-                f" {format_ns(mean)}, to which the causes"
-                f" add up, {format_share(mean / median - 1)} longer than the median, {format_ns(median)}"
+                f"a few slow {'steps' if pair['clock'] == STEP else 'calls'} of {pair[f'{side}_name']} make the mean"
+                f" ({format_ns(mean)}, the sum of the causes) {format_share(mean / median - 1)} longer than the median"
+                f" ({format_ns(median)})"
             )
 
 
@@ -441,7 +441,7 @@ def _surprise(name: str, model: Expected, measured: Measured) -> Iterator[str]:
         fits, of_it = f"its score matrix of {size_text} fits", "it"
         if not model.matrix_bytes:
             fits, of_it = f"its input and output of {size_text} fit", "them"
-        yield f"{text}: {fits} into the L2 cache ({cache}), so that much of {of_it} need not go through memory"
+        yield f"{text}: {fits} in the L2 cache ({cache}), so much of {of_it} causes no DRAM traffic"
     elif len(change):
         cause = str(change.abs().idxmax())
         missing = "" if cause in model.bytes_of else ", which the model does not include"

@@ -172,7 +172,7 @@ def call_timeline_data(pair: Pair) -> tuple[str, str]:
         for title, call in zip(titles, calls, strict=True)
     )
     what = "The whole trace" if pair.base.is_whole else "One call"
-    return pack(rows, length, head), f"{what} of either side, from its first GPU op on: {each}"
+    return pack(rows, length, head), f"{what} of each side, from its first GPU op on: {each}"
 
 
 def _rows(side: Selection, call: MedianCall, group: str, length: int, names: _Names) -> Iterator[PageRow]:

@@ -141,7 +141,7 @@ def _find(loaded: LoadedReport, glob: str) -> list[Match]:
         number = re.search(r"\d+(?=\D*$)", glob)
         if number is None or not any(text.rpartition("/")[2] == merged.rpartition("/")[2] for text in loaded.texts):
             raise
-        hint = f"numbered ranges are one: --range {merged!r} --instance {number[0]}, twice for either side"
+        hint = f"numbered ranges are instances of one: --range {merged!r} --instance {number[0]}, --instance per side"
         raise NsysprofError(error.message, hint) from None
 
 
@@ -162,7 +162,7 @@ def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | No
     if not (pairs or whole):
         near = ", ".join(map(repr, near_names([match.text for match in others], ones[0].text)))
         raise NsysprofError(
-            f"{first.path} and {last.path} share no range: {ones[0].text!r} is in the one, {near} in the other",
+            f"{first.path} and {last.path} share no range: {ones[0].text!r} is in the first, {near} in the second",
             f"name what to compare: --base GLOB --new GLOB, or --range {WHOLE_TRACE!r}",
         )
     alone = list(_alone((first, last), (ones, others), pairs))
@@ -202,7 +202,7 @@ def _without_whole(matched: Matched) -> Matched:
     pairs = [pair for pair in matched if pair[0].code != WHOLE]
     if not pairs:
         raise NsysprofError(
-            "whole traces are compared, and have no calls to choose", "leave --per, --skip and --instance out"
+            "whole traces are compared, so there are no calls to choose", "leave --per, --skip and --instance out"
         )
     return pairs
 
@@ -212,8 +212,8 @@ def _annotated_once(first: LoadedReport, last: LoadedReport) -> Iterator[str]:
     if first.annotated != last.annotated:
         have, lack = (first, last) if first.annotated else (last, first)
         yield (
-            f"{have.path} has ranges of NVTX and {lack.path} has none, so that whole traces are compared; iterations"
-            " that both repeat: --ranges found"
+            f"{have.path} has NVTX ranges and {lack.path} has none, so whole traces are compared; to compare"
+            " iterations found in both: --ranges found"
         )
 
 
@@ -259,7 +259,7 @@ def _largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[M
 
     kept = sorted(range(len(matched)), key=lambda at: -weight(matched[at]))[:MAX_PAIRS]
     left = len(matched) - MAX_PAIRS
-    note = f"pairs left out, with smaller sums than the {MAX_PAIRS} compared: {left:,}; a narrower glob picks others"
+    note = f"pairs left out, with less time than the {MAX_PAIRS} compared: {left:,}; a narrower glob selects others"
     return [matched[at] for at in sorted(kept)], [note]
 
 
@@ -375,12 +375,12 @@ def _unlike(pair: Pair) -> Iterator[str]:
     gpus = [[str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides]
     if set(gpus[0]) != set(gpus[1]):
         one, other = (" and ".join(sorted(set(names))) for names in gpus)
-        yield f"different GPUs, {one} and {other}: the difference is also one of hardware"
+        yield f"different GPUs ({one} and {other}): the hardware contributes to the difference"
     elif pair.one_report and pair.base.gpus != pair.new.gpus:
         yield f"the sides ran on different GPUs of one model ({gpus[0][0]})"
     found = [not side.is_whole and side.loaded.merged.kind[side.code] == FOUND for side in pair.sides]
     if all(found) and min(alike := _shared_time(pair)) < MIN_ALIKE:
         shares = " and ".join(map(format_share, alike))
-        yield f"found loops, which may differ: common kernels take {shares} of their time"
+        yield f"these loops were found, not annotated, and may differ: common kernels take {shares} of their time"
     if shapes := unlike_shapes(*pair.sides):
-        yield f"different shapes, {shapes}: the difference is also one of shape"
+        yield f"different shapes ({shapes}): the shape contributes to the difference"

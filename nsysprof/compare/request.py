@@ -36,7 +36,7 @@ class Request:
             raise NsysprofError("--range pairs equal paths, --base and --new others: give only one of them")
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
-                "one report, and nothing in it to compare",
+                "the report has nothing to compare",
                 "name two ranges with --base GLOB --new GLOB, a second report, or an instance: --range GLOB --slowest",
             )
 
@@ -70,7 +70,8 @@ class Request:
         if self.skip and any(each.left_out is not None and each.left_out.any() for each in reports):
             yield f"left out: the first {self.skip:,} of what repeats (--skip {self.skip})"
         elif self.skip:
-            yield f"nothing is left out: no range repeats more than {plural(self.skip, 'time')} (--skip {self.skip})"
+            often = plural(self.skip, "time")
+            yield f"nothing is left out, because no range repeats more than {often} (--skip {self.skip})"
         base, new = self.wanted
         if base and base == new:
             option = "slowest" if self.slowest else "instance"

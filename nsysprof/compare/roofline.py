@@ -292,17 +292,17 @@ def _why_none(roofs: Roofline | None) -> list[str]:
 def _notes(comparison: Comparison, roofs: Roofline, bubbles: Sequence[Bubble]) -> list[str]:
     notes = ["areas: time per call", "left of the ridge, kernels are memory-bound"]
     unknown = set(roofs.points["side"]) - _with_flops(roofs).keys()
-    notes += [f"FLOPs of {name} are not known" for side, name in _names(roofs).items() if side in unknown]
+    notes += [f"FLOPs of {name} are unknown" for side, name in _names(roofs).items() if side in unknown]
     if roofs.refused:
-        notes.append(f"left out, as above a ceiling: {', '.join(map(printable, roofs.refused))}")
+        notes.append(f"left out because above a ceiling: {', '.join(map(printable, roofs.refused))}")
     if roofs.lost >= MIN_LOST_SHARE:
-        notes.append(f"without counters: {format_share(roofs.lost)} of the kernels' time")
+        notes.append(f"without counters: {format_share(roofs.lost)} of the kernel time")
     if any(bubble.beyond for bubble in bubbles):
-        notes.append("arrow: its data is in caches, beyond the axis")
+        notes.append("arrow: beyond the axis, because the data is in caches")
     if len(roofs.points) > MAX_BUBBLES:
         notes.append(f"{len(roofs.points) - MAX_BUBBLES:,} kernels with less time are not drawn")
     if roofs.ceilings and roofs.gpu and roofs.gpu.clock_hz:
         notes.append(f"ceilings at {roofs.gpu.clock_hz / 1e6:,.0f} MHz")
     if len(comparison.pairs) > 1:
-        notes.append(f"of {len(comparison.pairs):,} pairs, the one with the largest difference")
+        notes.append(f"the pair with the largest difference, of {len(comparison.pairs):,}")
     return notes

@@ -367,7 +367,7 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
     if open_windows:
         yield (
             f"never closed by the program ({open_windows:,} of {len(selection.windows):,} instances):"
-            " it ends with the session, and includes everything after it"
+            " an open instance ends with the session and includes all later work"
         )
     calls = f"of {work.calls:,} calls ({selection.per})"
     if selection.calls is not selection.windows:
@@ -376,9 +376,9 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
             yield f"{open_calls:,} {calls} were never closed: they end with the session"
     if work.beside_replays:
         ran = plural(work.beside_replays, "GPU op")
-        yield f"left out: {ran} that ran while a graph was captured; its calls are the replays"
+        yield f"left out: {ran} during CUDA graph capture; the replays count as calls"
     if work.idle_calls:
-        yield f"{work.idle_calls:,} {calls} launched no GPU work, and are part of the average"
+        yield f"{work.idle_calls:,} {calls} launched no GPU work, but count in the average"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
         yield f"ran on {most} GPUs at once; busy means that at least one of them ran a GPU op of the range"
@@ -392,8 +392,8 @@ def _unknown(selection: Selection) -> Iterator[str]:
     share = int((selection.work.end - selection.work.start)[whole].sum()) / span if span else 0.0
     if share >= MIN_UNKNOWN_SHARE:
         yield (
-            f"CUDA graphs traced whole take {format_share(share)} of its span, and the report does not say what"
-            " runs in them; capture with --cuda-graph-trace=node"
+            f"CUDA graphs traced whole take {format_share(share)} of its span; to see their kernels, capture with"
+            " --cuda-graph-trace=node"
         )
     codes = [code for code, rule in enumerate(selection.loaded.kinds.rule) if rule == UNMATCHED]
     unmatched = selection.evidence["kernel"].isin([trace.op_names[code] for code in codes])

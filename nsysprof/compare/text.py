@@ -55,7 +55,7 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
         first, *others = comparison.agreement.reasons
         reasons = f"cannot be compared: {first}; nearest: {'; '.join(others)}"
         blocks.append(
-            [wrap(shown(f"{reasons}. The times below are for different work: their ratio is no speedup."), "", "  ")]
+            [wrap(shown(f"{reasons}. The times below are for different work: their ratio is not a speedup."), "", "  ")]
         )
     differences = [*comparison.differences.values()]
     for difference in differences if every else differences[:1]:
@@ -173,7 +173,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     head = ["cause", "kernels", *(f"{name}, {unit}" for name in names), f"change, {unit}", "share"]
     per = " and ".join(dict.fromkeys((pair.base.per, pair.new.per)))
     note = f"mean {unit} {difference.each} ({calls_text(row)} of {per}), adding up to "
-    note += "the time of a step, warm-up left out" if difference.clock == STEP else "the span of the whole range"
+    note += "the step time without warm-up" if difference.clock == STEP else "the span of the whole range"
     if difference.whole:
         note = f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
     exact = shown[["base_ns", "new_ns", "delta_ns"]].to_numpy().tolist()
@@ -190,13 +190,14 @@ def clock_table(difference: Difference) -> TextTable:
         ratio = ["", ""] if math.isnan(row["ratio"]) else [format_ratio(row["ratio"]), _interval(row)]
         rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
-    few = "; (a–b): the shortest and the longest of fewer than 10" if "–" in str(rows) else ""
+    few = "; (a–b): shortest and longest of fewer than 10" if "–" in str(rows) else ""
     step = "; step: from the end of the previous step, without warm-up" if difference.clock == STEP else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        f"median {difference.noun} ± half the IQR{few}{step}; span: from its first GPU op to that of the next call",
+        f"median {difference.noun} ± half the IQR{few}{step}; span: from the first GPU op of a call"
+        " to the first of the next",
         spare=["95 % interval"],
     )
 
@@ -222,7 +223,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
             ]
         )
     more = len(difference.work) - len(rows)
-    note = f"{difference.each}; ratio: threads, or bytes of copies, of new over base"
+    note = f"{difference.each}; ratio: new ÷ base, in threads or bytes of copies"
     note += f"; {more:,} names more: gap.json" if more > 0 else ""
     heads = ["work", "launches", "ratio", "FLOP", "bytes", "local memory, B", "math", "work is"]
     return TextTable(*without_empty(heads, rows, "lrrrrrll"), note)
@@ -294,10 +295,10 @@ def _expected(difference: Difference) -> TextTable:
         rows.append(cells)
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
-    shapes = [f"bytes per call by the model of {model.text}" for model in difference.models if model]
+    shapes = [f"bytes per call, computed for {model.text}" for model in difference.models if model]
     note = f"{' and '.join(dict.fromkeys(shapes))}; % of the GPU's memory bandwidth"
     if any("cache" in row[1:] for row in rows):
-        note += "; cache: more than the memory gives"
+        note += "; cache: above the memory bandwidth"
     return TextTable(head, rows, "lrrrr", note)
 
 
@@ -323,12 +324,12 @@ def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterato
         f" ({format_share(measured.matched_share)} of their time)"
     )
     if model and model.bytes_of:
-        yield f"expected by the model of {model.text}"
+        yield f"expected: computed for {model.text}"
     if measured.cold:
         yield "every kernel started with empty caches"
     if last:
-        yield "DRAM: read and written during a kernel, including data that an earlier one had left in L2"
-        yield "bandwidth: of the GPU's, over the time in this report"
+        yield "DRAM: bytes read and written during a kernel, including data that an earlier kernel left in L2"
+        yield "bandwidth: % of the GPU's memory bandwidth, over the kernel times of this report"
 
 
 def _figures(amounts: Mapping[str, Any]) -> list[str]:

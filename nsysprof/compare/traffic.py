@@ -185,11 +185,11 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
     no_match = f"no counters of {match.counters.path.name} match {names}"
     if share < MIN_MATCHED_OF_SIDE:
         yield (
-            f"only {format_share(share)} of its kernels' time has counters, so totals do not cover a call: "
+            f"counters cover only {format_share(share)} of the kernel time, so there are no totals per call: "
             f"{no_match}; measure the program of the report"
         )
     else:
-        yield f"{no_match}: {format_share(1 - share)} of its kernels' time"
+        yield f"{no_match} ({format_share(1 - share)} of the kernel time)"
 
 
 # ---- all pairs
@@ -243,7 +243,7 @@ def _other_versions(loaded: LoadedReport, counters: CounterFile, known: Mapping[
         if counters.libraries.get(name, version) != version
     ]
     if changed:
-        yield f"{counters.path}: measured with different versions than {loaded.path}: {'; '.join(changed)}"
+        yield f"{counters.path} was measured with other library versions than {loaded.path}: {'; '.join(changed)}"
 
 
 def measure_pairs(
@@ -283,5 +283,5 @@ def measure_pairs(
 
 def _lacking(file: CounterFile, texts: Sequence[str]) -> str:
     tops = [path.rpartition("/")[0] or path for path in file.ranges if path]
-    known = f"those of {listed(list(dict.fromkeys(tops)))}" if tops else "none inside of any range"
+    known = f"kernels of {listed(list(dict.fromkeys(tops)))}" if tops else "no kernels inside a range"
     return f"{file.path} has no kernels of {listed(texts)}; it has {known}"

@@ -28,6 +28,7 @@ MIN_MOVED = 0.1  # of the time that steps save: what runs outside of them instea
 _PERSISTENT = {"gemm", "attention", "communication"}  # families whose grids need not grow with the work
 _PRODUCTS = {"gemm", "attention"}
 _MAX_NAMES, _NAME = 3, 60
+_CHECK = "check that the result is correct"
 _KEY = ["kind", "name"]
 _AMOUNTS = ["launches", "threads", "bytes", "flops", "local_memory", "ns", "launched"]
 # The types of elements that names of kernels tell, the narrowest first: sums are kept in wider ones.
@@ -202,7 +203,7 @@ def _threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
                 + ("as many launches" if _about_one(row["often"]) else f"{format_ratio(row['often'])} the launches")
                 for row in rows.loc[fewer.index].to_dict("records")
             ]
-            check = ": check its result" if verdict == LESS else ""
+            check = f": {_CHECK}" if verdict == LESS else ""
             yield Doubt(kind, f"{kind} in {names[1]}: {join_first(some, _MAX_NAMES)}{check}")
 
 
@@ -217,11 +218,9 @@ def _flops(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     base, new = (each.sum() for each in flops)
     fused = [bool((each[products["family"] == "attention"] > 0).any()) for each in flops]  # a causal one skips half
     if all(known) and fused[0] == fused[1] and not _about_one(new / base):
-        kind, check = (LESS_WORK, ": check its result") if new < base else (MORE_WORK, "")
+        kind, check = (LESS_WORK, f": {_CHECK}") if new < base else (MORE_WORK, "")
         counts = f"{format_count(round(new))} against {format_count(round(base))}"
-        text = (
-            f"matrix products compute {format_ratio(new / base)} the FLOPs per step, {counts}, by their shapes{check}"
-        )
+        text = f"matrix products compute {format_ratio(new / base)} the FLOPs per step ({counts}, from shapes){check}"
         yield Doubt(kind, f"{kind} in {names[1]}: {text}")
 
 
@@ -245,11 +244,12 @@ def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> 
     quick = alike[alike["as_launched"] & (alike["new_ns"] < MIN_FASTER * alike["base_ns"])]
     quick = quick[quick["base_ns"] >= MIN_QUICK * rows["base_ns"].sum()]
     for row in quick.head(1).to_dict("records"):
-        text = f"{_short(row['name'])} takes {format_ratio(row['new_ns'] / row['base_ns'])} the time, launched alike: "
+        ratio = format_ratio(row["new_ns"] / row["base_ns"])
+        text = f"{_short(row['name'])} takes {ratio} the time with the same grid, block and registers: "
         if _managed(base):
-            text += f"in {names[0]}, which uses unified memory, it may wait for pages; no recording tells that apart"
+            text += f"{names[0]} uses unified memory, so the kernel may have stalled there on page faults"
         else:
-            text += "hardware counters would tell whether it does the same work; check its result"
+            text += f"only hardware counters show whether it does the same work; {_CHECK}"
         yield Doubt(UNJUDGED, text)
 
 
@@ -275,8 +275,8 @@ def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> It
     added = kernels.loc[kernels["base_launches"] == 0, "new_ns"].sum()
     if rare["base_ns"].sum() >= total / 2 > 0 and added < MIN_CHANGE * removed:
         often = float(np.average(ratio[rare.index], weights=rare["base_ns"]))
-        text = f"less work in {names[1]}: most of its kernels run {format_ratio(often)} as often per {noun}"
-        yield Doubt(LESS_WORK, f"{text}, and no others in their place: check its result")
+        text = f"less work in {names[1]}: most kernels run {format_ratio(often)} as often per {noun}"
+        yield Doubt(LESS_WORK, f"{text}, and no other kernels replace them: {_CHECK}")
 
 
 def _spills(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
@@ -304,21 +304,22 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     shares = (other[["base_ns", "new_ns"]].sum() / total).tolist()
     if min(shares) > 1 - MIN_LOST:
         yield Doubt(
-            OTHER_WORK, "other work: hardly any kernel runs on both sides; they are rewritten, or another program's"
+            OTHER_WORK,
+            "other work: hardly any kernel runs on both sides; kernels were rewritten, or the programs differ",
         )
     elif min(shares) >= MIN_CHANGE:
         yield Doubt(
             OTHER_WORK,
-            f"other work: {format_share(shares[0])} of the kernel time of {names[0]} and {format_share(shares[1])} of"
-            f" that of {names[1]} is in kernels that the other does not run",
+            f"other work: kernels that run on one side only take {format_share(shares[0])} of the kernel time of"
+            f" {names[0]} and {format_share(shares[1])} of the kernel time of {names[1]}",
         )
     share = float(unknown["new_ns"].sum() / total["new_ns"])
     if share >= 0.5:
         families = join_words(unknown.groupby("family")["new_ns"].sum().sort_values(ascending=False).index[:2].tolist())
         yield Doubt(
             UNJUDGED,
-            f"whether {format_share(share)} of the kernel time of {names[1]} does the same work cannot be judged:"
-            f" {families} kernels, whose grids need not grow with it",
+            f"cannot tell whether {format_share(share)} of the kernel time of {names[1]} does the same work: grids of"
+            f" {families} kernels need not grow with the work",
         )
 
 
@@ -343,7 +344,7 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
         kinds, noun = join_first(moved, _MAX_NAMES), "steps" if base.steps is not None else "calls"
-        yield Doubt(MOVED, f"moved out of the {noun} of {names[1]}, which no longer count it: {kinds}")
+        yield Doubt(MOVED, f"moved out of the {noun} of {names[1]}, whose times no longer include it: {kinds}")
 
 
 def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
@@ -352,10 +353,8 @@ def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iter
     if leads[1] > leads[0] and leads[1] > MIN_MOVED * spans[1]:
         ratio = (spans[0] + leads[0]) / (spans[1] + leads[1])
         how = f"{format_ratio(max(ratio, 1 / ratio))} {'faster' if ratio > 1 else 'slower'}"
-        text = (
-            f"moved before the first GPU operation of {names[1]}, where time does not count: unified memory migrations"
-        )
-        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); counted from those it is {how}")
+        text = f"moved before the first GPU operation of {names[1]}, where timing starts: unified memory migrations"
+        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); with the migrations included, it is {how}")
 
 
 def _lead(side: Selection) -> tuple[int, int]:

@@ -152,7 +152,9 @@ def test_titles_of_calls_state_the_finding(shipped: dict[str, Comparison]) -> No
     assert "math: 20 kernels, idle for 1.3 %; launched 25.5 ms ahead" in found
     assert {"flash: 1 kernel, idle for 3.8 %", "2.84 ms", "safe-softmax guard × 4  642 µs"} <= set(found)
     assert "time since the end of the previous step (ms)" in found
-    assert any(text.startswith("Of 3 pairs, the one with") for text in texts(CALLS.figure(shipped["all"])))
+    assert any(
+        text.startswith("The pair with the largest difference, of 3") for text in texts(CALLS.figure(shipped["all"]))
+    )
 
 
 def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Comparison]) -> None:
@@ -224,7 +226,7 @@ def test_thousands_of_kernels_become_columns(trace: MakeTrace) -> None:
     assert float(((other.end - other.start) * other.level).sum()) == pytest.approx(1000 * 30)
     assert len(host.start) <= 1440
     assert host.end.max() > 249_000 - 100
-    assert f"more than {MAX_BOXES} kernels" in " ".join(plan.heading.notes)
+    assert f"above {MAX_BOXES} kernels" in " ".join(plan.heading.notes)
     check_texts(CALLS.figure(found))
 
 

@@ -146,10 +146,10 @@ def test_the_subtitle_says_how_it_was_measured(shipped: dict[str, Comparison]) -
     found = texts(GAP.figure(shipped["S4096"]))
     assert (
         "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · mean of n = 40 and 39 calls (iter*)"
-        " · clock: time of a step, warm-up left out; title: the median step"
+        " · clock: step time without warm-up; title: the median step"
     ) in found
     assert (
-        "Per cent of the difference; all steps add up to it; the 4 others: scaling, idle: host: code,"
+        "Share of the difference in %; all bars add up to the difference; the 4 others: scaling, idle: host: code,"
         " idle: host: launch calls, idle: host: other CUDA calls."
     ) in found
     assert {"2.843 ms", "0.118 ms", "−0.642", "24 %", "4 → 0 kernels", "20 kernels", "1 kernel"} <= set(found)
@@ -160,7 +160,8 @@ def test_no_per_cent_where_nothing_is_clear(shipped: dict[str, Comparison]) -> N
     plan = plan_gap(shipped["kernel"])
     assert [any(panel.shares) for panel in plan.panels] == [False, False, True]
     assert plan.heading.notes == [
-        "per cent of the difference, left out if there is no clear change or causes cancel; all steps add up to it"
+        "share of the difference in % (none if there is no clear change or causes cancel); all bars add up to the"
+        " difference"
     ]
     assert not any("left out" in note for note in plan_gap(shipped["all"]).heading.notes)
 

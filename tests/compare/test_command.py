@@ -67,14 +67,14 @@ CPU          998 ns (all)  998 ns (all)    1.00x                   too few sampl
 CUDA events
 span              1.00 µs       1.00 µs    1.00x                   too few samples
 busy         600 ns (all)  150 ns (all)    4.00x                   too few samples
-median call ± half the IQR; span: from its first GPU op to that of the next call
+median call ± half the IQR; span: from the first GPU op of a call to the first of the next
 
 work                            launches  math         work is
 ----------------------------  ----------  -----------  ---------
 ampere_sgemm_128x64_tn             2 → 0  FP32 FMA     other
 softmax_warp_forward float 9       1 → 0  FP32         other
 flash_fwd 64                       0 → 1  tensor core  other
-per call; ratio: threads, or bytes of copies, of new over base
+per call; ratio: new ÷ base, in threads or bytes of copies
 
 expected traffic      math    of bandwidth    flash    of bandwidth
 ------------------  ------  --------------  -------  --------------
@@ -82,7 +82,7 @@ softmax              512 B          <0.1 %
 Q·Kᵀ GEMM            512 B          <0.1 %
 fused attention                               512 B          <0.1 %
 P·V GEMM             512 B           0.1 %
-bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
+bytes per call, computed for B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
 
 Evidence, per call
 softmax                   math: softmax_warp_forward float 9 x 1 (grid 1)
@@ -128,7 +128,7 @@ mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; m
 | span        |      1.00 µs |      1.00 µs |   1.00x |                 | too few samples |
 | busy        | 600 ns (all) | 150 ns (all) |   4.00x |                 | too few samples |
 
-median call ± half the IQR; span: from its first GPU op to that of the next call
+median call ± half the IQR; span: from the first GPU op of a call to the first of the next
 
 | work                           |   launches | math        | work is   |
 |:-------------------------------|-----------:|:------------|:----------|
@@ -136,7 +136,7 @@ median call ± half the IQR; span: from its first GPU op to that of the next cal
 | softmax\\_warp\\_forward float 9 |      1 → 0 | FP32        | other     |
 | flash\\_fwd 64                  |      0 → 1 | tensor core | other     |
 
-per call; ratio: threads, or bytes of copies, of new over base
+per call; ratio: new ÷ base, in threads or bytes of copies
 
 | expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
 |:-------------------|-------:|---------------:|--------:|---------------:|
@@ -145,7 +145,7 @@ per call; ratio: threads, or bytes of copies, of new over base
 | fused attention    |        |                |   512 B |        \\<0.1 % |
 | P·V GEMM           |  512 B |          0.1 % |         |                |
 
-bytes per call by the model of B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
+bytes per call, computed for B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
 
 <details><summary>Evidence, per call</summary>
 
@@ -352,7 +352,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
     ("options", "code", "message"),
     [
         (("--skip", "1"), 0, "left out: the first 1 of what repeats (--skip 1)"),
-        (("--skip", "30"), 0, "nothing is left out: no range repeats more than 30 times (--skip 30)"),
+        (("--skip", "30"), 0, "nothing is left out, because no range repeats more than 30 times (--skip 30)"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
         (("--instance", "0"), 0, "left out of each range: all but instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),

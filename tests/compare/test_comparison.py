@@ -232,7 +232,7 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
     paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
     found = answer(*paths)
     assert found.pairs["pair"].tolist() == ["whole trace"]
-    assert "share no range: 'train' is in the one, 'fit' in the other" in found.warnings[0]
+    assert "share no range: 'train' is in the first, 'fit' in the second" in found.warnings[0]
     with pytest.raises(NsysprofError):
         answer(*paths, select="train")
 
@@ -240,7 +240,7 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({}, "one report, and nothing in it to compare"),
+        ({}, "the report has nothing to compare"),
         ({"base": "a"}, "--base names one side only"),
         ({"new": "a"}, "--new names one side only"),
         ({"base": "a", "new": "b", "select": "c"}, "--range pairs equal paths"),
@@ -284,7 +284,7 @@ def test_calls_without_gpu_work_are_reported(trace: MakeTrace) -> None:
     )
     found = answer(path, base="a", new="b")
     assert found.pairs["base_calls"].tolist() == [4]
-    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, and are part of the average",)
+    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, but count in the average",)
 
 
 def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
@@ -299,7 +299,8 @@ def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
         duration=20_000,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "b: never closed by the program (1 of 1 instances): it ends with the session, and includes everything after it",
+        "b: never closed by the program (1 of 1 instances): an open instance ends with the session and includes"
+        " all later work",
         "b: 1 of 2 calls (iter*) were never closed: they end with the session",
     )
 
@@ -309,7 +310,7 @@ def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
     gpus = Gpu(0), Gpu(1, "NVIDIA A100")
     path = trace(*run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), *gpus, duration=END)
     assert answer(path, base="a", new="b").warnings == (
-        "a → b: different GPUs, NVIDIA H200 and NVIDIA A100: the difference is also one of hardware",
+        "a → b: different GPUs (NVIDIA H200 and NVIDIA A100): the hardware contributes to the difference",
     )
     path = trace(*run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), duration=END)
     assert answer(path, base="a", new="b").warnings == (
@@ -338,8 +339,8 @@ def test_work_that_cannot_be_known_is_warned_of(trace: MakeTrace) -> None:
     )
     assert answer(path, base="a/iter*", new="b").warnings == (
         "a/iter*: 50 % of its span is kernels of unknown family (frobnicate); name them in a rule file: --rules FILE",
-        "b: CUDA graphs traced whole take 100 % of its span, and the report does not say what runs in them; capture"
-        " with --cuda-graph-trace=node",
+        "b: CUDA graphs traced whole take 100 % of its span; to see their kernels, capture with"
+        " --cuda-graph-trace=node",
     )
 
 
@@ -354,7 +355,7 @@ def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: py
     paths = (trace(*items, name=name, duration=END) for name in ("a.sqlite", "b.sqlite"))
     found = answer(*paths, select="*")
     assert found.pairs["pair"].tolist() == ["op0", "op2", "op4"]
-    assert found.warnings == ("pairs left out, with smaller sums than the 3 compared: 2; a narrower glob picks others",)
+    assert found.warnings == ("pairs left out, with less time than the 3 compared: 2; a narrower glob selects others",)
 
 
 def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace: MakeTrace) -> None:
@@ -521,7 +522,7 @@ def test_unlike_shapes_in_names_are_warned_of(trace: MakeTrace, base: str, new: 
     """What both names tell and do not tell alike is part of the difference."""
     path = trace(*run(base, 0, [(GEMM, 200)]), *run(new, 5000, [(GEMM, 200)], first_id=50), duration=END)
     found = answer(path, base=base, new=new)
-    text = f"{base} → {new}: different shapes, {shapes}: the difference is also one of shape"
+    text = f"{base} → {new}: different shapes ({shapes}): the shape contributes to the difference"
     assert (text in found.warnings) == bool(shapes)
     assert any("different shapes" in each for each in found.warnings) == bool(shapes)
 
@@ -538,8 +539,8 @@ def test_unlike_shapes_in_records_are_warned_of(trace: MakeTrace) -> None:
         path.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
         paths.append(path)
     assert (
-        "2 pairs, 'RUN::math::S8', 'RUN::flash::S8': different shapes, B=1 and B=4, fp16 and fp32:"
-        " the difference is also one of shape"
+        "2 pairs, 'RUN::math::S8', 'RUN::flash::S8': different shapes (B=1 and B=4, fp16 and fp32):"
+        " the shape contributes to the difference"
     ) in answer(*paths).warnings
 
 
@@ -596,7 +597,7 @@ def loop(name: str, at: int, *, load: int = 0, python: int = 0, kernel: int = 30
     [
         ({"load": 3000}, (380 + 3000) / 380, "between steps (+2.75 µs)"),
         ({"python": 3000}, (380 + 3000) / 380, "before the first GPU operation of a step (+3.00 µs)"),
-        ({"copy": 3000}, (380 + 3000) / 380, "after the last one (+3.00 µs)"),
+        ({"copy": 3000}, (380 + 3000) / 380, "after the last GPU operation of a step (+3.00 µs)"),
         ({"kernel": 3300}, (380 + 3000) / 380, ""),
         ({}, 1.0, ""),
     ],

@@ -150,9 +150,9 @@ def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: 
     assert not measured(found).complete
     path = found.sides[0].base.loaded.path
     assert found.warnings == (
-        f"{path.with_suffix('.counters.csv')} has no kernels of 'RUN::flash::S8'; it has those of 'RUN::math::S8'",
-        "RUN::math::S8: only 83 % of its kernels' time has counters, so totals do not cover a call: no"
-        " counters of report.counters.csv match ampere_sgemm_128x64_tn; measure the program of the report",
+        f"{path.with_suffix('.counters.csv')} has no kernels of 'RUN::flash::S8'; it has kernels of 'RUN::math::S8'",
+        "RUN::math::S8: counters cover only 83 % of the kernel time, so there are no totals per call:"
+        " no counters of report.counters.csv match ampere_sgemm_128x64_tn; measure the program of the report",
     )
     assert "math moves at least 303 B measured" in " ".join(found.findings["RUN::math::S8 → RUN::flash::S8"])
 
@@ -302,10 +302,10 @@ def test_sentences_compare_the_measurement_with_the_model(trace: MakeTrace) -> N
     assert sentences[-4:] == (
         "memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math moves 606 B measured, 1.50 KiB expected (6.0"
         " times its score matrix of 256 B); flash moves 44 B measured, 512 B expected",
-        "math moves 61 % less than expected: its score matrix of 256 B fits into the L2 cache (60.0 MiB), so that much"
-        " of it need not go through memory",
-        "flash moves 91 % less than expected: its input and output of 512 B fit into the L2 cache (60.0 MiB), so that"
-        " much of them need not go through memory",
+        "math moves 61 % less than expected: its score matrix of 256 B fits in the L2 cache (60.0 MiB), so much of it"
+        " causes no DRAM traffic",
+        "flash moves 91 % less than expected: its input and output of 512 B fit in the L2 cache (60.0 MiB), so much of"
+        " them causes no DRAM traffic",
         "measured: tensor cores do none of the 3,000 FLOP of math and 75 % of the 4,000 FLOP of flash per call",
     )
 
@@ -354,7 +354,7 @@ P·V GEMM               512 B   303 B           59 %       <0.1 %  4.00 KiB     
 ----------------  ----------  ------  -------------  -----------  --------  ------  --------------
 total               1.50 KiB   606 B           39 %               12.0 KiB     240            25 %
 per call, one call in report.counters.csv; 6 of 6 kernels of this report have counters (100 % of their time);
-expected by the model of B=1 H=2 S=8 D=4, fp16, causal
+expected: computed for B=1 H=2 S=8 D=4, fp16, causal
 
 measured, flash      expected    DRAM    of expected    bandwidth
 -----------------  ----------  ------  -------------  -----------
@@ -362,8 +362,9 @@ fused attention         512 B    44 B          8.6 %       <0.1 %
 -----------------  ----------  ------  -------------  -----------
 total                   512 B    44 B          8.6 %
 per call, one call in report.counters.csv; 2 of 2 kernels of this report have counters (100 % of their time);
-expected by the model of B=1 H=2 S=8 D=4, fp16, causal; DRAM: read and written during a kernel, including data
-that an earlier one had left in L2; bandwidth: of the GPU's, over the time in this report
+expected: computed for B=1 H=2 S=8 D=4, fp16, causal; DRAM: bytes read and written during a kernel, including
+data that an earlier kernel left in L2; bandwidth: % of the GPU's memory bandwidth, over the kernel times of
+this report
 
 """
 
@@ -386,7 +387,7 @@ def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     """What holds for all kernels of the file is told, and what one column means below the last table."""
     text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"), every=True)
     assert text.count("every kernel started with empty caches") == 1
-    assert text.count("DRAM: read and written during a kernel") == 1
+    assert text.count("DRAM: bytes read and written during a kernel") == 1
 
 
 # ---- which file
@@ -398,7 +399,7 @@ def test_counters_of_other_ranges_are_reported(trace: MakeTrace) -> None:
     rows = call("RUN::cudnn::S8", 0, (GEMM, 1, 1))
     found = compared(path, rows)
     file = path.with_suffix(".counters.csv")
-    sentence = f"{file} has no kernels of 'RUN::math::S8', 'RUN::flash::S8'; it has those of 'RUN::cudnn::S8'"
+    sentence = f"{file} has no kernels of 'RUN::math::S8', 'RUN::flash::S8'; it has kernels of 'RUN::cudnn::S8'"
     assert found.warnings == (sentence,)
     assert found.measured == {"RUN::math::S8 → RUN::flash::S8": (None, None)}
     with pytest.raises(NsysprofError) as raised:
@@ -439,8 +440,8 @@ def test_other_libraries_are_reported(trace: MakeTrace) -> None:
     environment = {"driver": "580", "workload": {"device": "NVIDIA H200", "torch": "2.11", "cudnn": 9}}
     found = compared(path, both_calls(), environment=environment)
     assert found.warnings == (
-        f"{path.with_suffix('.counters.csv')}: measured with different versions than {path}: torch 2.11 there, 2.10 in"
-        " the report",
+        f"{path.with_suffix('.counters.csv')} was measured with other library versions than {path}: torch 2.11 there,"
+        " 2.10 in the report",
     )
 
 

@@ -154,15 +154,14 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
     events = frame["clock"] == "CUDA events"
     frame.loc[events, ["base_median_ns", "new_median_ns", "ratio"]] = [400_000, 100_000, 4.0]
     assert sentences(frame=frame)[-1] == (
-        "by CUDA events, profiling overhead included, it is 4.00x: 400 µs against 100 µs"
+        "by CUDA events, profiling overhead included, the ratio is 4.00x: 400 µs against 100 µs"
     )
 
 
 def test_a_mean_that_is_no_typical_call_is_reported() -> None:
     """The ledger adds up to the mean; a few slow calls move that away from the median."""
     assert sentences(frame=clocks(base_median_ns=300_000))[-1] == (
-        "a few slow calls of math make the mean, 400 µs, to which the causes add up, 33 % longer than the median,"
-        " 300 µs"
+        "a few slow calls of math make the mean (400 µs, the sum of the causes) 33 % longer than the median (300 µs)"
     )
 
 

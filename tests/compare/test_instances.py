@@ -57,7 +57,7 @@ def test_many_paths_have_a_slowest_each() -> None:
 
 def test_without_a_range_nothing_is_compared() -> None:
     """One report alone says so, with what helps."""
-    with pytest.raises(NsysprofError, match="nothing in it to compare") as stop:
+    with pytest.raises(NsysprofError, match="nothing to compare") as stop:
         compared(None, slowest=True)
     assert "--slowest" in str(stop.value.hint)
 

@@ -107,7 +107,7 @@ def test_what_the_caches_hold_stands_at_the_edge(trace: MakeTrace) -> None:
         ("fused attention  150 ns, 0 B of DRAM traffic", True),
     ]
     assert plan.bubbles[1].x == plan.bubbles[2].x == 15 * TENSOR / MEMORY
-    assert "arrow: its data is in caches, beyond the axis" in plan.heading.notes
+    assert "arrow: beyond the axis, because the data is in caches" in plan.heading.notes
     assert "none of flash's" in plan.heading.title
 
 
@@ -215,7 +215,7 @@ def test_a_side_whose_flops_nobody_counted_is_not_in_the_title(trace: MakeTrace)
     plan = plan_roofline(compared(math_and_flash(trace), rows))
     assert isinstance(plan, Roofs)
     assert plan.heading.title == ("67 % of math's kernel time at S=8 is spent in memory-bound kernels")
-    assert "FLOPs of flash are not known" in plan.heading.notes
+    assert "FLOPs of flash are unknown" in plan.heading.notes
     bare = trace(
         *run("RUN::math::S8", 0, [(GEMM, 200), (SOFTMAX, 300), (GEMM, 100)]),
         *run("RUN::flash::S8", 5000, [(FLASH, 150)], first_id=50),

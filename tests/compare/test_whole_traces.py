@@ -108,8 +108,8 @@ def test_what_only_one_report_annotates_is_compared_whole_and_said(trace: MakeTr
     annotated, bare = trace(*run("train", 0, [(GEMM, 200)]), name="a.sqlite"), trace(*program(300))
     for found in (answer(annotated, bare), answer(bare, annotated)):
         assert found.pairs["pair"].tolist() == ["whole trace"]
-        [said] = [text for text in found.warnings if "has ranges of NVTX" in text]
-        assert said.startswith(f"{annotated} has ranges of NVTX and {bare} has none, so that whole traces are compared")
+        [said] = [text for text in found.warnings if "has NVTX ranges" in text]
+        assert said.startswith(f"{annotated} has NVTX ranges and {bare} has none, so whole traces are compared")
         assert said.endswith("--ranges found")
 
 
@@ -202,7 +202,7 @@ def test_charts_and_page_of_whole_traces(
 @pytest.mark.parametrize("how", [{"per": "iter*"}, {"skip": 1}, {"instances": ["0-3"]}])
 def test_calls_cannot_be_chosen_in_whole_traces(how: dict[str, Any], trace: MakeTrace) -> None:
     """There are none; the hint names the options."""
-    with pytest.raises(NsysprofError, match="have no calls to choose"):
+    with pytest.raises(NsysprofError, match="there are no calls to choose"):
         answer(*both(trace), **how)
 
 
@@ -230,4 +230,6 @@ def test_a_numbered_range_is_named_as_an_instance(trace: MakeTrace) -> None:
     path = trace(*run("train", 0, [(GEMM, 9)]), name="a.sqlite")
     with pytest.raises(NsysprofError, match="matches 'iter7'") as caught:
         answer(path, path, select="iter7")
-    assert caught.value.hint == "numbered ranges are one: --range 'iter*' --instance 7, twice for either side"
+    assert (
+        caught.value.hint == "numbered ranges are instances of one: --range 'iter*' --instance 7, --instance per side"
+    )
