@@ -226,13 +226,13 @@ def claims_of_math_vs_flash() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     for name in ("math", "flash"):
         yield (f"{at.launching(name, 1024)} of a call of {name}")
-    yield f"at S=4096 {at.launching('math', 4096)} and {at.launching('flash', 4096)}"
+    yield f"at S=4096 ({at.launching('math', 4096)} and {at.launching('flash', 4096)})"
     flops = at.row("flash", 4096)["flops"]
     reached = flops / 0.523e-3
     peak = peak_flops("8.9", 34, 2535e6, "fp16", name="NVIDIA GeForce RTX 4060 Ti")
     yield f"{reached / 1e12:.1f} TFLOP/s, {format_share(reached / peak)} of the {peak / 1e12:.1f} TFLOP/s"
     yield (
-        f"{at.rate('flash', 4096, 'graph_tflops')} TFLOP/s without launches,"
+        f"{at.rate('flash', 4096, 'graph_tflops')} TFLOP/s as a CUDA graph,"
         f" {at.share('flash', 4096, 'graph_share_of_peak')} of {at.rate('flash', 4096, 'peak_tflops')}"
     )
     traffic = at.row("math", 4096)["traffic_bytes"]
@@ -242,7 +242,7 @@ def claims_of_math_vs_flash() -> Iterator[str]:
     )
     yield f"{at.exponent('math')} for `math`"
     yield f"{at.exponent('math_reduced')} for `math_reduced`"
-    yield f"`efficient` grows as {at.exponent('efficient', 'peak memory')}, that of `cudnn` too"
+    yield f"`efficient` grows as {at.exponent('efficient', 'peak memory')}, and so does the peak memory of `cudnn`"
     assert at.exponent("efficient", "peak memory") == at.exponent("cudnn", "peak memory")
     for seq in (1024, 2048):
         yield f"{at.size('flash', seq, 'temporary')} at S={seq}"

@@ -165,15 +165,15 @@ def _precision() -> Iterator[str]:
     names = ("math", "math_reduced")
     times = [value(name, 4096, "ns", SOFTMAX) / 1000 for name in names]
     shares = [format_share(value(name, 4096, "dram_share", SOFTMAX)) for name in names]
-    yield f"({times[0]:.1f} µs → {times[1]:.1f} µs), at {shares[0]} → {shares[1]} of the bandwidth"
+    yield f"({times[0]:.1f} µs → {times[1]:.1f} µs; share of peak bandwidth {shares[0]} → {shares[1]})"
     gains = [
         1 - value("math_reduced", 4096, "ns", cause) / value("math", 4096, "ns", cause) for cause in (MASK_ADD, GUARD)
     ]
-    yield f"adding the mask and the guard gain {format_share(gains[0])} and {format_share(gains[1])}"
+    yield f"Adding the mask becomes {format_share(gains[0])} faster, and the guard {format_share(gains[1])}"
     scalar = [kernel("math_reduced", cause, "::elementwise_kernel") for cause in (GUARD, MASK_ADD)]
     vector = kernel("math_reduced", GUARD, "::vectorized_elementwise_kernel<(int)4,")
     rates = [format_share(_of_bandwidth(row)) for row in (*scalar, vector)]
-    yield f"reach {rates[0]} and {rates[1]} of the bandwidth"
+    yield f"they reach {rates[0]} and {rates[1]} of the bandwidth"
     yield f"reaches {rates[2]}"
     busy = [row["sm_percent"] / 100 for row in (*scalar, kernel("math_reduced", SOFTMAX, "SoftMax"))]
     yield f"at {format_share(min(busy))} to {format_share(max(busy))} of what they can do"
@@ -209,7 +209,7 @@ def _fusion_and_kernel() -> Iterator[str]:
         value(name, 4096, "tensor_flops", FUSED) / value(name, 4096, "tensor_instructions", FUSED)
         for name in ("flash", "cudnn")
     ]
-    yield f"An instruction of `flash` gives them {each[0]:,.0f} FLOP"
+    yield f"One instruction of `flash` does {each[0]:,.0f} FLOP"
     yield f"{each[1]:,.0f} on average"
     assert all(word in kernel("cudnn", FUSED, "cudnn")["kernel"] for word in ("sm90", "wgmma"))
     rates = [value(name, 4096, "flops") / fused[name, 4096] * 1e9 for name in ("flash", "cudnn")]
@@ -220,7 +220,7 @@ def _fusion_and_kernel() -> Iterator[str]:
     yield f"{through[0]} instead of {through[1]}"
     both = [fused[name, 2048] / 1000 for name in ("cudnn", "flash")]
     waits = better.host(2048)["delta_ns"] / 1000
-    yield f"needs {both[0]:.1f} µs where `flash` needs {both[1]:.1f} µs"
+    yield f"takes {both[0]:.1f} µs and the kernel of `flash` {both[1]:.1f} µs"
     yield f"waiting for the host: +{waits:.1f} µs"
 
 
@@ -248,7 +248,7 @@ def rows_of_benchmarks() -> Iterator[str]:
 
 def _launches() -> Iterator[str]:
     yield f"the host is done with a call of `math` after {clock('math', 4096, 'CPU')}, the GPU after"
-    yield f"{clock('math', 4096, 'span')}. When they"
+    yield f"{clock('math', 4096, 'span')}. When kernels"
     yield f"needs {clock('math_reduced', 1024, 'CPU')} for its 15 launches, the GPU"
     yield f"{clock('math_reduced', 1024, 'busy')} for the work"
     span, busy = step_figures(PRECISION).ratio(1024).split(", ")
