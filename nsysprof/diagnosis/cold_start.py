@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import union_length
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import join_words
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
+from nsysprof.trace.trace import GRAPH, KERNEL
 from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, MANAGED, MODULE, PIN, PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 
 MIN_NS = 1_000_000  # of set-up: less is not worth a line
 _LITTLE_NS, _TIMES = 1_000_000, 10  # of GPU work, beside so many times as much set-up: a demo
+_SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tuned for its copies alone
 _MOSTLY = 0.5  # of the time from the first GPU operation to the last
 _FEW = 8  # long calls of one purpose: more of them are a loop's
 _MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "managed memory", EVENT: "streams"}
@@ -37,17 +39,19 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
     calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
     if not len(ops):
         return
+    busy = merge(*(np.concatenate(each) for each in zip(*case.facts.attribution.trace.gpu_busy.values(), strict=True)))
     outside = (calls.end <= ops.start.min()) | (calls.start >= ops.end.max())
     found = []
     for code in (*SET_UP_PURPOSES, *_MEMORY):
         mine = (case.purpose[:-1] == code) & (outside if code in _MEMORY else case.once[:-1])
-        ns = union_length(calls.start[mine], calls.end[mine])
+        start, end = merge(calls.start[mine], calls.end[mine])
+        ns = int((end - start - covered(busy, start, end)).sum())  # a call that waits for a kernel sets nothing up
         if ns >= (MIN_NS if code in _MEMORY else 1):
             found.append((_WORDS.get(code, PURPOSES[code]), ns))
     yield from sorted(found, key=lambda each: -each[1])
 
 
-def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]) -> list[Finding]:
+def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding], recorded_ns: int) -> list[Finding]:
     """Findings about a recording that is only a demo or a cold start: first that it is one, then facts without advice.
 
     Findings are unchanged if annotated steps repeat, or if GPUs work for long.
@@ -59,6 +63,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         return found
     total, place = sum(ns for _, ns in once), case.places[0]
     span, inside = sum(each.total_ns for each in case.places), 0 if level.found else _inside(case)
+    kernels = int((trace.ops.end - trace.ops.start)[np.isin(trace.ops.kind, (KERNEL, GRAPH))].sum())
     little = max(busy, span) if level.found else busy
     if little < _LITTLE_NS and total >= max(_TIMES * busy, span):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
@@ -66,6 +71,9 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
         pages = ", and how long kernels wait for managed memory is not recorded" * (fault_share(case) >= SOME_FAULTS)
         text, remedy = f"{text} ({names}){pages}", _REPEAT
+    elif not len(level.rows) and kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES):
+        times = f"kernels run for {format_ns(kernels)} and all GPU operations for {format_ns(busy)}"
+        text, remedy = f"too little GPU work to tune: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
     elif inside >= _MOSTLY * place.total_ns:
         text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
         text, remedy = f"{text}, and is busy for {format_ns(busy)}", _WARM

@@ -200,12 +200,13 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     all_of_it = [(int(each.start.min()), int(each.end.max())) for each in (trace.ops, calls) if len(each.start)]
+    recorded_ns = max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0
     (outside_share, outside), once = side_by_side(
         lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
     )
     idle = 1 - compute / total if total else 0.0
     idle_outside_ns, gap_ns = _idle_outside(case) if case.chosen.level.found else (0, 0)
-    found = worth_telling(ranked(cold_start(case, once, _one_gpu(found))))
+    found = worth_telling(ranked(cold_start(case, once, _one_gpu(found), recorded_ns)))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
     return Diagnosis(
@@ -219,7 +220,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
-        recorded_ns=max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0,
+        recorded_ns=recorded_ns,
         migrated_ns=_migrated(case),
         outside_share=outside_share,
         outside=outside,

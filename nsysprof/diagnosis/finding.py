@@ -17,6 +17,7 @@ _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
 PACED, COLD = "paced", "cold-start"  # kinds that say what all others are worth
+_ALONE = 0.05  # of the steps: less, without a remedy, is no answer even if nothing else is one
 OFTEN_SO = 0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
 NAME = 60  # characters of a name in a sentence
 
@@ -123,7 +124,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
-    """Of ranked findings, those with something to do or with large costs; the first of a path in any case.
+    """Of ranked findings, those with something to do or with large costs; the first of a path if it costs enough.
 
     Slow steps appear once: as such, unless a finding about some steps has a remedy.
     """
@@ -135,7 +136,7 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
         again |= each.kind == SLOW and any(other.remedy and _same(other, each) for other in some)
         again |= each.often == ONCE and any(other.kind == SLOW and _same(each, other) for other in some)
         much = each.remedy or each.kind in (SLOW, PACED, COLD) or each.lost_ns >= OFTEN_SO * each.total_ns
-        if not again and (much or not mine):
+        if not again and (much or (not mine and each.lost_ns >= _ALONE * each.total_ns)):
             mine.append(each)
     told = {id(each) for mine in kept.values() for each in mine}
     return [each for each in found if id(each) in told]

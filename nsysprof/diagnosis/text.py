@@ -13,6 +13,7 @@ from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, UNTRIED, Finding
 from nsysprof.results.table import wrap
 
 _PATH = 60
+_HALF = 0.5  # of the time without compute: from there on kernels do not matter most
 _MOSTLY = 0.5
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
@@ -102,7 +103,8 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         return f"No wait to fix in the steps; outside them the GPU idles for {idle}, {gap} of it at once."
     mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
-    return f"The GPU idles for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
+    busiest = f" Most of the rest is {diagnosis.busiest}." * bool(diagnosis.busiest and diagnosis.idle_share < _HALF)
+    return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}.{busiest}"
 
 
 def gain_text(finding: Finding) -> str:

@@ -461,10 +461,22 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     waits = one_pass(10 * MS, 100 * US)
     waits.code(300 * MS)
     waits.launch("mul", 100 * US, blocks=1)
-    assert diagnosis_of(trace(*waits.items)).findings[0].kind == "cpu-code"
+    demo, *facts = diagnosis_of(trace(*waits.items)).findings
+    assert "kernels run for 200 µs and all GPU operations for 200 µs of the 310 ms" in demo.text
+    assert [each.kind for each in facts] == ["cpu-code"]
+    waits.copy(1, 1 << 30, 100 * MS)  # worth a look, with whatever kernels
+    assert diagnosis_of(trace(*waits.items)).findings[0].kind != "cold-start"
     [grid] = diagnosis_of(trace(*one_pass(200 * MS, 50 * MS).items)).findings
     assert grid.kind == "small-grid"
     assert grid.remedy.startswith("launch at least 132 blocks")
+
+
+def test_a_call_that_waits_for_a_kernel_sets_nothing_up(trace: MakeTrace) -> None:
+    """A module that is loaded behind a running kernel returns when that is done."""
+    program = one_pass(MS, 60 * MS)
+    program.call("cuModuleLoadData", 50 * MS)
+    program.launch("mul", 5 * MS)
+    assert dict(diagnosis_of(trace(*program.items)).once)["module loading"] < 10 * US
 
 
 def test_a_cold_start_says_little(trace: MakeTrace) -> None:
