@@ -131,8 +131,8 @@ def claims() -> Iterator[str]:
     usual = format_ns(ranks["span_median_ns"].median())
     longer = format_ns(steps["span_max_ns"].mean())
     yield f"exceeds the mean of both by {format_ns(saved)} per step"
-    yield f"of a mean step of {longer} on its longer rank"
-    yield f"(the median is {usual})"
+    yield f"On the longer rank, a step takes {longer} on average"
+    yield f"(the median step takes {usual})"
     hidden = 1 - ranks["exposed_ns"] / ranks["communication_ns"]
     yield f"({format_share(hidden[0])} on rank 0, {format_share(hidden[1])} on rank 1)"
     spread = fleet.waiting.spread_ns
