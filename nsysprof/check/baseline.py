@@ -23,6 +23,7 @@ from nsysprof.check.measure import (
     with_whole_trace,
 )
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import AnalysisRange, read_analysis_document
@@ -121,7 +122,7 @@ def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, readi
             flags += ["--no-merge"] * (merge is None)
             flags += [f"--{name} {value}"] * (name in reading)
             raise NsysprofError(
-                f"{path}: was made with {name} = {options.get(name)!r}, and the budget needs {value!r}",
+                f"{path}: was made with {name} = {options.get(name)!r}, but the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),
             )
 
@@ -241,7 +242,7 @@ def growths(
 
 def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str) -> str:
     """Why one earlier report cannot tell whether a time grew, if the host sets it; else nothing."""
-    other = "give --baseline once per capture, three of them; or limit busy"
+    other = "give --baseline three times, once per capture; or limit busy"
     if measure == "cpu":
         return f"CPU time varies between runs, and one baseline does not show how much: {other}"
     if measure not in ("span", STEP):
@@ -251,8 +252,8 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
     if min(shares) >= HOST_PACED:
         return ""
     return (
-        f"the GPU is busy for {format_share(min(shares))} of it, the rest is the host's and differs from run to run,"
-        f" which one baseline does not show: {other}"
+        f"the GPU is busy for only {format_share(min(shares))} of this time; the rest depends on the host and varies"
+        f" between runs, and one baseline does not show how much: {other}"
     )
 
 
@@ -281,11 +282,12 @@ def _over_captures(
     for key, base, each, p, test in zip(several, before, grown, adjusted, tested, strict=False):
         least = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
         why = (
-            f"{format_ns(base.value)} to {format_ns(base.value * each.value)}, the mean of {base.runs} baselines,"
-            f" which vary by {format_share(each.error)}; would have found {format_share(least)}"
+            f"{format_ns(base.value)} (mean of {base.runs} baselines) to {format_ns(base.value * each.value)};"
+            f" baselines vary by {format_share(each.error)}; detectable: {format_share(least)}"
         )
         slower = test and p < DEFAULT_RULES.alpha
-        verdict = f": {SLOWER if slower else NO_CLEAR_CHANGE}, p = {p:.2g} (t over runs, family of {len(tolerances):,})"
+        family = plural(len(tolerances), "comparison")
+        verdict = f": {SLOWER if slower else NO_CLEAR_CHANGE}, p = {p:.2g} (t over runs, corrected for {family})"
         out[key] = Growth(each.value - 1, slower, why + verdict * test)
     return out
 
@@ -317,7 +319,7 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if baseline is None:
         return "no --baseline given"
     if key in baseline.without_samples:
-        return "the baseline has no single calls: keep instances.csv beside it, or give the report"
+        return "the baseline has no times of single calls: keep instances.csv beside it, or give the report"
     if key not in baseline.samples.keys:
         return "not in the baseline"
     known = measure in baseline.samples.columns
@@ -325,7 +327,7 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if len(earlier) and np.median(earlier) > 0:
         return earlier
     if measure == STEP:
-        return "no steps in the baseline" if known else "the baseline has no times of steps: give the report itself"
+        return "no steps in the baseline" if known else "the baseline has no step times: give the report itself"
     return "no GPU work in the baseline" if measure in OF_GPU_WORK else "never closed in the baseline"
 
 

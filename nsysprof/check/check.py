@@ -217,7 +217,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
 def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
     """Refuse a report without ranges or GPU work, or with an unreadable part: it would keep to any budget."""
     for lost in breakdown.attribution.trace.unread:
-        what = f"{report}: cannot be checked: {lost.table} lacks {' and '.join(lost.lacks)}, and has {lost.rows:,} rows"
+        what = f"{report} cannot be checked: {lost.table} has {lost.rows:,} rows but lacks {' and '.join(lost.lacks)}"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
     hint = f"record both: {breakdown.attribution.trace.report.reader.recording}"
     whole = any(each.glob == WHOLE_TRACE for each in budget.ranges)
@@ -226,7 +226,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
         raise NsysprofError(f"{report}: no range has {have}, counted from 0", "leave --instance out")
     if breakdown.merged.empty and not whole:
         raise NsysprofError(
-            f"{report}: no range in it, and {budget.path} is about ranges",
+            f"{report} has no ranges, and {budget.path} limits ranges",
             f'nsysprof check --init {report}, for limits on path = "{WHOLE_TRACE}"; or {hint}',
         )
     cpu_only = all(
@@ -235,7 +235,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
     )
     if not breakdown.totals["ops"] and not cpu_only:
         why = breakdown.attribution.trace.no_work
-        raise NsysprofError(f"{report}: no GPU work in it, and {budget.path} is about GPU work: {why}", hint)
+        raise NsysprofError(f"{report} has no GPU work, and {budget.path} limits GPU work: {why}", hint)
 
 
 def _check_words(budget: Budget, rules: Rules) -> None:
@@ -250,7 +250,7 @@ def _check_words(budget: Budget, rules: Rules) -> None:
         if not all(part.casefold() in folded for part in parts):
             raise NsysprofError(
                 f"{where}: no kernel rule defines a backend {each.backend!r}",
-                f"known are {', '.join(sorted(backends))}, and several joined by +; more: --rules FILE",
+                f"known backends: {', '.join(sorted(backends))} (join several with +); add others with --rules FILE",
             )
         for cause in (forbidden.text for forbidden in each.forbidden if forbidden.by == "cause"):
             if not re.search(r"[*?\[]", cause) and not any(pattern.fullmatch(cause) for pattern in known):

@@ -84,7 +84,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown]
     if len(rows) == 0 and not whole:
         report, named = breakdown.attribution.trace.report.path, " and a name" if len(chosen) else ""
         raise NsysprofError(
-            f"{report}: no range with GPU work{named}, so there is nothing to put limits on",
+            f"{report}: no range with GPU work{named}, so there is nothing to limit",
             f"record both: {breakdown.attribution.trace.report.reader.recording}",
         )
     busy = breakdown.merged["busy_ns"].to_numpy()[rows]
@@ -97,7 +97,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown]
         parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
     nameless = len(chosen) - len(rows)
     if nameless:
-        parts.append(f"# Left out: {plural(nameless, 'range')} with an empty name: no path finds one.\n")
+        parts.append(f"# Left out: {plural(nameless, 'range')} with an empty name, which no path can match.\n")
     finder = RangeFinder(breakdown)
     globs = {_glob(finder, row): None for row in kept.tolist()}
     return "\n".join([*parts, *_tables([breakdown, *others], rules, finder, [*whole, *sorted(globs)])])

@@ -46,7 +46,7 @@ UNIT_COUNT, UNIT_NS, UNIT_SHARE, UNIT_TEXT = "count", "ns", "share", "text"
 _UNITS = {**dict.fromkeys((*COUNTS, SYNCS), UNIT_COUNT), **dict.fromkeys(("idle", "launch_bound_share"), UNIT_SHARE)}
 _MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
 _MAX_NAMES = 3
-_NO_STEPS = "its calls are no steps: fewer than three, or the GPU computes for other ranges in between"
+_NO_STEPS = "its calls are not steps: there are fewer than three, or the GPU runs other ranges in between"
 
 
 class Outcome(NamedTuple):

@@ -191,7 +191,9 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     have = [each for each, kept in zip(ranks, names, strict=True) if kept]
     other = next((each for each in ranks if each.part.iteration_path != path), None)
     if 2 * sum(each.part.iteration_path == path for each in ranks) <= len(ranks) and other is not None:
-        why = f"the steps of {other.answer.report} are {other.part.iteration_path!r}, of others {path!r}"
+        why = (
+            f"the steps of {other.answer.report} are {other.part.iteration_path!r}, the steps of other reports {path!r}"
+        )
     elif len(have) > 1 and not frozenset.intersection(*(each for each in names if each)):
         why = f"{have[0].answer.report} and {have[1].answer.report} have no collective in common"
     else:
@@ -340,7 +342,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
     if max(begins) - min(begins) > _MAX_APART * max(lengths):
         shift, clock = (
             [-start for start in starts],
-            "each rank from its own first iteration: they ran at different times",
+            "each rank starts at its own first iteration, because the ranks ran at different times",
         )
         begins = [0] * len(ranks)
     origin = min(begins)
@@ -363,7 +365,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
 def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     others = [each.rank for each in ranks if path not in each.part.paths]
     if others:
-        yield f"no {path!r} in {_ranks(others)}: the findings do not cover their iterations"
+        yield f"no {path!r} in {_ranks(others)}: the findings do not cover these ranks"
     known = own.notna()
     lacking = [rank for rank in known.index[(~known).any(axis=1)].tolist() if rank not in others]
     if lacking and own.shape[1]:
@@ -375,7 +377,7 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
     for lacks in dict.fromkeys(each.part.lacks for each in ranks if each.part.lacks):
         unknown = [each.rank for each in ranks if each.part.lacks == lacks]
-        what = f"not recorded: {', '.join(lacks)}: it is unknown which communication blocks compute"
+        what = f"not recorded: {', '.join(lacks)}, so it is unknown which communication blocks compute"
         yield f"{_ranks(unknown)}: {what}"
     versions = Counter(each.answer.nsys_version for each in ranks)
     if len(versions) > 1:
@@ -397,7 +399,7 @@ def _outside(path: str, ranks: pd.DataFrame, options: Mapping[str, Any] | None) 
     inside = sum(int(ranks[f"{part}_ns"].sum()) for part in (COMPUTE, EXPOSED, COPIES))
     if 2 * inside < busy and not (options or {}).get("skip"):
         share = format_share(inside / busy)
-        yield f"iterations of {path!r} hold {share} of the GPUs' busy time: the findings do not cover the rest"
+        yield f"iterations of {path!r} cover only {share} of GPU busy time, and so do the findings"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

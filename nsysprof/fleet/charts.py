@@ -54,7 +54,7 @@ def plan_heatmap(fleet: Fleet) -> Bars:
         scale=(f"{1 / DARKEST_RATIO:.2f}x or less", middle_rank(len(fleet.ranks)), f"{DARKEST_RATIO:.1f}x or more"),
     )
     gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
-    own = "own time: all but exposed communication"
+    own = "own time: time without exposed communication"
     subtitle = one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
     return Bars(
         heading=Heading(_heatmap_title(fleet), subtitle, legend=list(_PART_COLOURS.values())),
@@ -107,12 +107,12 @@ def _heatmap_title(fleet: Fleet) -> str:
     iterations = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
     shared = iterations[iterations["ranks"] > 1]
     if shared.empty:
-        return f"Own time of each rank against the {middle_rank(len(ranks))}"
+        return f"Own time of each rank relative to the {middle_rank(len(ranks))}"
     state = straggler_state(ranks)
     if state.rank is not None:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
-    return f"{state.short}; within an iteration the slowest rank takes {apart} the fastest one's own time"
+    return f"{state.short}; in an iteration, the slowest rank's own time is {apart} the fastest rank's"
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:
@@ -174,7 +174,7 @@ def _lanes_title(fleet: Fleet) -> str:
     inside, waits = (int(ranks[f"{name}_ns"].sum()) for name in ("collective", "waiting"))
     who, shares = waiting_words(ranks), time_shares(ranks)
     if who:
-        return f"{format_share(waits / inside)} of the time in collectives is waiting: {who}"
+        return f"Ranks wait for {format_share(waits / inside)} of their time in collectives: {who}"
     if ranks["communication_ns"].any():
         return f"Exposed communication takes {shares['exposed communication']} of the time"
     return f"The ranks idle for {shares['idle']} of the time"

@@ -61,8 +61,8 @@ def fleet_findings(
     rows: list[Any] = list(outliers.head(_MAX_NAMED).itertuples(index=False))
     for row in rows:
         yield (
-            f"rank {row.rank} stands out in {row.iteration}: {format_ns(row.own_ns)} of its own, where"
-            f" {format_ns(row.expected_ns)} was to be expected (robust z = {row.z:.0f})"
+            f"rank {row.rank} is an outlier in {row.iteration}: its own time is {format_ns(row.own_ns)}, expected"
+            f" {format_ns(row.expected_ns)} (robust z = {row.z:.0f})"
         )
 
 
@@ -70,12 +70,12 @@ def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, l
     what = ", ".join(f"{part} {share}" for part, share in time_shares(ranks).items())
     count = plural(len(ranks), "rank")
     if path == WHOLE or iterations.empty:
-        return f"{count}, and nothing that repeats; of the time from first op to last: {what}"
+        return f"{count}, no iterations found; share of the time from first op to last: {what}"
     middle = format_ns(float(ranks["span_median_ns"].median()))
     size = len(iterations)
     many = f"{plural(size, 'iteration')} of {path}, {middle} each (median)"
     without = f" without {without_text(left_out)}" if left_out else ""
-    return f"{count}, {many}; of their time{without}: {what}"
+    return f"{count}, {many}; share of iteration time{without}: {what}"
 
 
 def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
@@ -96,14 +96,14 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
     share = format_share(float(far["span_max_ns"].sum() / iterations["span_max_ns"].sum()))
     longest = far.sort_values("span_max_ns", ascending=False, kind="stable").iloc[0]
     first = tuple(iterations["iteration"].head(len(far)).tolist()) == left_out
-    hint = f"; --skip {len(far)} leaves {'it' if len(far) == 1 else 'them'} out of the medians too" if first else ""
+    hint = f"; --skip {len(far)} excludes {'it' if len(far) == 1 else 'them'} from the medians too" if first else ""
     what = (
         f"{longest['iteration']} takes {format_ns(int(longest['span_max_ns']))}"
         if len(far) == 1
         else f"{len(far):,} iterations take more than {FAR_LONGER} times the median, up to"
         f" {format_ns(int(longest['span_max_ns']))} ({longest['iteration']})"
     )
-    return f"{what}, {share} of the time of all iterations, and is in no share or sum{hint}"
+    return f"{what} ({share} of the time of all iterations): excluded from shares and sums{hint}"
 
 
 def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame) -> Iterator[str]:
@@ -117,8 +117,8 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
             interval = f"{often}, {format_ratio(row.low)} to {format_ratio(row.high)} {sure}"
         z = f", robust z = {row.z:.1f}" if np.isfinite(row.z) else ""
         yield (
-            f"rank {row.rank} is a straggler: its own time per iteration is {format_ratio(row.ratio)} that of the other"
-            f" ranks ({interval}{z})"
+            f"rank {row.rank} is a straggler: its own time per iteration is {format_ratio(row.ratio)} as long as on the"
+            f" other ranks ({interval}{z})"
         )
     if len(slow) > _MAX_NAMED:
         yield f"and {len(slow) - _MAX_NAMED:,} more stragglers: see ranks.csv"
@@ -133,7 +133,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
         f"rank {slowest.slowest_rank} is the slowest most often, in {slowest.times_slowest:,} of"
         f" {slowest.compared:,} iterations"
     )
-    how = f"within an iteration the slowest rank takes {format_ratio(apart)} the fastest one's own time (median)"
+    how = f"in an iteration, the slowest rank's own time is {format_ratio(apart)} the fastest rank's (median)"
     if not slow.empty:
         yield f"{often}; {how}"
         return
@@ -176,11 +176,11 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
     count = "one report of each rank" if whole else plural(int(most["compared"]), "iteration")
     if most["ratio"] >= 1 + MIN_SLOWNESS:
         if few and np.isfinite(most["z"]):
-            why = f"{count} are too few for a test, and it hardly stands out (robust z = {most['z']:.1f})"
+            why = f"{count} are too few for a test, and the rank is no clear outlier (robust z = {most['z']:.1f})"
         elif few:
             why = f"{count} {'is' if whole else f'of {len(known)} ranks are'} too few to prove it"
         elif most["low"] > 1 and most["z"] < MIN_Z:
-            why = f"the ranks differ from each other as much (robust z = {most['z']:.1f})"
+            why = f"the other ranks differ from each other as much (robust z = {most['z']:.1f})"
         elif most["low"] > 1:
             why = f"iterations are autocorrelated, so {count} are too few to prove it"
         else:
@@ -191,19 +191,20 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         often = f", and longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
-            f"rank {rank} may be a straggler: its own time{each} is {ratio} that of the other ranks{often}; but {why}",
-            f"Rank {rank} may be a straggler, which is not proven: {ratio} the own time of the other ranks",
+            f"rank {rank} may be a straggler: its own time{each} is {ratio} as long as on the other ranks{often}; but"
+            f" {why}",
+            f"Rank {rank} may be a straggler (not proven): {ratio} the own time of the other ranks",
             rank,
         )
     if (known["verdict"] == NOT_SLOWER).all():
         return StragglerState(
             f"no rank is a straggler: each takes less than {limit} the own time of the others", "No rank is a straggler"
         )
-    why = f"{count} {'is' if whole else 'are'} too few for that" if few else "iterations differ too much for that"
+    why = f"{count} {'is' if whole else 'are'} too few" if few else "iterations differ too much"
     return StragglerState(
-        f"no rank is shown to be a straggler, but one of {limit} is not ruled out: the largest ratio to the others is"
-        f" {ratio}, and {why}",
-        "No rank is shown to be a straggler",
+        f"no straggler found, but a slowdown of {limit} is not ruled out: the largest ratio to the other ranks is"
+        f" {ratio}, and {why} to rule it out",
+        "No straggler found",
     )
 
 
@@ -226,7 +227,7 @@ def waiting_words(ranks: pd.DataFrame) -> str:
         return ""
     if total < _MIN_SHARE * _gpu_time(ranks):
         return "the ranks hardly wait for each other"
-    return "the ranks take turns at being waited for" if most is None else f"mostly for rank {most}"
+    return "the ranks take turns at arriving last" if most is None else f"mostly for rank {most}"
 
 
 def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
@@ -242,8 +243,8 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     )
     count = len(waiting.each["label"].unique())
     amount = (
-        f"{format_share(total / inside)} of the time in collectives, and {format_share(total / length)} of the"
-        " iterations, is waiting for the rank that comes last"
+        f"waiting for the last rank takes {format_share(total / inside)} of the time in collectives"
+        f" ({format_share(total / length)} of iteration time)"
     )
     awaited = awaited_rank(ranks)
     if awaited is not None:
@@ -251,10 +252,9 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         other = shares[shares["rank"] != most["rank"]].sort_values("waits", ascending=False, kind="stable").iloc[0]
         least, longest = format_ns(int(most["collective_ns"])), format_ns(int(other["collective_ns"]))
         yield (
-            f"rank {awaited} is the one the others wait for: {format_share(other['waits'])} of the time that rank"
-            f" {int(other['rank'])} is in collectives is waiting. It is in them for the shortest time, {least} against"
-            f" {longest} of rank {int(other['rank'])}, because it comes last: in {int(most['times_awaited']):,} of"
-            f" {count:,} iterations, and {format_share(most['caused'])} of all waiting is for it; {amount}"
+            f"rank {awaited} arrives last in {int(most['times_awaited']):,} of {count:,} iterations and causes"
+            f" {format_share(most['caused'])} of all waiting: it is in collectives for {least}, rank"
+            f" {int(other['rank'])} for {longest} ({format_share(other['waits'])} of it waiting); {amount}"
         )
         return
     if total / length < _MIN_SHARE:
@@ -262,8 +262,8 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         return
     named = shares.sort_values(["caused", "rank"], ascending=[False, True], kind="stable").head(_MAX_NAMED)
     turns = ", ".join(
-        f"{format_share(row['caused'])} of the waiting is for rank {int(row['rank'])}, which comes last in"
-        f" {int(row['times_awaited']):,} of {count:,} iterations"
+        f"rank {int(row['rank'])} causes {format_share(row['caused'])} of the waiting (last in"
+        f" {int(row['times_awaited']):,} of {count:,} iterations)"
         for row in named.to_dict("records")
     )
     yield f"{waiting_words(ranks)}: {turns}; {amount}"
@@ -281,12 +281,12 @@ def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
         ns = [format_ns(int(row[name]) / max(int(row["iterations"]), 1)) for name in BLOCKED]
         what = f"rank {int(row['rank'])} for {ns[0]}"
         if row["late_peer_ns"] > 0:
-            what += f", {ns[1]} until late rank {int(row['late_peer'])} comes and {ns[2]} for the transfer"
+            what += f" ({ns[1]} until late rank {int(row['late_peer'])} arrives, {ns[2]} for the transfer)"
         each.append(what)
     many = ", most of all" if len(known) > len(most) else ""
     yield (
-        f"compute depends on {format_share(blocking / exposed)} of the exposed communication (it is blocking): per"
-        f" iteration{many} {'; '.join(each)}"
+        f"{format_share(blocking / exposed)} of the exposed communication blocks compute: per iteration{many}"
+        f" {'; '.join(each)}"
     )
 
 
@@ -307,8 +307,8 @@ def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
     if saved >= _MIN_SHARE:
         each = (slowest - mean) / len(shared)
         yield (
-            f"load imbalance costs up to {format_ns(each)} per iteration ({format_share(saved)}): the slowest rank"
-            " against the mean of all"
+            f"load imbalance costs up to {format_ns(each)} per iteration ({format_share(saved)}): own time of the"
+            " slowest rank minus the mean of all ranks"
         )
 
 
@@ -351,10 +351,10 @@ def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[st
     [exposed] = [row for row in rows if row.part == EXPOSED]
     apart = exposed.slowest_ns - exposed.median_ns
     instead = f"; its exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""
-    median = f"rank {rows[0].median_rank}{', the median one' if len(ranks) > 2 else ''}"
+    median = f"rank {rows[0].median_rank}{' (median)' if len(ranks) > 2 else ''}"
     yield (
-        f"{each} rank {rows[0].slowest_rank}, the slowest, takes {format_ns(own)} more of its own than"
-        f" {median}: {differences}{instead}"
+        f"rank {rows[0].slowest_rank} (slowest) takes {format_ns(own)} more own time {each} than {median}:"
+        f" {differences}{instead}"
     )
 
 

@@ -10,7 +10,7 @@ from nsysprof.formats.rank_answer import RankPart, ReportAnswer
 from nsysprof.formats.run_record import MAX_RANK_DIGITS
 
 RECORD, ENVIRONMENT = "the run record beside each report", "the environment in the reports"
-FILE_NAME, ORDER = "the file names", "the order of the reports, and within a report of GPUs and pids"
+FILE_NAME, ORDER = "the file names", "the order of reports, then of GPUs and pids within a report"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def identify_ranks(
         if not single:
             shared = next(answer.report for answer in answers if len(answer.parts) > 1)
             raise NsysprofError(
-                f"{shared}: has several processes, so its name cannot name one rank", "leave out --rank-from"
+                f"{shared} has several processes, so its name cannot identify one rank", "leave out --rank-from"
             )
         numbers, source = [_in_name(answer.report, pattern) for answer in answers], FILE_NAME
     else:
@@ -86,7 +86,7 @@ def identify_ranks(
                 numbers, source = known, name
             else:
                 without = answers[values.index(None)].report
-                warnings.append(f"{name} names the ranks of {len(known)} of {len(values)} only, not of {without}")
+                warnings.append(f"{name} gives ranks for only {len(known)} of {len(values)}, not for {without}")
     if numbers is None:
         numbers = [at for at, _ in placed] if single else list(range(len(everyone)))
     _refuse_duplicates(numbers, everyone, source)

@@ -169,8 +169,8 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
     # too many for a column each: the slowest, in order
     numbers = fleet.ranks["rank"][fleet.ranks.index.isin(slowest.index[:MAX_RANK_COLUMNS])].tolist()
     notes = [
-        "own each: the median over ranks of their medians; max/min: between ranks; below a rank its own time over that"
-        f" of the {middle_rank(len(fleet.ranks))}, shaded where it is slower or faster."
+        "own each: median over ranks of their medians; max/min: largest ÷ smallest over ranks; rank columns: own time"
+        f" relative to the {middle_rank(len(fleet.ranks))}, shaded if slower or faster."
     ]
     if len(numbers) < len(fleet.ranks):
         notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks: see fleet.csv for the others.")
@@ -208,8 +208,8 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
     most = iterations["lost_ns"].sort_values(ascending=False, kind="stable").index[:MAX_ITERATION_ROWS]
     shown = iterations[iterations.index.isin(most)]
     notes = [
-        f"Own time of {one_line(fleet.iteration_path, _NAME)} over the ranks; most − mean: what the same work would"
-        " save, spread evenly over them. Iterations of inner ranges: see iterations.csv."
+        f"Own time of {one_line(fleet.iteration_path, _NAME)} over the ranks; most − mean: time saved if the work were"
+        " spread evenly over the ranks. Iterations of inner ranges: see iterations.csv."
     ]
     if len(shown) < len(iterations):
         notes.append(
@@ -222,7 +222,7 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
     if fleet.outliers.empty:
         return None
-    note = "expected: from the other ranks in this iteration and the usual time of this rank; z: robust z-score."
+    note = "expected: computed from the other ranks in this iteration and this rank's usual time; z: robust z-score."
     return show_columns(_OUTLIER_COLUMNS, fleet.outliers, note=note).html()
 
 

@@ -194,7 +194,7 @@ def _detailed(size: NDArray[np.integer], order: Sequence[int], main: int | None)
             detailed[at], left = True, left - int(size[at])
         elif at == main:
             return detailed, [
-                f"{size[at]:,} iterations are more than the {MAX_ROWS:,} that are kept: --per a longer range"
+                f"{size[at]:,} iterations exceed the limit of {MAX_ROWS:,}: choose a longer range with --per"
             ]
         else:
             without += 1

@@ -109,16 +109,16 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     )
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
-        f"Shares are of the time of the {what}. comm.: exposed communication, during which no compute runs; own: all"
-        " but that; to others: own time relative to the other ranks"
-        + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: in how many of them.")
+        f"Shares are of the time of the {what}. comm.: exposed communication, during which no compute runs; own: time"
+        " without comm.; to others: own time relative to the other ranks"
+        + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
         notes.append("A rank's own time adds up its GPUs.")
     if waits:
         notes.append(
-            "waiting: the part of its time in collectives beyond that of the rank that comes last, which is in them for"
-            " the shortest time; awaited: the part of all waiting that this rank causes."
+            "waiting: share of its time in collectives spent waiting for the rank that arrives last (the rank with the"
+            " shortest time in collectives); awaited: share of all waiting that this rank causes."
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
@@ -155,8 +155,8 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         own, slowest = spread_text(median, iqr, low, high, row["ranks"]), often if row["compared"] else ""
         rows.append({**row, "own": own, "slowest": slowest})
     note = (
-        "own each: the median over ranks of their medians, with half the IQR (of fewer than 10: least–most); max/min:"
-        " between ranks."
+        "own each: median over ranks of their medians ± half the IQR (fewer than 10: least–most); max/min: largest ÷"
+        " smallest over ranks."
     )
     return show_columns(_SPREAD_COLUMNS, rows, note=note)
 

@@ -189,7 +189,7 @@ def forecast(
     program.know(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
     if limit is not None and needed > limit:
-        program.notes.append(f"the replay takes about {format_bytes(needed)}, beyond the memory limit of reading")
+        program.notes.append(f"the replay needs about {format_bytes(needed)}, more than the memory limit")
     if doubt := program.doubt:
         raise AbstainError(*doubt)
     return _answered(case, steps, question, record, as_profiled)
@@ -258,8 +258,8 @@ def _answered(
     residual = float(np.median(program.residual[mine]))
     if residual > MAX_RESIDUAL:
         raise AbstainError(
-            f"replayed from what each GPU op waited for, a step of {one_line(path, 60)} is {format_share(residual)} off"
-            f" (at most {format_share(MAX_RESIDUAL)})",
+            f"replayed without a change, a step of {one_line(path, 60)} is {format_share(residual)} off its recorded"
+            f" time (limit: {format_share(MAX_RESIDUAL)})",
             f"nsysprof why {program.file} --verify",
         )
     base_network, unprofiled = network, None
@@ -273,8 +273,8 @@ def _answered(
     overlap = _overlap(program, after) - _overlap(program, base)
     if overlap > MAX_OVERLAP * int(length.sum()):
         raise AbstainError(
-            f"kernels would run side by side for {format_ns(overlap)} more than recorded: how they slow each other is"
-            " not modelled",
+            f"kernels would run side by side for {format_ns(overlap)} longer than recorded, and the model does not"
+            " include how they slow each other",
             f"nsysprof why {program.file} shows what runs side by side",
         )
     replayed = (base_network, base), (edited, after)
@@ -386,7 +386,7 @@ def published_error(kinds: Sequence[str]) -> tuple[str, float]:
     """
     known = [PUBLISHED[kind] for kind in kinds if kind in PUBLISHED]
     if len(known) < len(kinds) or not known:
-        return "no published record for this kind of question yet", 0.0
+        return "the accuracy of this kind of forecast has not been measured yet", 0.0
     median, worst, most, count = max(known, key=lambda each: each[2])
     text = f"forecasts of this kind were off by {median:.1%} (median), {worst:.1%} (worst), n = {count}"
     return text.replace("%", " %"), most

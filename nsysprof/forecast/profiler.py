@@ -63,8 +63,8 @@ def unprofiled_network(
     found = plain_steps(beside, path) if beside is not None else None
     if found is None and record is not None:
         raise NsysprofError(
-            f"{record}: no run record with times of {one_line(path, 60)} without a profiler",
-            "nsysprof capture --overhead writes one; --as-profiled does without",
+            f"{record}: no run record with unprofiled times of {one_line(path, 60)}",
+            "nsysprof capture --overhead writes one; --as-profiled needs none",
         )
     if found is None:
         return network, None
@@ -72,8 +72,8 @@ def unprofiled_network(
     recorded = float(np.median((spans.windows.end - spans.windows.start)[mine]))
     if max(recorded, profiled_ns) > _OTHER_PROGRAM * min(recorded, profiled_ns):
         raise AbstainError(
-            f"steps of {name} took {format_ns(profiled_ns)} under the profiler, as {beside} says, and"
-            f" {format_ns(recorded)} in this report: that is another program, or another range",
+            f"steps of {name} took {format_ns(profiled_ns)} under the profiler according to {beside}, but"
+            f" {format_ns(recorded)} in this report: the program or the range differs",
             "--record FILE names another record; --as-profiled needs none",
         )
     target = recorded * plain_ns / profiled_ns
@@ -89,8 +89,8 @@ def unprofiled_network(
     residual = missed(cost)
     if abs(residual) > MAX_RESIDUAL:
         raise AbstainError(
-            f"without a profiler a step of {one_line(path, 60)} takes {format_ns(target)}, which the replay misses by"
-            f" {format_share(abs(residual))} (at most {format_share(MAX_RESIDUAL)})",
+            f"without a profiler, a step of {one_line(path, 60)} takes {format_ns(target)}; the replay is off by"
+            f" {format_share(abs(residual))} (limit: {format_share(MAX_RESIDUAL)})",
             "--as-profiled forecasts the program under its profiler",
         )
     return scaled, Unprofiled(target, cost, residual, f"{beside.name} for {name}" if beside else name)

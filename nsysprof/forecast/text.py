@@ -82,10 +82,10 @@ def facts_of(answer: Forecast) -> list[str]:
     out = [change_words(answer), *answer.notes, steps, answer.chosen, basis, known]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
-        wider = f", and {format_share(answer.widened)} at each end for what such forecasts were off"
+        wider = f", widened at each end by {format_share(answer.widened)}, the error of such forecasts"
         whence = f"interval {level} of the median step, from the steps of this run{'' if answer.widened else ' alone'}"
         if set(REMOVALS) & set(answer.question):
-            whence = "interval from the spread of these steps, the residual, and what a cause slows besides"
+            whence = "interval from the spread of these steps, the residual, and the cause's side effects on other work"
         out.append(whence + (wider if answer.widened else ""))
     if answer.per_call_ns is not None:
         out.append(

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_count, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.confidence import (
@@ -345,14 +346,15 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
     if unclear := _unclear(one, rules):
         return NO_CLEAR_CHANGE, unclear
     if one.runs == 1 and (fewest := min(one.base_n, one.new_n)) < _FEW and one.gap < _FEW_GAP:
-        return TOO_FEW_SAMPLES, f"n = {fewest}, and it takes {_FEW} where the two sides do not lie well apart"
-    reason = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,}), and the interval excludes 1"
+        return TOO_FEW_SAMPLES, f"n = {fewest}; at least {_FEW} are needed unless the two sides are far apart"
+    family = plural(one.family, "comparison")
+    reason = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {family}); the interval excludes 1"
     if min(one.worth) < SURE_FROM:
         p = min(1.0, split_p(*one.worth) * one.family) if abs(one.delta) == 1 else 1.0
         if p >= rules.alpha:
-            return TOO_FEW_SAMPLES, f"{_worth_words(one)}, too few to show it"
+            return TOO_FEW_SAMPLES, f"{_worth_words(one)}, too few to show a difference"
         if p > one.adjusted_p:
-            reason = f"p = {p:.2g} ({RANK_TEST}, family of {one.family:,}): {_worth_words(one)}"
+            reason = f"p = {p:.2g} ({RANK_TEST}, corrected for {family}): {_worth_words(one)}"
     return FASTER if one.ratio < 1 else SLOWER, reason
 
 
@@ -360,11 +362,11 @@ def _too_few(one: Contrast, rules: Rules) -> str:
     """Say why no samples of so small a number could show anything; empty where they could."""
     fewest = min(one.base_n, one.new_n)
     if fewest < rules.least_samples:
-        return f"n = {fewest}, and it takes {rules.least_samples} on either side"
+        return f"n = {fewest}; at least {rules.least_samples} per side are needed"
     if one.runs > 1 and not one.sure:
         return f"a run has fewer than {LEAST_PER_RUN} samples"
     if one.runs == 1 and split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
-        return f"n = {fewest} can show nothing among {one.family:,} comparisons"
+        return f"n = {fewest} cannot show a difference among {one.family:,} comparisons"
     return ""
 
 
@@ -373,14 +375,14 @@ def _worth_words(one: Contrast) -> str:
     counts = f"n = {one.base_n:,} and {one.new_n:,}"
     if (base, new) == (one.base_n, one.new_n):
         return counts
-    return f"{counts} are worth {format_count(base)} and {format_count(new)} independent samples"
+    return f"{counts} count as {format_count(base)} and {format_count(new)} independent samples"
 
 
 def _unclear(one: Contrast, rules: Rules) -> str:
     """Say why a contrast with enough samples shows no clear change; empty where it shows one."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
-    p = f"p = {one.adjusted_p:.2g} ({one.test}, family of {one.family:,})"
-    drifts = f"the samples of one side drift by {format_share(one.drift)}, which is more than the difference"
+    p = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {plural(one.family, 'comparison')})"
+    drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the difference"
     for holds, why in (
         (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
         (apart < _MIN_STEPS * rules.clock_step, "the medians differ by about one step of the clock"),

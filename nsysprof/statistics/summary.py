@@ -131,7 +131,7 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
     if trend.significant and trend.change is not None:
         way = "above" if trend.change > 0 else "below"
         size = format_share(abs(trend.change))
-        lines.append(f"{name}: drifts: the median of the second half is {size} {way} that of the first")
+        lines.append(f"{name}: drift: the median of the second half is {size} {way} the median of the first")
     return tuple(lines)
 
 

@@ -237,7 +237,7 @@ def test_a_draft_of_several_reports_is_kept_by_all(run: Run, tmp_path: Path) -> 
     [
         (("--skip", "3"), "warm-up instances left out: 54 (--skip 3)"),
         (("--instance", "0-19"), "left out of each range: all but instances 0-19 (--instance)"),
-        (("--no-merge",), "max_step, median: its calls are no steps"),
+        (("--no-merge",), "max_step, median: its calls are not steps"),
         (("--instance", "40"), "no range has instance 40, counted from 0"),
     ],
 )
@@ -402,7 +402,9 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step, max_growth span, median: the baseline has no single calls: keep instances.csv" in joined(done.out)
+    assert "step, max_growth span, median: the baseline has no times of single calls: keep instances.csv" in joined(
+        done.out
+    )
     assert "instances.csv is not used: it belongs to a different analysis" in joined(done.out)
     (folder / "instances.csv").write_bytes(b"\xff\xfe,\n1")
     assert "instances.csv is not used: " in joined(run(report, budget.name, "--baseline", folder).out)

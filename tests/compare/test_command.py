@@ -38,7 +38,7 @@ shipped = pytest.mark.skipif(not RUN.exists(), reason="traces/run.sqlite is not 
 SMALL = """\
 math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median
   call (n = 1)
-  no verdict: n = 1, and it takes 10 on either side
+  no verdict: n = 1; at least 10 per side are needed
   the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
   per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor
     cores in flash
@@ -102,7 +102,7 @@ report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 MARKDOWN = """\
 **math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
 
-- no verdict: n = 1, and it takes 10 on either side
+- no verdict: n = 1; at least 10 per side are needed
 - the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
 - per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor cores in flash
 - math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so 1.00x by span is 4.00x by busy

@@ -49,11 +49,9 @@ def test_the_rank_with_the_least_time_in_collectives_is_the_one_that_is_waited_f
     assert ranks.loc[SLOW, "caused_ns"] == 5 * COUNT * 100
     assert (ranks["waiting_ns"].drop(SLOW) == COUNT * 100).all()
     assert ranks["times_awaited"].tolist() == [0, 0, COUNT, 0, 0, 0]
-    [finding] = [text for text in fleet.findings if "the others wait for" in text]
-    assert finding.startswith(
-        "rank 2 is the one the others wait for: 67 % of the time that rank 0 is in collectives is waiting"
-    )
-    assert "It is in them for the shortest time, 1.20 µs against 3.60 µs of rank 0" in finding
+    [finding] = [text for text in fleet.findings if "arrives last" in text]
+    assert finding.startswith(f"rank 2 arrives last in {COUNT} of {COUNT} iterations and causes 100 % of all waiting: ")
+    assert "it is in collectives for 1.20 µs, rank 0 for 3.60 µs (67 % of it waiting)" in finding
 
 
 def test_blocking_communication_is_late_peer_or_transfer(trace: MakeTrace) -> None:
@@ -68,10 +66,10 @@ def test_blocking_communication_is_late_peer_or_transfer(trace: MakeTrace) -> No
     waiting = [COUNT * 140, COUNT * 90, COUNT * 50, SLOW]
     found = fleet.ranks[names].fillna(-1).to_numpy().tolist()
     assert found == [waiting, waiting, [COUNT * 40, 0, COUNT * 40, -1]]
-    [finding] = [text for text in fleet.findings if "it is blocking" in text]
-    late = "for 140 ns, 90 ns until late rank 2 comes and 50 ns for the transfer"
+    [finding] = [text for text in fleet.findings if "blocks compute: per" in text]
+    late = "for 140 ns (90 ns until late rank 2 arrives, 50 ns for the transfer)"
     assert finding == (
-        "compute depends on 100 % of the exposed communication (it is blocking): per iteration"
+        "100 % of the exposed communication blocks compute: per iteration"
         f" rank 0 {late}; rank 1 {late}; rank 2 for 40 ns"
     )
     assert fleet.usual[names].equals(fleet.ranks[names])
@@ -112,7 +110,7 @@ def test_what_blocks_is_empty_where_it_is_not_known(trace: MakeTrace) -> None:
     assert fleet.ranks["transfer_ns"].isna().tolist() == [False, True]
     [warning] = [text for text in fleet.warnings if "not recorded" in text]
     assert warning.startswith("rank 1: not recorded: waits for events (nsys profile --cuda-event-trace=true)")
-    [finding] = [text for text in fleet.findings if "it is blocking" in text]
+    [finding] = [text for text in fleet.findings if "blocks compute: per" in text]
     assert finding.endswith("per iteration rank 0 for 50 ns")
 
 
@@ -125,7 +123,7 @@ def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:
     assert any(text.startswith("rank 2 is a straggler: its own time per iteration is 1.43x") for text in fleet.findings)
     [spread] = fleet.spread[fleet.spread["path"] == "step*"].to_dict("records")
     assert (spread["slowest_rank"], spread["times_slowest"], spread["compared"]) == (SLOW, COUNT, COUNT)
-    finding = "per iteration rank 2, the slowest, takes 100 ns more of its own than rank 3, the median one: +100 ns"
+    finding = "rank 2 (slowest) takes 100 ns more own time per iteration than rank 3 (median): +100 ns"
     assert any(text.startswith(finding) for text in fleet.findings)
 
 
@@ -145,7 +143,9 @@ def test_the_frames_hold_each_rank_and_iteration(fleet: Fleet) -> None:
 def test_text_names_failures_and_marks_the_straggler(fleet: Fleet) -> None:
     """Whole lines of the text; with fewer rows than ranks the slowest are shown."""
     text = fleet_text(fleet, 3)
-    assert text.startswith("6 ranks, 24 iterations of step*, 370 ns each (median); of their time: compute 67 %")
+    assert text.startswith(
+        "6 ranks, 24 iterations of step*, 370 ns each (median); share of iteration time: compute 67 %"
+    )
     assert "\n   $ nsysprof why job/rank_2.sqlite\n" in text
     assert "note: 6 ranks in 6 reports; numbered by the run record beside each" in fleet_text(fleet, full=True)
     assert "\nunreadable: job/rank_6.sqlite: empty file (ls)\n" in text
@@ -236,11 +236,11 @@ def test_time_before_the_first_op_is_waiting_of_others(trace: MakeTrace) -> None
     found = fleet_answer(answers)
     finding = (
         "no rank is a straggler: each takes less than 1.05x the own time of the others, and the ranks are alike from"
-        " the first op of an iteration to the last; but rank 2 starts later; within an iteration"
+        " the first op of an iteration to the last; but rank 2 starts later; in an iteration"
     )
     assert any(text.startswith(finding) for text in found.findings)
     found = fleet_answer([answer for answer in answers if answer.record_rank != 2])
-    assert any("and the ranks are alike: within an iteration" in text for text in found.findings)
+    assert any("and the ranks are alike: in an iteration" in text for text in found.findings)
 
 
 def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: MakeTrace) -> None:
@@ -283,7 +283,7 @@ def test_more_iterations_than_are_kept_are_no_table(
     """Where all ranks have too many there is nothing per iteration, and text and charts do without."""
     monkeypatch.setattr(range_iterations, "MAX_ROWS", 3)
     found = fleet_answer([ranked(f"{at}", at, examined(trace(*steps(4)))) for at in range(2)])
-    assert "4 iterations are more than the 3 that are kept" in fleet_text(found, full=True)
+    assert "4 iterations exceed the limit of 3" in fleet_text(found, full=True)
     assert fleet_page(found)
     assert len(save_charts(FLEET_CHARTS, found, tmp_path)) == 2
 
@@ -298,7 +298,7 @@ def test_iterations_that_were_asked_for_must_be_there(trace: MakeTrace) -> None:
     answers = [ranked("a", 0, plain), ranked("b", 1, plain), ranked("c", 2, around)]
     found = fleet_answer(answers, options={"per": "train*"})
     assert found.iteration_path == "train"
-    assert "no 'train' in ranks 0, 1: the findings do not cover their iterations" in found.warnings
+    assert "no 'train' in ranks 0, 1: the findings do not cover these ranks" in found.warnings
 
 
 def test_the_slowest_rank_is_the_slowest_per_iteration(trace: MakeTrace) -> None:
@@ -424,8 +424,8 @@ def test_what_is_not_proven_is_not_denied() -> None:
     assert set(turns["verdict"]) == {"not proven"}
     alike = straggler_state(straggler_rows(noisy(2, 6)))
     assert alike.rank is None
-    assert alike.text.startswith("no rank is shown to be a straggler, but one of 1.05x is not ruled out")
-    assert alike.text.endswith("6 iterations are too few for that")
+    assert alike.text.startswith("no straggler found, but a slowdown of 1.05x is not ruled out")
+    assert alike.text.endswith("6 iterations are too few to rule it out")
 
 
 @pytest.fixture
@@ -447,13 +447,15 @@ def warmed(trace: MakeTrace) -> Fleet:
 def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> None:
     """Beside a median stands what the usual iterations do, and what the others take stands apart."""
     first, second, third = warmed.findings[:3]
-    assert first.startswith("2 ranks, 15 iterations of step*, 346 ns each (median); of their time without step0:")
+    assert first.startswith(
+        "2 ranks, 15 iterations of step*, 346 ns each (median); share of iteration time without step0:"
+    )
     assert first.endswith("idle 0 %")
-    assert second.startswith("step0 takes 8.35 µs, 63 % of the time of all iterations, and is in no share or sum")
-    assert second.endswith("; --skip 1 leaves it out of the medians too")
-    assert third.startswith("rank 1 is a straggler: its own time per iteration is 1.29x that of the other ranks")
+    assert second.startswith("step0 takes 8.35 µs (63 % of the time of all iterations): excluded from shares and sums")
+    assert second.endswith("; --skip 1 excludes it from the medians too")
+    assert third.startswith("rank 1 is a straggler: its own time per iteration is 1.29x as long as on the other ranks")
     assert "longer in 14 of 14 iterations" in third
-    assert any("the others wait for" in text and "in 14 of 14 iterations" in text for text in warmed.findings)
+    assert any("arrives last" in text and "in 14 of 14 iterations" in text for text in warmed.findings)
     assert (warmed.left_out, warmed.usual["iterations"].tolist()) == (("step0",), [14, 14])
     assert (warmed.usual["idle_ns"] == 0).all()
     assert (warmed.ranks["idle_ns"] > 7000).all()  # the columns of ranks.csv are of all
@@ -473,10 +475,10 @@ def test_two_ranks_have_no_median_rank(warmed: Fleet, fleet: Fleet) -> None:
     """Heat map, page and findings compare with the mean of both, and say so."""
     for answer, middle in ((warmed, "mean of both ranks"), (fleet, "median rank")):
         assert middle in texts(FLEET_CHARTS[0].figure(answer))
-        assert f"over that of the {middle}" in fleet_page(answer)
+        assert f"own time relative to the {middle}" in fleet_page(answer)
         assert any(f"of communication overlaps with compute ({middle}" in finding for finding in answer.findings)
-    [slowest] = [finding for finding in warmed.findings if "the slowest, takes" in finding]
-    assert "more of its own than rank 0: " in slowest
+    [slowest] = [finding for finding in warmed.findings if "(slowest) takes" in finding]
+    assert "more own time per iteration than rank 0: " in slowest
     [relative] = warmed.paths[warmed.paths["path"] == "step*"].groupby("path")["relative"].sum()
     assert relative == pytest.approx(2)
 
@@ -493,9 +495,7 @@ def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:
     assert "?: may be one." in text
     heatmap = FLEET_CHARTS[0].figure(found)
     assert "rank 1 ?" in texts(heatmap)
-    assert any(
-        each.get_text().startswith("Rank 1 may be a straggler, which is not proven: 1.29x") for each in heatmap.texts
-    )
+    assert any(each.get_text().startswith("Rank 1 may be a straggler (not proven): 1.29x") for each in heatmap.texts)
 
 
 def test_a_single_slow_iteration_is_an_outlier() -> None:
@@ -522,7 +522,7 @@ def test_whole_reports_speak_of_no_iterations(trace: MakeTrace) -> None:
     paths = [trace(launch_kernel("k", (0, 5), (10, 60 + 40 * at), id=1)) for at in range(2)]
     found = fleet_answer([ranked(f"{at}", at, examined(path)) for at, path in enumerate(paths)])
     text = " ".join(fleet_text(found, full=True).split())
-    assert "rank 1 may be a straggler: its own time is 1.80x that of the other ranks; but one report" in text
-    assert "in the whole report rank 1, the slowest, takes 40 ns more of its own than rank 0: +40 ns compute" in text
+    assert "rank 1 may be a straggler: its own time is 1.80x as long as on the other ranks; but one report" in text
+    assert "rank 1 (slowest) takes 40 ns more own time in the whole report than rank 0: +40 ns compute" in text
     assert "1 ? 90 ns 90 ns 1.80x 100 %" in text
     assert "per iteration" not in text

@@ -196,9 +196,7 @@ def test_numbered_iterations_that_hold_little_are_warned_of(trace: MakeTrace) ->
     chosen = [ranked(f"{at}", at, examined(trace(*steps(3), most), Choice(per="step*"))) for at in range(2)]
     found = fleet_answer(chosen, options={"per": "step*"})
     assert found.iteration_path == "step*"
-    assert (
-        "iterations of 'step*' hold 17 % of the GPUs' busy time: the findings do not cover the rest" in found.warnings
-    )
+    assert "iterations of 'step*' cover only 17 % of GPU busy time, and so do the findings" in found.warnings
 
 
 def test_a_counter_that_begins_anew_makes_other_iterations(trace: MakeTrace) -> None:
@@ -282,11 +280,11 @@ def test_what_is_kept_of_a_report_is_bounded(trace: MakeTrace, monkeypatch: pyte
     assert len(part.collective) == 5
     assert [text.split(":")[0] for text in part.warnings] == [
         "3 range paths",
-        "waiting covers the first 5 of 8 collectives",
+        "waiting times cover only the first 5 of 8 collectives",
     ]
     monkeypatch.setattr(range_iterations, "MAX_ROWS", 6)
     [part] = examined(report).parts
-    assert "8 iterations are more than the 6 that are kept" in part.warnings[1]
+    assert "8 iterations exceed the limit of 6" in part.warnings[1]
     assert len(pickle.dumps(part)) < 100_000
 
 
@@ -449,7 +447,7 @@ def test_ranks_are_numbered_by_the_best_source(trace: MakeTrace) -> None:
     assert found.source == FILE_NAME
     found = identify_ranks([both[0], ranked("c", None, answer)])
     assert [each.rank for each in found.ranks] == [0, 1]
-    assert "1 of 2 only, not of c" in found.warnings[0]
+    assert "for only 1 of 2, not for c" in found.warnings[0]
     with pytest.raises(NsysprofError, match=r"a/rank_7\.sqlite and d are both rank 1"):
         identify_ranks([both[0], ranked("d", 1, answer)])
     with pytest.raises(NsysprofError, match="finds no number"):

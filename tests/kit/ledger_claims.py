@@ -255,7 +255,7 @@ def _launches() -> Iterator[str]:
     yield f"{span.strip('()')} by span is no clear change; {busy} by busy"
     told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
-    assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])
+    assert any("n = 34 and 37 count as 5 and 6 independent" in text for text in pair["findings"])
     yield "37 are worth 6"
     yield f"{without_nsys('math_reduced', 1024)}, half of the {without_nsys('math', 1024)} of `math`"
     span, busy = step_figures(KERNEL).ratio(2048).split(", ")

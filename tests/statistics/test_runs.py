@@ -61,7 +61,7 @@ def test_samples_worth_too_few_show_no_lack_of_change_either() -> None:
         roundings=[(0.0, 0.0)] * 2,
     )
     assert (slow.verdict, fine.verdict) == (TOO_FEW_SAMPLES, NO_CLEAR_CHANGE)
-    assert slow.reason.startswith("n = 40 and 40 are worth 1 and 1 independent samples; ")
+    assert slow.reason.startswith("n = 40 and 40 count as 1 and 1 independent samples; ")
 
 
 def test_a_single_quantity_goes_by_its_own_runs() -> None:

@@ -102,8 +102,8 @@ def test_drift_is_told() -> None:
     """With its size and direction."""
     rng = np.random.default_rng(3)
     lines = summarize(1000 * np.linspace(1, 1.3, 80) * rng.normal(1, 0.02, 80), "math").warnings
-    assert lines[-1].startswith("math: drifts: the median of the second half is 1")
-    assert lines[-1].endswith("% above that of the first")
+    assert lines[-1].startswith("math: drift: the median of the second half is 1")
+    assert lines[-1].endswith("% above the median of the first")
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=60))
