@@ -111,9 +111,9 @@ def claims() -> Iterator[str]:
     steps = fleet.iterations[fleet.iterations["path"] == "step*"].reset_index(drop=True)
     unlike = [at for at, (one, other) in enumerate(lengths()) if one != other]
     assert all(steps["slowest_rank"][at] == int(lengths()[at][1] > lengths()[at][0]) for at in unlike)
-    yield f"In all {len(unlike)} steps with different lengths, it has the longer batch"
+    yield f"In all {len(unlike)} steps with different lengths, the slower rank has the longer batch"
     alike = steps["max_over_min"].drop(unlike)
-    yield f"in the other {len(alike)}, the two are alike (at most {format_ratio(alike.max())})"
+    yield f"In the other {len(alike)}, the ranks take about equally long (at most {format_ratio(alike.max())})"
     yield f"({ranks['times_slowest'][0]} and {ranks['times_slowest'][1]} of 24)"
     yield f"is {format_ratio(ranks['ratio'].max())} that of the other"
     yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} the time of the faster one"

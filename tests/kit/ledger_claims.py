@@ -195,10 +195,10 @@ def _fusion_and_kernel() -> Iterator[str]:
     yield f"takes {fused['flash', 4096] / 1000:.1f} µs, less than the two products alone ({format_ns(products)})"
     flops = [value(name, 4096, "flops") / 1e9 for name in ("math_reduced", "flash", "cudnn")]
     model = better.pairs[4096]["base_model"]
-    yield f"{flops[0]:.1f} G FLOP become {flops[1]:.1f} G, with {model['flops'] / 1e9:.1f} G needed"
+    yield f"FLOPs fall from {flops[0]:.1f} G to {flops[1]:.1f} G, with {model['flops'] / 1e9:.1f} G needed"
     yield f"Inputs and output, {format_bytes(model['least_bytes'])}, stay"
     most = value("math", 4096, "dram_bytes_per_s", QK) / value("math", 4096, "dram_share", QK)
-    yield f"all of it takes {format_ns(model['least_bytes'] / most * 1e9)}"
+    yield f"which takes {format_ns(model['least_bytes'] / most * 1e9)} at full bandwidth"
     assert f"{flops[1]:.1f}" == f"{flops[2]:.1f}"
     tensor = [
         format_share(value(name, 4096, "tensor_flops") / value(name, 4096, "flops")) for name in ("flash", "cudnn")
@@ -215,7 +215,8 @@ def _fusion_and_kernel() -> Iterator[str]:
     rates = [value(name, 4096, "flops") / fused[name, 4096] * 1e9 for name in ("flash", "cudnn")]
     peak = peak_flops("9.0", 132, 1980e6, "fp16", name="NVIDIA H200")
     shares = " and ".join(format_share(rate / peak) for rate in rates)
-    yield f"{rates[0] / 1e12:.0f} TFLOP/s become {rates[1] / 1e12:.0f} TFLOP/s, {shares} of the {peak / 1e12:,.0f}"
+    yield f"from {rates[0] / 1e12:.0f} TFLOP/s to {rates[1] / 1e12:.0f} TFLOP/s ({shares} of the {peak / 1e12:,.0f}"
+    yield f"of the {peak / 1e12:,.0f} TFLOP/s that the tensor cores can do"
     through = [format_bytes(value(name, 4096, "l2_bytes")) for name in ("cudnn", "flash")]
     yield f"{through[0]} instead of {through[1]}"
     both = [fused[name, 2048] / 1000 for name in ("cudnn", "flash")]
@@ -255,7 +256,7 @@ def _launches() -> Iterator[str]:
     yield f"{span.strip('()')} by span is no clear change; {busy} by busy"
     told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
-    assert any("n = 34 and 37 count as 5 and 6 independent" in text for text in pair["findings"])
+    assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])
     yield "37 are worth 6"
     yield f"{without_nsys('math_reduced', 1024)}, half of the {without_nsys('math', 1024)} of `math`"
     span, busy = step_figures(KERNEL).ratio(2048).split(", ")

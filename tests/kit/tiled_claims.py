@@ -279,10 +279,10 @@ def _reasons() -> Iterator[str]:
     flops = {name: sum(row[f"{kind}_flops"] for kind in ("tensor", "fp32", "fp16")) / 1e9 for name, row in rows.items()}
     sizes = {name: format_bytes(row["l2_bytes"]) for name, row in rows.items()}
     shares = {name: format_share(row["sm_percent"] / 100) for name, row in rows.items()}
-    yield f"{flops['tiled_o0']:.1f} G FLOP become {flops['tiled_o1']:.1f} G"
-    yield f"{sizes['tiled_o0']} through L2 become {sizes['tiled_o1']}"
+    yield f"FLOPs fall from {flops['tiled_o0']:.1f} G to {flops['tiled_o1']:.1f} G"
+    yield f"L2 traffic falls from {sizes['tiled_o0']} to {sizes['tiled_o1']}"
     yield f"busiest unit goes from {shares['tiled_o0']} to {shares['tiled_o1']}"
-    yield f"{sizes['tiled_o1']} through L2 become {sizes['tiled_o2']}"
+    yield f"L2 traffic falls from {sizes['tiled_o1']} to {sizes['tiled_o2']}"
     half = [rows[name]["fp16_flops"] / 1e9 for name in ("tiled_o1", "tiled_o2", "tiled_o3")]
     yield f"those in fp16 from {half[0]:.1f} G to {half[1]:.1f} G"
     yield f"fall to {half[2]:.1f} G again"
@@ -295,7 +295,7 @@ def _reasons() -> Iterator[str]:
     of_tensor = [format_share(rows[name]["tensor_flops"] / 1e9 / flops[name]) for name in ("tiled_o4", "tiled_o5")]
     assert of_tensor[0] == of_tensor[1]
     yield f"{of_tensor[0]} of {flops['tiled_o4']:.1f} G FLOP"
-    yield f"{sizes['tiled_o3']} through L2 become {sizes['tiled_o4']}"
+    yield f"L2 traffic falls from {sizes['tiled_o3']} to {sizes['tiled_o4']}"
     count = rows["tiled_o4"]["tensor_instructions"] / rows["tiled_o5"]["tensor_instructions"]
     yield f"{count:.1f} times fewer tensor instructions"
     saved = 1 - rows["tiled_o5"]["tensor_flops"] / rows["tiled_o4"]["tensor_flops"]
