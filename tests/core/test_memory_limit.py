@@ -312,4 +312,4 @@ def test_the_command_takes_a_limit(
     assert texts[0] == texts[1]
     for file in (tmp_path / "memory").iterdir():
         assert file.read_bytes() == (tmp_path / "scratch" / file.name).read_bytes()
-    assert "'much' is no size" in known_failure(run(path, "--memory-limit", "much"))
+    assert "'much' is not a memory size" in known_failure(run(path, "--memory-limit", "much"))

@@ -261,11 +261,11 @@ def test_counters_come_before_what_was_sampled(trace: MakeTrace, tmp_path: Path)
 
 
 def test_counters_of_another_gpu_are_refused(trace: MakeTrace, tmp_path: Path) -> None:
-    """Named, they are an error; beside the report they are left out with a warning."""
+    """Named, they are an error; beside the report a warning ignores them."""
     path = streaming(trace, H200)
     other = {"gpus": [{"name": "NVIDIA A100"}]}
     file = write_counters(path.with_suffix(".counters.csv"), [Counted("", "triad", 1, 1)], environment=other)
-    assert "left out" in found(path).warnings[0]
+    assert "ignoring the counters beside the report" in found(path).warnings[0]
     with nsysprof.open_report(path) as report, pytest.raises(NsysprofError, match="measured on NVIDIA A100"):
         hotspots(nsysprof.attribute(report), counters=file)
 
