@@ -31,6 +31,7 @@ _CONVOLUTION_HALF = {
     " use it",
     "cuda": "give cuDNN half precision in NHWC: TF32 is allowed, as other convolutions use it",
 }
+_IN_TF32 = re.compile(r"tensorop_s1688gemm|tf32")  # as CUTLASS and cuDNN name what multiplies FP32 there
 _DOUBLE = re.compile(r"(?i)(?<![a-z])dgemm|d884gemm|f64f64|gemm_64f|gemm<double")
 _IN_FP64 = "matrix products in FP64"
 _SHORTER = {
@@ -54,7 +55,7 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
     family, unit, cause = (np.array(each) for each in (kinds.family, kinds.math_unit, kinds.cause))
     speedup, convolution, product = _speedup(busy), cause == "convolution", family == "gemm"
-    allowed = (convolution & (unit == "tensor core")).any()
+    allowed = (convolution & (unit == "tensor core")).any() or any(map(_IN_TF32.search, names))
     for words, some, texts in (
         (_CAUSE, ~convolution, _TF32),
         (_CONVOLUTIONS, convolution, _CONVOLUTION_HALF if allowed else _CONVOLUTION_TF32),

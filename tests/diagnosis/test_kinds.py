@@ -769,11 +769,18 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     assert next(each.kind for each in managed("cudaMalloc", 300, kind=12)) == "small-grid"  # to the host, behind it
 
 
-def test_convolutions_in_tf32_show_that_it_is_allowed(trace: MakeTrace) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x32x64",
+        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x64_32x6_nn_align4>",  # cuDNN's, by a matrix product
+    ],
+)
+def test_convolutions_in_tf32_show_that_it_is_allowed(trace: MakeTrace, other: str) -> None:
     """Beside a convolution in TF32 one in FP32 needs no switch, but another layout or type."""
 
     def act(program: Program) -> None:
-        program.launch("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x32x64", MS)
+        program.launch(other, MS)
         program.launch("_5x_cudnn_ampere_scudnn_128x32_relu_small_nn_v1", 2 * MS)
 
     first, *_ = diagnosis_of(trace(*steps(act).items)).findings
