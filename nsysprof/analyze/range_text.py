@@ -172,7 +172,7 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
     )
     yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():
-        yield "captured: kernels captured inside and replayed by CUDA graphs, launched from any range."
+        yield "captured: kernels captured into CUDA graphs inside the range and replayed by launches from any range."
     if waiting.any():
         idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
         yield f"* launch-bound: {idle}, without GPU ops of other ranges either."

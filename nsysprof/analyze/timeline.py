@@ -2,8 +2,8 @@
 
 GPU lanes are streams or, if there are many, all streams of a process on a GPU, at most `MAX_LANES`: first the busiest
 lane of every GPU, then the busiest others. Their time is cut into columns, each with its busy time and the group of ops
-that ran longest. Range lanes are the outer levels of up to `MAX_THREADS` threads that own GPU work, twice: as executed
-on the host, and projected onto the GPU, from the start of their first op to the end of their last.
+that ran longest. Each range lane (the outer levels of up to `MAX_THREADS` threads that own GPU work) is drawn twice: as
+executed on the host, and projected onto the GPU (from the start of its first op to the end of its last).
 """
 
 from collections.abc import Iterator

@@ -161,6 +161,6 @@ def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
     watch = samples.gpu_watch
     if samples.device == "cuda" and watch is not None and not watch.get("answers"):
         warnings.append(
-            f"clocks and throttling were not monitored ({watch.get('reason')}): throttled samples are not known"
+            f"clocks and throttling were not monitored ({watch.get('reason')}): throttled samples are unknown"
         )
     return warnings

@@ -318,7 +318,7 @@ def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak:
         suspects.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
     if tensor and achieved <= tensor:
-        suspects.append("the dtype (float32 products may have run on tensor cores, as TF32 or three of these)")
+        suspects.append("the dtype (float32 products may have run on tensor cores, as TF32 or as three TF32 products)")
     suspects += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
     return (suspects + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
 

@@ -44,7 +44,7 @@ RESULTS = table(
             "CUDA graph replay: samples, median, interval, and the reason if missing"
         ),
         "aa_ratio aa_verdict": "A/A: ratio of two sets of samples of this backend, and its verdict",
-        "flops": "FLOPs of the matrix products, by the workload; without masked scores and recomputation",
+        "flops": "matrix-product FLOPs as defined by the workload; excludes masked scores and recomputation",
         "compulsory_bytes traffic_bytes": (
             "bytes of every input and output once; traffic_bytes adds the score matrices of unfused backends"
         ),
@@ -97,7 +97,7 @@ COMPARISONS = table(
         "test": "name of the test",
         "verdict reason": "verdict (faster, slower, no clear change, too few samples) and its reason",
         "base_aa new_aa": "A/A verdict: the backend compared with itself",
-        "memory_ratio": "peak memory of base divided by that of new",
+        "memory_ratio": "peak memory of base ÷ peak memory of new",
         "least_effect": "smallest meaningful effect",
         "scope": "scope of interval and verdict: within this run, or over several runs",
         "detectable": "smallest detectable difference, at 80 % power",
@@ -115,7 +115,7 @@ DECISIONS = table(
         "unsure": "backends with too few samples for a verdict",
         "decision": "best and as_good together",
         "runner_up": "the fastest backend that is significantly slower",
-        "margin margin_low margin_high": "its distance as a ratio, with the 95 % confidence interval",
+        "margin margin_low margin_high": "speed-up of best over runner_up, with its 95 % confidence interval",
         "least_memory": "the backend with the smallest peak memory",
     },
     made_in="bench/pairs.py",
@@ -142,7 +142,7 @@ CROSSOVERS = table(
         "kind dtype": "eager or graph; data type",
         "winner loser": "the overtaking and the overtaken backend",
         "status": "everywhere, from from_seq on, no clear difference, or too few samples",
-        "from_seq": "the first S from which it is significantly faster",
+        "from_seq": "the first S from which the winner is significantly faster",
         "crossing_seq": "S at which both are equally fast, interpolated",
         "first_seq last_seq first_speedup last_speedup": "first and last S of the sweep, with the speed-up at each",
     },

@@ -66,14 +66,14 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         "1 run: intervals hold within this run (--runs 3: between runs)."
         if plan["runs"] == 1
         else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples a run, in a new random"
-        " order; outputs are checked and memory is counted in the first.",
+        " order; the first run also checks outputs and counts memory.",
         "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
     most = gpu_bytes or math.inf
     too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
-        how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then passed over:")
+        how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is skipped if it does not:")
     return _joined(_plain(table), [*how, *too_large])
 
 
@@ -231,7 +231,7 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     least = format_share(diff.rules.least_effect)
     yield f"{len(times)} times compared: {verdicts}; a difference counts from {least} on"
     scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
-    meaning = "finds: the smallest change that would have shown; effect: Cliff's delta."
+    meaning = "finds: the smallest detectable change; effect: Cliff's delta."
     only = {"before": diff.only_before, "after": diff.only_after}
     named = [f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points]
     yield from _wrapped([f"± 95 % interval of the change, {scope}; {meaning}", *named])

@@ -64,7 +64,7 @@ def throughput_title(results: BenchResults) -> str:
         return _NOTHING
     part = part[~refused_calls(part)]
     if part.empty:
-        return "No throughput: every figure is above the peak, and refused"
+        return "No throughput: all figures are above the peak and were refused"
     best = words.largest(part, "tflops")
     known = not math.isnan(best["share_of_peak"])
     share = f", {format_share(best['share_of_peak'])} of the peak" if known else ""
@@ -113,10 +113,10 @@ def roofline_title(results: BenchResults) -> str:
     """The shares of their ceilings that the best and the baseline reach, without launches if measured."""
     part = _named(results, "peak_tflops")
     if part.empty:
-        return "No roofline: the peaks of this device are not known"
+        return "No roofline: the peaks of this device are unknown"
     part = part[~refused_rates(part)]
     if part.empty:
-        return "No roofline: every share of the peak is above 100 %, and refused"
+        return "No roofline: all shares of the peak are above 100 % and were refused"
     base, several = results.base, part["dtype"].nunique() > 1
     part = words.of_main_dtype(part)
     rate = part["graph_tflops"].fillna(part["tflops"])
@@ -148,15 +148,15 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
     few = f"; too few samples to tell at {unsure}" if unsure else ""
     if unsure == len(auto):
-        return f"What PyTorch picks is compared at {unsure} shapes, with too few samples to know its cost"
+        return f"PyTorch's choice is compared at {unsure} shapes, with too few samples to know its cost"
     if behind.empty:
         told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
-        return f"Nothing is clearly faster than what PyTorch picks at {told} shapes{few}"
+        return f"Nothing is clearly faster than PyTorch's choice at {told} shapes{few}"
     worst = words.largest(behind, f"{prefix}speedup")
     best, times = worst[f"{prefix}best"], format_ratio(worst[f"{prefix}speedup"])
     where = results.labels[worst["configuration"]]
     count = f"{len(behind)} of {len(auto)} shapes"
-    return f"What PyTorch picks is not the fastest at {count}: {best} is {times} as fast at {where}{few}"
+    return f"PyTorch's choice is not the fastest at {count}: {best} is {times} as fast at {where}{few}"
 
 
 # ---- words

@@ -88,7 +88,7 @@ def compare(
     """Explain why one range of REPORT is slower than another, or than the same range in OTHER, cause by cause."""
     for option, given in (("--record", record), ("--counters", counters)):
         if given and len(given) > (1 if other is None else 2):
-            raise typer.BadParameter(f"{option} goes with a report: give it once for each at most")
+            raise typer.BadParameter(f"{option} applies to one report: give it at most once per report")
     _refuse(base, new, select, skip, instance, slowest=slowest, one_report=other is None)
     asked = {
         **{"base": base, "new": new, "select": select, "per": per, "skip": skip or 0, "slowest": slowest},

@@ -27,8 +27,8 @@ _MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "ma
 _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
 # What waits for set-up in other words.
 _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown")
-_REPEAT = "repeat the work behind a warm-up, on a problem of real size, and record that"
-_WARM = "record steps behind a warm-up: this pass is mostly set-up"
+_REPEAT = "repeat the work after a warm-up, on a problem of real size, and record the repetition"
+_WARM = "record steps after a warm-up: this pass is mostly set-up"
 
 
 def set_up(case: Case) -> Iterator[tuple[str, int]]:

@@ -25,8 +25,8 @@ _EARLIER = "start the collectives earlier, so that compute hides them: smaller b
 _HIDES = 0.5
 _MIN_BESIDE = 0.03  # of the steps
 _LATER = {
-    "pytorch": "wait for that stream (wait_stream) only where its result is read, behind kernels that do without it",
-    "cuda": "call cudaStreamWaitEvent only where the result is read, behind kernels that do without it",
+    "pytorch": "call wait_stream only where the result is read, after the kernels that do not need it",
+    "cuda": "call cudaStreamWaitEvent only where the result is read, after the kernels that do not need it",
 }
 _NO_BARRIER = {
     "pytorch": "use streams of torch.cuda.Stream() for both: the default stream and other streams wait for each other",
@@ -125,7 +125,9 @@ def stream_findings(busy: Busy) -> Iterator[Finding]:
         return
     name = one_line(short_name(trace.op_names[int(np.bincount(names, waited).argmax())]), NAME)
     barrier = 2 * int((why.edge[late] == BARRIER).sum()) > len(late)
-    text = f"{name} runs alone in another stream and leaves most of the GPU empty, as all others wait for it"
+    text = (
+        f"{name} runs alone in another stream and leaves most of the GPU empty, because all other streams wait for it"
+    )
     text = f"{text}: {each_step(place, lost)}"
     remedy = dialect_text(case, _NO_BARRIER if barrier else _LATER)
     yield counted(place, "stream-dependency", f"{name} in another stream", text, remedy, lost, most)
@@ -164,7 +166,7 @@ def _not_recorded(case: Case) -> Mask:
     return mask
 
 
-_SHARED = "launched work starts late, as where another process shares the GPU"
+_SHARED = "launched work starts late, as if another process shared the GPU"
 
 
 def _in_which_call(case: Case, row: int) -> str:

@@ -87,7 +87,9 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     """What is known where there is no finding."""
     of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
-        failed = "The program launches GPU work, and none is recorded: it failed, or this machine cannot record it."
+        failed = (
+            "The program launches GPU work, but none was recorded: the work failed, or this machine cannot record it."
+        )
         return failed if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
@@ -97,7 +99,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         return f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
-        return f"Warm-up takes {share} of the {of}, waiting alone: record some steps behind it."
+        return f"Warm-up takes {share} of the {of}, waiting alone: record some steps after warm-up."
     if diagnosis.idle_share < _IDLE:
         idle, gap = format_ns(diagnosis.idle_outside_ns), format_ns(diagnosis.gap_ns)
         return f"No wait to fix in the steps; outside them the GPU idles for {idle}, {gap} of it at once."
@@ -141,7 +143,7 @@ def findings_text(
         other = other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
         command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
         return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
-    heads = {"forecast": "Changes that gain most, each with the command that forecasts it:"}
+    heads = {"forecast": "Largest gains, each with the command that forecasts it:"}
     lines, said = [heads.get(asked_by, "Top bottlenecks:")], dict[str, int]()
     for number, each in enumerate(diagnosis.findings[:most], 1):
         lines.append(wrap(f"{number}. {sentence(each)}", "", "   ", width))

@@ -1,7 +1,7 @@
 """Compare ranks: who is slower in the same iterations, and who waits for whom in the same collectives.
 
-The time of a rank in a collective beyond the shortest is waiting, see `waits.peers`. This does not require synchronized
-clocks; the ends of collectives even show the clock offsets.
+Waiting is the time of a rank in a collective minus the shortest time of any rank in it (see `waits.peers`). This does
+not require synchronized clocks; the ends of collectives even show the clock offsets.
 """
 
 from collections.abc import Mapping, Sequence

@@ -201,7 +201,7 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
         place = _places_in_git()
         known = [run for run in by_name if _place(place, run.commit) is not None]
         if left := len(runs) - len(known):
-            notes.append(f"{plural(left, 'run')} without a commit of this repository: left out of the order by git")
+            notes.append(f"{plural(left, 'run')} left out of the git order, without a commit of this repository")
         if not known:
             raise NsysprofError("no run has a commit of this repository", "run it inside the checkout, or --order time")
         return sorted(known, key=lambda run: _place(place, run.commit) or 0)
@@ -213,7 +213,10 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
     at = np.argsort(times, kind="stable")
     plain = {re.sub(r"\d+", "#", run.name) for run in runs}
     if len(plain) == 1 and (at != np.arange(len(at))).any():
-        notes.append("numbers in the names are not in the order of the recorded starts: --order name sorts by them")
+        notes.append(
+            "the order of the numbers in the names differs from the order of the recorded starts: --order name sorts"
+            " by them"
+        )
     if len(set(times)) < len(times):
         notes.append("some runs began at the same time: these are in the order of their names")
     return [by_name[each] for each in at.tolist()]
@@ -247,7 +250,7 @@ def _since(runs: list[Run], since: str | None, last: int | None) -> list[Run]:
         else:
             at = next((at for at, run in enumerate(runs) if run.commit and run.commit.startswith(since)), None)
             if at is None:
-                raise NsysprofError(f"--since {since}: not a date, and no run has such a commit", "--since 2026-11-01")
+                raise NsysprofError(f"--since {since}: neither a date nor the commit of a run", "--since 2026-11-01")
             runs = runs[at:]
     runs = runs[-last:] if last else runs
     if not runs:

@@ -49,7 +49,7 @@ CHANGES = table(
         "after_ns": Column("", "time of the level after", "after"),
         "ratio": "after ÷ before",
         "low_ratio high_ratio": "its 95 % interval, with the run as the unit",
-        "cause": "program; machine: it changed too, or the commit did not; clock: all kernels changed alike",
+        "cause": "program; machine (it changed too, or the commit did not change); clock (all kernels changed alike)",
         "machine": "what changed of the machine",
     },
     made_in="history/tables.py",

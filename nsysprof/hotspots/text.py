@@ -112,6 +112,9 @@ def spots_table(answer: Hotspots, top: int) -> TextTable:
     rows = answer.table.take(slice(top))
     names = Texts(rows.texts("kernel").codes, [called(answer, each) for each in answer.spots])
     why = dict.fromkeys(each.reason for each in answer.spots[:top] if each.limit == UNKNOWN)
-    said = ("can save: replayed with all other work as recorded", *(f"unknown: {each}" for each in [*why][:2]))
+    said = (
+        "can save: time saved in a replay with all other work unchanged",
+        *(f"unknown: {each}" for each in [*why][:2]),
+    )
     note = "; ".join([*said, *([_RECORD] if why and not answer.known else [])])
     return HOTSPOTS.show(ColumnTable({**rows.columns, "kernel": names}), _SHOWN, note=note)

@@ -134,7 +134,7 @@ def _sorted(details: OpDetails) -> tuple[list[Ints], NDArray[np.integer]]:
 
 # What tables say of the launch of a kernel, see `launch_columns`.
 COLUMNS = {
-    "grid": "blocks of the grid, of the launch with most time; empty if not recorded",
+    "grid": "grid size in blocks, of the launch with the most GPU time; empty if not recorded",
     "block": "threads of a block",
     "registers": "registers per thread; -1 if not recorded, as in the next columns",
     "shared_bytes": "shared memory per block, static and dynamic",

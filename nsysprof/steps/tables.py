@@ -22,12 +22,12 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "end of the previous step; if the GPU computed in between, start of this step on the CPU",
+            "end of the previous step, or start of this step on the CPU if the GPU ran other work in between",
             head="start",
         ),
         "span_ns": Column(
             "span_ns",
-            "step time: from there to the end of its GPU work, or its end on the CPU if that is later",
+            "step time: from start_ns to the end of its GPU work, or to its end on the CPU if later",
             head="span",
         ),
         "before_ns": "part of the span before the range in which the GPU is idle (between steps)",

@@ -193,6 +193,6 @@ def chip_metrics(ncu: Ncu) -> frozenset[str]:
         message = re.sub(r"==\w+== ", "", last_line(f"{done.stdout}\n{done.stderr}"))
         raise NsysprofError(
             f"ncu {ncu.version_text} knows no metric of a GPU here{f': {message}' if message else ''}",
-            f"is there a GPU (nvidia-smi), and is ncu new enough for it? {GET_NCU}",
+            f"check that nvidia-smi lists a GPU and that ncu is new enough for it: {GET_NCU}",
         )
     return metrics

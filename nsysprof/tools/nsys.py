@@ -19,7 +19,7 @@ from nsysprof.tools import nsight
 
 ENVIRONMENT = "NSYSPROF_NSYS"
 PRINT_ELSEWHERE = "send its output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
-TOO_BIG = "a text of more than 1 GB, usually the program's output, which SQLite cannot hold"
+TOO_BIG = "the recording has a text of more than 1 GB (usually program output), which SQLite cannot store"
 GET_IT = (
     "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
     f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"

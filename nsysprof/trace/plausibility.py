@@ -56,9 +56,8 @@ def _of_streams(trace: Trace) -> Iterator[str]:
     if overlaps and most_ns > trace.clock_step:
         checked = int(lanes.ops.sum())
         yield (
-            f"GPU ops that end after the next one of their stream starts: {overlaps:,} of {checked:,}"
-            f" ({format_share(overlaps / checked)}), by up to {format_ns(most_ns)}: programmatic dependent launch, or"
-            " times that are wrong"
+            f"{overlaps:,} of {checked:,} GPU ops ({format_share(overlaps / checked)}) end after the next op of their"
+            f" stream starts, by up to {format_ns(most_ns)}: programmatic dependent launch, or wrong times"
         )
     span = np.where(lanes.ops > 0, lanes.last, 0) - np.where(lanes.ops > 0, lanes.first, 0)
     full = np.flatnonzero((lanes.sum > span) & (span > 0))
@@ -66,8 +65,8 @@ def _of_streams(trace: Trace) -> Iterator[str]:
         most = float((lanes.sum[full] / span[full]).max())
         share = int(lanes.sum[full].sum()) / int(lanes.sum.sum())
         yield (
-            f"streams occupied for more than 100 % of their time: {len(full):,} of {np.count_nonzero(lanes.ops):,}, up"
-            f" to {format_share(most)}, with {format_share(share)} of the time of GPU ops, which sums count twice"
+            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams are occupied more than 100 % of the time (up to"
+            f" {format_share(most)}): sums count their overlapping ops twice ({format_share(share)} of GPU op time)"
         )
 
 
@@ -134,8 +133,8 @@ def _of_launches(trace: Trace) -> Iterator[str]:
         most = max(most, int(ahead.max(initial=0)))
     if early:
         yield (
-            f"GPU ops that start before the call that launched them: {early:,} of {known:,}"
-            f" ({format_share(early / known)}), by up to {format_ns(most)}: the clocks of host and GPU differ"
+            f"{early:,} of {known:,} GPU ops ({format_share(early / known)}) start before the call that launched them,"
+            f" by up to {format_ns(most)}: the clocks of host and GPU differ"
         )
 
 
@@ -146,4 +145,4 @@ def _of_recording(trace: Trace) -> Iterator[str]:
         texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)
         said = " ".join(sorted(texts))
         left = f"{plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')}"
-        yield f"nsys may have dropped events, an unknown number: {left} are left. It says: {said}"
+        yield f"nsys may have dropped events (number unknown): {left} are left. It says: {said}"

@@ -146,7 +146,7 @@ def _swap(program: Program, text: str) -> Step:
         return Step("swap", words, np.empty(0, np.intp), partial(_set, program, times))
     name, _, row = source.rpartition(":")
     if not name:
-        raise NsysprofError(f"--swap {text!r} does not say which row of the table", "--swap 'RANGE=results.csv:flash'")
+        raise NsysprofError(f"--swap {text!r} does not name a row of the table", "--swap 'RANGE=results.csv:flash'")
     rows = program.ranges_of(glob)
     ns = time_of_row(Path(name), row)
 
@@ -222,8 +222,8 @@ def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
     calls_of = np.flatnonzero(np.isin(names, graphs))
     lengths = trace.launches.end[calls_of] - trace.launches.start[calls_of]
     cost = int(np.median(lengths)) if len(lengths) else network.lags.launch
-    whence = "as in this report" if len(lengths) else "as for a kernel, since this report has none"
-    program.notes.append(f"the launch of the graph is taken to be {format_ns(cost)} long, {whence}")
+    whence = "as in this report" if len(lengths) else "as for a kernel, because this report launches no graph"
+    program.notes.append(f"assumed launch time of the graph: {format_ns(cost)}, {whence}")
     edits.launch_as_graph(network, program.inside[at[used]], lows, highs, cost)
 
 
@@ -248,7 +248,7 @@ def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network
         np.add.at(depth, program.stop[at], -1)
         chosen = waits[np.cumsum(depth)[waits] > 0]
     if not len(chosen):
-        raise NsysprofError(f"nothing in {glob} waits for the GPU", "nsysprof why says which calls do, as exposed_by")
+        raise NsysprofError(f"nothing in {glob} waits for the GPU", "nsysprof why lists the waiting calls (exposed_by)")
     edits.stop_waiting(network, chosen)
 
 

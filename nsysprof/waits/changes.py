@@ -44,20 +44,18 @@ class Changes:
     swap: Sequence[str] = _repeatable(
         "TABLE", "Take kernel times from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range"
     )
-    drop_sync: Sequence[str] = _repeatable(
-        "GLOB", "Remove waits for the GPU in matching ranges, or in calls of that name"
-    )
+    drop_sync: Sequence[str] = _repeatable("GLOB", "Remove waits for the GPU in matching ranges or matching calls")
     async_copies: bool = _flag("Copies to the GPU, from pinned memory, do not block the host.")
     pinned: bool = _flag("Use pinned memory for copies: they run at link bandwidth and do not block.")
     remove: Sequence[str] = _repeatable("CAUSE", "Remove a cause that a finding or why.csv names")
-    remove_calls: Sequence[str] = _repeatable("GLOB", "Remove host calls of that name, with their waits")
+    remove_calls: Sequence[str] = _repeatable("GLOB", "Remove matching host calls, with their waits")
     remove_code: Sequence[str] = _repeatable(
         "GLOB", "Remove CPU code between calls in matching ranges ('outside every range')"
     )
     no_page_faults: bool = _flag("Remove migrations and page faults of unified memory: an upper bound.")
     no_late_peer: bool = _flag("Let all ranks arrive at each collective at once.")
     delay: Sequence[str] = _repeatable("RANGE=TIME", "Add CPU time after matching ranges: 'loss=500us'")
-    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Add a kernel of that length after matching ranges")
+    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Add a kernel of this length after matching ranges")
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -176,9 +176,9 @@ def _missing(
         if kind == walk.HOLE:
             long = "of about" if about else "below"
             ms = re.sub(r"\.0+ ", " ", format_ns(about or _LONG_NS))
-            return f"a gap {long} {ms} that nothing recorded explains"
+            return f"a gap {long} {ms} has no recorded cause"
         if kind == walk.CUT:
-            return f"more than {walk.MAX_STEPS:,} GPU ops one after the other: not followed further back"
+            return f"the dependency chain exceeds {walk.MAX_STEPS:,} GPU ops and was not followed further back"
         if not len(trace.launches):
             return f"no launches are recorded ({trace.report.reader.recording})"
         text = short_name(trace.op_names[name])

@@ -90,7 +90,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
     pieces = np.isin(waits["culprit"], [code for code in culprits if words[code] in chosen])
     pieces |= np.isin(waits["cause"], [code for code in causes if CAUSES[code] in chosen])
     if (waits["cause"][pieces] == NOBODY).any():
-        raise AbstainError(f"what the GPU waited for in {glob} is not known")
+        raise AbstainError(f"the causes of GPU waits in {glob} are unknown")
     edits.remove(network, program.wholes.alike(program.cause_of(pieces)))
     gone = np.isin(trace.ops.name, [code for code, name in kernels.items() if name in chosen])
     network.length[gone & (trace.ops.kind == KERNEL)] = 0
@@ -167,7 +167,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
         each.lag[at] = np.minimum(each.lag[at], usual)
     edits.hurry(network, ends, network.lags.launch)
     if not pinned:
-        program.notes.append("copies keep their length: pinned memory is faster than that")
+        program.notes.append("copies keep their recorded length, although pinned memory is faster")
         return
     for to_gpu, direction in zip(("to", "from"), directions, strict=True):
         some = np.flatnonzero(both & direction[ops.name])
@@ -184,12 +184,12 @@ def _link_rate(program: Program, pinned: NDArray[np.bool_], words: str) -> float
     large = np.flatnonzero(pinned & (size >= _LARGE))
     if len(large):
         rate = float(np.median(size[large] / (trace.ops.end[large] - trace.ops.start[large]) * 1e9))
-        whence = "as other pinned copies of this report"
+        whence = "like other pinned copies of this report"
     else:
         rates = [link_bytes_per_s(gpu.name, gpu.compute_capability) for gpu in trace.report.about.cuda_gpus]
         known = [each for each in rates if each == each]  # noqa: PLR0124 (NaN is not itself)
-        rate, whence = (min(known), "as fast as the link") if known else (_LINK, "as fast as PCIe 3.0")
-    program.notes.append(f"pinned copies {words} are assumed to move {format_bytes(round(rate))}/s, {whence}")
+        rate, whence = (min(known), "link bandwidth") if known else (_LINK, "bandwidth of PCIe 3.0")
+    program.notes.append(f"pinned copies {words} are assumed to reach {format_bytes(round(rate))}/s ({whence})")
     return rate
 
 
@@ -217,7 +217,7 @@ def _no_page_faults(program: Program, network: Network) -> None:
         less = covered(merge(starts, ends), ops.start[rows], ops.end[rows])
         edits.lengthen(network, rows, network.length[rows] - less)
     edits.remove(network, _code_that_faulted(program, moved[back]))
-    program.notes.append("an upper bound: pages still move, at best before they are used")
+    program.notes.append("an upper bound: pages still have to move, at best before they are needed")
 
 
 def _code_that_faulted(program: Program, back: Rows) -> Cause:

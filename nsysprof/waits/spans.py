@@ -133,7 +133,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
         others = np.setdiff1d(trace.op_process[rows], mine)
         if len(others) or len(mine) > 1:
             count = len(others) + len(mine)
-            return f"{count} processes share GPU {gpu}: how they slow each other is not modelled", None
+            return f"{count} processes share GPU {gpu}, and the model does not include how they slow each other", None
         rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
         start = trace.ops.start[rows]
         reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])
@@ -149,7 +149,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
     whole = int((windows.end - windows.start).sum())
     if unknown_ns > MAX_UNRESOLVED * gap_ns and unknown_ns > MIN_UNRESOLVED * whole:
         return (
-            f"what the GPU waited for is not known in {format_share(unknown_ns / gap_ns)} of the time of its gaps"
+            f"the cause of the wait is unknown in {format_share(unknown_ns / gap_ns)} of the GPU's gap time"
             f" (at most {format_share(MAX_UNRESOLVED)})"
         ), f"nsysprof why {trace.report.path} shows where"
     return None

@@ -29,7 +29,9 @@ def _table(path: Path) -> pd.DataFrame:
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv") from None
     except (ValueError, UnicodeDecodeError):
-        raise NsysprofError(f"{path}: no table with a head and rows", "name a kernels.csv or results.csv") from None
+        raise NsysprofError(
+            f"{path}: not a table with a header and rows", "name a kernels.csv or results.csv"
+        ) from None
     for name in {"median_ns", "graph_median_ns"} & set(table):  # what is no time counts as missing
         ns = pd.to_numeric(table[name], errors="coerce")
         table[name] = ns.where(ns.between(0, MAX_NS))
@@ -54,8 +56,8 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         low, high = float(known["min"][name]), float(known["max"][name])
         if high > _MAX_SPREAD * low:
             raise AbstainError(
-                f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: which of it"
-                " counts is not known",
+                f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: it is unknown"
+                " which of these times applies",
                 "--set 'KERNEL=TIME' says it",
             )
     if not found:

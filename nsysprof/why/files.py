@@ -22,8 +22,8 @@ WHY = table(
         "code; for compute the kernel family; for a collective with recorded peers late peer or "
         "transfer",
         "culprit": "responsible code: a call or code of a range, a copy, a collective, a kernel",
-        "range": "innermost range of that call or launch",
-        "exposed_by": "the call that had drained the GPU queue",
+        "range": "innermost range of the responsible call or launch",
+        "exposed_by": "call that drained the GPU queue before the wait",
         "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
         "claim": "evidence: dependency (an edge in the trace), order (inferred from times), abstain (unknown)",
         "waits": "number of waits; for compute, number of kernels",

@@ -62,7 +62,7 @@ def abstention(residuals: pd.DataFrame, path: str) -> str:
     if not most > MAX_RESIDUAL:
         return ""
     return (
-        f"No ceilings in why.csv: replayed from what each GPU op waited for, steps end {format_share(most)} of"
+        f"No ceilings in why.csv: in a replay of the recorded dependencies, steps end {format_share(most)} of"
         f" their length off, more than {format_share(MAX_RESIDUAL)}."
     )
 

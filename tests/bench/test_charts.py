@@ -162,7 +162,7 @@ def test_the_roofline_bends_where_memory_gives_way(sweep: BenchResults) -> None:
 def test_without_peaks_the_roofline_is_words(tmp_path: Path) -> None:
     """And the words say what to do."""
     figure = ROOFLINE.figure(results_of(tmp_path, made_up(seqs=(64, 128), device="cpu", samples=12)))
-    assert title_of(figure) == "No roofline: the peaks of this device are not known"
+    assert title_of(figure) == "No roofline: the peaks of this device are unknown"
     assert "Measure them with:  nsysprof bench --measure-peaks" in texts(figure)
     assert figure.axes == []
 
@@ -265,7 +265,7 @@ def test_the_selection_says_nothing_of_few_samples(tmp_path: Path) -> None:
     assert isinstance(heat, Heat)
     assert not heat.values.any()
     assert plan.columns[-1].texts == ["not told", "not told"]
-    assert plan.heading.title == "What PyTorch picks is compared at 2 shapes, with too few samples to know its cost"
+    assert plan.heading.title == "PyTorch's choice is compared at 2 shapes, with too few samples to know its cost"
 
 
 def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:
     plan = SELECTION.plan(results_of(tmp_path, data))
     assert isinstance(plan, Bars)
     found = re.fullmatch(
-        r"What PyTorch picks is not the fastest at \d of 3 shapes: flash is (\d\d)\.\dx as fast at S1024",
+        r"PyTorch's choice is not the fastest at \d of 3 shapes: flash is (\d\d)\.\dx as fast at S1024",
         plan.heading.title,
     )
     assert found

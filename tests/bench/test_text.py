@@ -123,7 +123,7 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     for each in data["points"]:
         each["latency_ns"] = [20.0] * 20
     none = results_of(tmp_path / "none", data)
-    assert throughput_title(none) == "No throughput: every figure is above the peak, and refused"
+    assert throughput_title(none) == "No throughput: all figures are above the peak and were refused"
     assert throughput.figure(none)
 
 
@@ -143,7 +143,7 @@ def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None
     for each in data["points"]:
         each["graph_latency_ns"] = [20.0] * 20
     every = results_of(tmp_path / "every", data)
-    assert roofline_title(every) == "No roofline: every share of the peak is above 100 %, and refused"
+    assert roofline_title(every) == "No roofline: all shares of the peak are above 100 % and were refused"
     assert roofline.figure(every)
 
 
@@ -224,7 +224,7 @@ def test_a_graph_that_drifts_is_warned_of(tmp_path: Path) -> None:
     data = made_up(("math", "flash"), (2048,), samples=60)
     point = point_of(data, "flash", 2048)
     point["graph_latency_ns"] = [value * (1 + at / 60) for at, value in enumerate(point["graph_latency_ns"])]
-    assert any("flash at" in line and ", graph: drifts" in line for line in results_of(tmp_path, data).warnings)
+    assert any("flash at" in line and ", graph: drift: " in line for line in results_of(tmp_path, data).warnings)
 
 
 @pytest.mark.parametrize(("axis", "values"), [("batch", (8, 16, 32)), ("heads", (4, 8)), ("head_dim", (32, 64))])

@@ -426,7 +426,7 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
         ((), "give --base and --new, a second report, or --range with --instance or --slowest"),
         (("--base", "a"), "--base and --new go together"),
         (("--base", "a", "--new", "b", "--range", "c"), "give --range, or --base and --new"),
-        ((*PAIR, "--record", "a", "--record", "b"), "--record goes with a report: give it once for each at most"),
+        ((*PAIR, "--record", "a", "--record", "b"), "--record applies to one report: give it at most once per report"),
     ],
 )
 def test_usage(arguments: tuple[str, ...], message: str, run: Run, small: str, tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_the_command(
     assert "measured, math" in done.out
     twice = run_it(*asked, "--counters", elsewhere.name, "--counters", elsewhere.name)
     assert twice.code == 2
-    assert "--counters goes with a report: give it once for each at most" in twice.err
+    assert "--counters applies to one report: give it at most once per report" in twice.err
     elsewhere.write_text("a,b\n", encoding="utf-8")
     done = run_it(*asked, "--counters", elsewhere.name)
     assert (done.code, done.out) == (1, "")

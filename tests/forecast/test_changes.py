@@ -95,7 +95,7 @@ def test_pinned_copies_are_as_fast_as_those_that_are(trace: MakeTrace, known: bo
     gone = (8 << 20) / 5.0 - (8 << 20) / (50 if known else 63.02)
     assert answer.base_ns - answer.forecast_ns == pytest.approx(gone, rel=0.05)
     [note] = [note for note in answer.notes if "pinned copies to the GPU" in note]
-    assert ("as other pinned copies of this report" in note) == known
+    assert ("like other pinned copies of this report" in note) == known
 
 
 def test_an_allocation_is_removed_with_the_wait_that_it_implies(trace: MakeTrace) -> None:
@@ -295,4 +295,4 @@ def test_without_a_change_those_that_gain_most_are_listed() -> None:
         text = changes_text(diagnosis, report.path)
     gains = [each.gain_ns for each in diagnosis.findings if each.change]
     assert text.count("   $ nsysprof forecast ") == min(len(gains), 5)
-    assert text.index("Changes that gain most") < text.index("--graph")
+    assert text.index("Largest gains") < text.index("--graph")

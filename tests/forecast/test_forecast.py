@@ -270,7 +270,7 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
             launch_kernel("k", (at + 10, at + 20), (at + 400_000, at + 450_000), id=at + 1),
         ]
     path = trace(*items, *launch_kernel("k", (-900, -890), (-880, -870), id=7))
-    assert "is not known in" in refusal(path, "step", scale=["k=0.5"])
+    assert "the cause of the wait is unknown in" in refusal(path, "step", scale=["k=0.5"])
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
         ({"delay": ["iter*=99999999999999s"]}, "more than an hour"),
         ({"graph": ["nowhere"]}, "no range of"),
         ({"swap": ["nothing.csv"]}, "nothing.csv: cannot read it"),
-        ({"swap": ["forward=nothing.csv"]}, "does not say which row"),
+        ({"swap": ["forward=nothing.csv"]}, "does not name a row"),
         ({"remove": ["nobody"]}, "no cause of"),
         ({"remove": [""]}, "no cause of"),
         ({"record": Path("nothing.json"), "graph": ["backward"]}, "nothing.json: no run record"),
@@ -366,7 +366,7 @@ def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path)
     program = steps_with(simulated.Do("launch", 900, 7, "k"), simulated.Do("sync", stream=7))
     faster = ask(trace(*simulated.simulate(program).items), "step", swap=[str(table)])
     assert faster.forecast_ns - faster.base_ns == 5050 - 900
-    assert "which of it counts" in refusal(one_size, swap=[str(one_size)])
+    assert "which of these times applies" in refusal(one_size, swap=[str(one_size)])
 
 
 def test_the_document_holds_the_question_and_its_hash(tmp_path: Path) -> None:

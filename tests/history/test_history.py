@@ -130,7 +130,7 @@ def test_runs_are_ordered_by_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_run(tmp_path / "run_3.sqlite", 3_000)
     answer = nsysprof.history(tmp_path, order="git")
     assert [run.name[4] for run in answer.runs] == list("012")
-    assert any("1 run without a commit" in note for note in answer.notes)
+    assert any("1 run left out of the git order" in note for note in answer.notes)
     assert [run.name[4] for run in nsysprof.history(tmp_path, order="git", since=commits[1][:8]).runs] == ["1", "2"]
 
 
@@ -151,11 +151,11 @@ def test_runs_are_ordered_as_asked(tmp_path: Path) -> None:
     orders = {order: nsysprof.history(tmp_path, order=order) for order in ("record", "name", "time")}
     names = {order: [run.name[4] for run in answer.runs] for order, answer in orders.items()}
     assert names == {"record": list("1230"), "name": list("0123"), "time": list("3210")}
-    assert any("not in the order" in note for note in orders["record"].notes)
+    assert any("differs from the order of the recorded starts" in note for note in orders["record"].notes)
     assert any("at the same time" in note for note in orders["record"].notes)
     assert [run.name[4] for run in nsysprof.history(tmp_path, since="2026-01-02").runs] == ["3", "0"]
     assert [run.name[4] for run in nsysprof.history(tmp_path, last=1).runs] == ["0"]
-    with pytest.raises(NsysprofError, match="not a date, and no run has such a commit"):
+    with pytest.raises(NsysprofError, match="neither a date nor the commit of a run"):
         nsysprof.history(tmp_path, since="775afb0")
 
 

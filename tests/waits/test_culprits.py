@@ -119,4 +119,4 @@ def test_what_is_missing_is_named_by_its_own_op(trace: MakeTrace) -> None:
     ]
     late = "begins before what it depends on"
     assert words[0] == [f"first {late}", "no launch of lost is recorded", f"last {late}"]
-    assert words[1] == ["a gap below 1 ms that nothing recorded explains"] * 3
+    assert words[1] == ["a gap below 1 ms has no recorded cause"] * 3

@@ -115,7 +115,7 @@ def test_the_way_back_through_a_gap_ends_somewhere_and_says_so(
     answer = why_of(path)
     check_sums(answer)
     *_, cut, first = pieces(answer)[:3]
-    assert cut == (10, 110, "unknown", "more than 20 GPU ops one after the other: not followed further back")
+    assert cut == (10, 110, "unknown", "the dependency chain exceeds 20 GPU ops and was not followed further back")
     assert first == (110, 120, "copy", "memcpy HtoD pinned of 1.00 KiB in step")
     assert answer.rows.set_index("cause").loc["unknown", "claim"] == "abstain"
 
