@@ -453,7 +453,7 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     assert demo.text.startswith(
         "too little GPU work to tune: the GPU is busy for 100 µs, set-up takes 200 ms (context)"
     )
-    assert demo.remedy.startswith("repeat the work behind a warm-up")
+    assert demo.remedy.startswith("repeat the work after a warm-up")
     assert (grid.kind, grid.remedy, grid.basis, grid.gain_ns) == ("small-grid", "", UNTRIED, 0)
     assert "set-up takes 200 ms of the 200 ms recorded (context); the GPU computes for 100 %" in headline(
         diagnosis, "r"
@@ -487,7 +487,7 @@ def test_a_cold_start_says_little(trace: MakeTrace) -> None:
     first, *facts = diagnosis_of(trace(*program.items)).findings
     assert first.kind == "cold-start"
     assert first.lost_ns == pytest.approx(55 * MS, rel=0.01)
-    assert first.remedy.startswith("record steps behind a warm-up")
+    assert first.remedy.startswith("record steps after a warm-up")
     assert first.text.startswith("a cold start")
     assert not any(each.remedy for each in facts)
 
@@ -697,7 +697,7 @@ def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTr
     program = one_pass(MS, MS)
     diagnosis = diagnosis_of(trace(*program.items))
     lacks = replace(diagnosis, steps=0, findings=())
-    assert nothing_text(lacks).startswith("The program launches GPU work, and none is recorded")
+    assert nothing_text(lacks).startswith("The program launches GPU work, but none was recorded")
     assert nothing_text(replace(lacks, launches=0)).startswith("No GPU work to diagnose")
 
 
