@@ -135,7 +135,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         if about.state in ("recording", "writing"):
             yield (
                 f"{each.shown} was killed while it was {about.state}: torch's profiler writes when a program ends, so"
-                " nothing of it is left"
+                " its recording is lost"
             )
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"

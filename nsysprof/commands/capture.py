@@ -177,7 +177,7 @@ def capture(
     if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
             "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg, --memory,"
-            " --gpu-metrics or --overhead, nor anything else of a new recording"
+            " --gpu-metrics or --overhead, nor any other option of a new recording"
         )
     if recording.with_torch:
         how = {"dry_run": dry_run, "scrubbed": not keep_environment, "names": names, "as_json": as_json}

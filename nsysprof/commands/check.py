@@ -21,11 +21,11 @@ def check(
         list[Path] | None,
         typer.Option(
             metavar="BASE",
-            help="For limits on growth: an earlier report, or the folder of its analysis; once per run of several."
-            " With --init: another report that keeps to the budget.",
+            help="For limits on growth: an earlier report, or the folder of its analysis; repeat once per run."
+            " With --init: another report that the budget must accept.",
         ),
     ] = None,
-    init: Annotated[bool, typer.Option("--init", help="Write a budget that this report keeps to.")] = False,
+    init: Annotated[bool, typer.Option("--init", help="Write a budget that this report meets.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml].")
     ] = None,

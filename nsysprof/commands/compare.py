@@ -27,7 +27,8 @@ def compare(
         str | None, options.glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.")
     ] = None,
     new: Annotated[
-        str | None, options.glob_option("--new", "Ranges to compare them with; pairs have the same text for the stars.")
+        str | None,
+        options.glob_option("--new", "Ranges to compare BASE with; the stars of both globs match the same text."),
     ] = None,
     select: Annotated[
         str | None,
@@ -39,7 +40,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="N|N-M",
-            help="Only these instances of each range, from 0; given twice, those of the base and of the new side.",
+            help="Only these instances of each range, from 0; given twice: first for the base, then for the new side.",
         ),
     ] = None,
     slowest: options.SlowestOption = False,

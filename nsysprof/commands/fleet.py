@@ -174,6 +174,6 @@ def _cost(answer: Fleet, where: ClusterChoice) -> str:
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is not None:
-        return f"workers of {where.scheduler}, {most} of memory at most in one"
+        return f"workers of {where.scheduler}, at most {most} of memory each"
     limit = format_bytes(where.memory_bytes or 0)
-    return f"{plural(where.workers or 0, 'worker')}, {most} of memory at most in one; the limit is {limit} each"
+    return f"{plural(where.workers or 0, 'worker')}, at most {most} of memory each (limit: {limit})"

@@ -66,7 +66,9 @@ PerOption = Annotated[
 ]
 MergeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="GLOB", help="Names that make one row; repeatable [default: steps, as iter7, batch 3]."),
+    typer.Option(
+        metavar="GLOB", help="Names of ranges to merge into one row; repeatable [default: steps, as iter7, batch 3]."
+    ),
 ]
 SkipOption = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Leave out the first N instances of repeating ranges (warm-up).")

@@ -1,4 +1,4 @@
-"""The charts of a comparison, and its waterfall ``gap.png`` from the time of one side to that of the other."""
+"""The charts of a comparison, and its waterfall ``gap.png`` from the time of one side to the time of the other."""
 
 import math
 import re

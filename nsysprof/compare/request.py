@@ -16,7 +16,7 @@ Wanted = tuple[Instances | None, Instances | None]
 class Request:
     """What to compare, from the arguments of `compare`; raises `NsysprofError` if they do not say.
 
-    ``instances`` are those of each range, or of each side; ``slowest`` means the longest of each.
+    ``instances`` are chosen for each range, or for each side; ``slowest`` means the longest of each.
     """
 
     base: str | None

@@ -49,7 +49,7 @@ def rank_part(
 ) -> RankPart:
     """Make the `RankPart` of a process with GPU work; ``communication``: per op name, whether it is communication.
 
-    ``facts`` explain why the GPU waits; ``lacks`` is what the trace lacks for that.
+    ``facts`` explain why the GPU waits; ``lacks`` names the data that the trace lacks.
     """
     trace = attribution.launched.trace  # what the GPU waited for depends on the real launches
     activity = _gpu_activity(attribution, communication, process, facts, known=not lacks)

@@ -75,7 +75,7 @@ DEFAULT_RULES = Rules()
 class Contrast:
     """The comparison of ``new`` with ``base``, from ``base_n`` and ``new_n`` samples.
 
-    ``ratio``: the median of new over that of base. ``shift``: the Hodges-Lehmann shift, the median of all differences
+    ``ratio``: median of new ÷ median of base. ``shift``: the Hodges-Lehmann shift, the median of all differences
     new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs with new larger minus the share
     with new smaller, and its word by `effects.DELTA_WORDS`.
 

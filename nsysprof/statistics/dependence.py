@@ -59,7 +59,7 @@ class Dependence:
 class Drift:
     """The growth or shrinking of ``n`` samples during the run.
 
-    ``change``: the median of the second half over that of the first, minus 1; None if unknown (fewer than 4 samples, or
+    ``change``: median of the second half ÷ median of the first, minus 1; None if unknown (fewer than 4 samples, or
     a half with median 0). ``p``: of the rank correlation with the order of the samples, accounting for autocorrelation
     about the trend.
     """

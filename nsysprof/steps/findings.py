@@ -127,7 +127,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         text += _clocks(rows.iloc[:at], rows.iloc[at:])
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
-        text = f"steps drift: those of the second half {_growth(judged.drift, 'are')}"
+        text = f"steps drift: steps of the second half {_growth(judged.drift, 'are')}"
         yield Finding(*place, "drift", text)
     if chain.fit is not None:
         costs = [
@@ -189,7 +189,7 @@ def headline(answer: Steps) -> str:
         return f"the times of {plural(spread, 'step')} vary too much to say which are slow"
     if not sure:
         every = sum(len(chain.span) for chain in answer.chains)
-        return f"{plural(every, 'step')}, too few to say which are slow: that takes {LEAST_STEPS} of a path"
+        return f"{plural(every, 'step')}, too few to tell which are slow: at least {LEAST_STEPS} per path are needed"
     slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
     more = f"; the times of {spread:,} more vary too much to judge" * (spread > 0)
     if not slow:

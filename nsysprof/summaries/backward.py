@@ -102,7 +102,7 @@ def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> An
         what = f"{format_ns(int(_own_time(found)[found.forward >= 0].sum()))} on the CPU"
         names = ("merged_path", "instances", "forward_cpu_ns", "backward_cpu_ns", "backward_cpu_ratio")
     shown = tuple(column for name in names for column in BACKWARD.columns if column.name == name)
-    finding = f"Backward: {what} in operators that answer {len(found):,} of forward{left}"
+    finding = f"Backward: {what} in {len(found):,} backward operators with a known forward operator{left}"
     return Answer({BACKWARD.file: rows}, finding, shown, rows, _NOTE)
 
 

@@ -291,7 +291,7 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
     least = max(_WORTH_SAYING * total, 1)
     waiting, waited = int((found.end - found.start)[found.waits].sum()), int(found.waited.sum())
     if waiting >= least:
-        yield f"{format_ns(waiting)} in calls that wait for the GPU, which ran for {format_ns(waited)} of that"
+        yield f"{format_ns(waiting)} in calls that wait for the GPU; the GPU ran for {format_ns(waited)} of this time"
     loading = int(names["sum_ns"][names.texts("what").codes == MODULES].sum())
     if loading >= least:
         yield f"module loading {format_ns(loading)}"

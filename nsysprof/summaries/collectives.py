@@ -41,8 +41,8 @@ _SHOWN = tuple(column for column in COLLECTIVES.columns if column.name in _OF_AL
 # What a link carries, for each byte of the message and of n ranks (nccl-tests, doc/PERFORMANCE.md).
 _TWICE, _ONCE = (re.compile(r"all_?reduce", re.I), re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I))
 _NOTE = (
-    "busbw, best: the fastest one, by bytes over the slowest link as NCCL's tests count; a rank that comes first"
-    " waits in its collective, so that slower ones say less."
+    "busbw, best: bus bandwidth of the fastest collective, as NCCL's tests define it (slower ones may include"
+    " waiting for late ranks)."
 )
 
 

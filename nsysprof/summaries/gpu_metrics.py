@@ -34,7 +34,7 @@ METRICS = table(
         "time_ns": "time covered by the row: from first to last GPU op, or with such kernels running",
         "metric": "clock_hz, or in percent of the maximum: sm_active, sm_issue (instructions issued), "
         "tensor_active, warps (in flight), dram_read, dram_write, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
-        "mean": "mean, in Hz or percent; empty where it is not known",
+        "mean": "mean, in Hz or percent; empty if unknown",
         "low": "95 % confidence interval of the mean",
         "high": "95 % confidence interval of the mean",
         "samples": "number of samples used",

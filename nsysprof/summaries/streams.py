@@ -33,8 +33,8 @@ STREAMS = table(
 _PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
 _NOTE = (
-    "of span: busy as a share of the report's span; overlap: the part of busy in which another stream of the GPU runs"
-    " too; thread: the one that launched the most."
+    "of span: busy as a share of the report's span; overlap: share of busy in which another stream of the GPU also"
+    " runs; thread: the thread that launched the most."
 )
 
 

@@ -335,7 +335,7 @@ def test_few_steps_are_called_neither_slow_nor_steady(trace: MakeTrace) -> None:
         made.code(US)
     path = trace(*made.items)
     text = steps_text(steps_of(path, "step*"))
-    assert "6 steps, too few to say which are slow: that takes 8 of a path" in " ".join(text.split())
+    assert "6 steps, too few to tell which are slow: at least 8 per path are needed" in " ".join(text.split())
     assert "Nothing stands out" not in text
     assert "no step ran on a GPU" in steps_text(steps_of(path, "idle"))
 

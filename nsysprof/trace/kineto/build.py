@@ -335,7 +335,7 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
     """A sentence for a trace without GPU ops."""
     other = [category for category in events.seen if category.startswith("mtia")]
     if other:
-        return f"the trace is of an MTIA, whose work ({join_words(sorted(other))}) is not read: only the CPU's part is"
+        return f"the trace is of an MTIA, whose work ({join_words(sorted(other))}) is not read: only the CPU part is"
     launches = [name for name in calls if launches_work(name)]
     if launches:
         return (
