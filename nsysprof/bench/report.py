@@ -128,7 +128,7 @@ def _shapes(results: BenchResults) -> Iterator[str]:
             rows += others
     table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
-        "Time per call divided by that of the first shape of its sweep, in brackets the range from both intervals;"
+        "Time per call ÷ time per call of the first shape of its sweep (in brackets: range from both intervals);"
         " FLOP/s: the same ratio of FLOP/s, above 1 if larger shapes use the device better."
     )
     return _section("From shape to shape", rows, table, 3, note)
@@ -240,14 +240,14 @@ def _method(results: BenchResults) -> Iterator[str]:
         f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
         f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
         f" samples a side, if its interval excludes 1 and p is below {rules.alpha:g}",
-        "- a difference between eager calls must also exceed the difference of either backend from itself (A/A)",
-        "- speed-up in brackets: no clear change; with “?”: too few samples; finds: the smallest difference that the"
-        " samples of both would have shown in 80 of 100 cases, among as many comparisons",
+        "- a difference between eager calls must also exceed the A/A difference (each backend compared with itself)",
+        "- speed-up in brackets: no clear change; with “?”: too few samples; finds: smallest difference detectable with"
+        " 80 % power, corrected for the number of comparisons",
         f"- intervals and verdicts hold {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
         f"- TFLOP/s: {about.flops}; of peak: of SMs × sampled clock × FLOPs per"
         " clock and SM, on tensor cores for fp16 and bf16",
-        "- peak memory: what PyTorch asked for at the peak of one call: inputs, outputs, temporaries, and what the"
-        " backend's libraries keep from call to call (cuBLAS: a workspace)",
+        "- peak memory: memory requested by PyTorch at the peak of one call: inputs, outputs, temporaries, and"
+        " workspaces that the backend's libraries keep between calls (cuBLAS)",
         f"- GB/s: {about.traffic_words}",
         *(f"- `{name}`: {_IS[name]}" for name in results.backends if name in _IS),
         *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in results.samples.rules.items()),
