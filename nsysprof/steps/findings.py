@@ -159,7 +159,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
 
 def _clocks(before: pd.DataFrame, after: pd.DataFrame) -> str:
     """By how much the sampled clock of the GPU changed from some steps to others; nothing if it was not sampled."""
-    change = clock_change(before["clock_hz"].median(), after["clock_hz"].median())
+    change = clock_change(*(rows["clock_hz"].dropna().median() for rows in (before, after)))
     return f"; GPU clock {change}" * bool(change)
 
 
