@@ -20,7 +20,7 @@ from nsysprof.core.text import plural, quote_path, visible
 from nsysprof.errors import NsysprofError
 from nsysprof.results.files import OTHER_FOLDER, writing
 from nsysprof.results.table import screen_width, wrap
-from nsysprof.tools.interrupts import interrupts_ignored
+from nsysprof.tools.interrupts import ending_on_interrupts, interrupts_ignored
 from nsysprof.trace.trace import Progress, Report
 
 PAGE = "report.html"  # every command calls it so; its head names the command
@@ -90,7 +90,7 @@ class ResultFolder:
         """
         new = not self.place.exists()
         try:
-            with writing(self.place, self.otherwise):
+            with ending_on_interrupts(), writing(self.place, self.otherwise):
                 self.place.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryDirectory(prefix=PART, dir=self.place) as name, self._in_terms_of_place(name):
                     made = Path(name)
