@@ -88,7 +88,7 @@ class GraphCounts:
             yield f"{plural(self.outside, 'GPU op')} of CUDA graphs captured outside every range: annotate the capture"
         if self.unknown:
             yield (
-                f"{plural(self.unknown, 'GPU op')} of CUDA graphswhose capture is not in the report: of a child"
+                f"{plural(self.unknown, 'GPU op')} of CUDA graphs whose capture is not in the report: of a child"
                 " graph or a conditional node, or captured before the recording began (then record the capture too)"
             )
         if self.whole:

@@ -46,7 +46,7 @@ from nsysprof.waits.purposes import (
 )
 from nsysprof.waits.whole import Cause
 
-_SOON = 0.25  # of a wait for input: another thread that woke up so long before its end made the input then
+_SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
 _ONCE = "the GPU waits for {cause}: {amount}"
 
@@ -168,10 +168,11 @@ def source_sleeps(case: Case, group: Group) -> bool:
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
     sleeps = np.flatnonzero((case.purpose[:-1] == SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
     sleeps = sleeps[np.argsort(calls.end[sleeps], kind="stable")]
+    if not len(sleeps):
+        return False
     at = np.searchsorted(calls.end[sleeps], end, side="right") - 1
-    last = sleeps[at] if len(sleeps) else at
-    near = (at >= 0) & (end - calls.end[last] <= _SOON * ns) if len(sleeps) else at >= 0
-    near &= calls.threads[calls.thread[last]] != threads[thread] if len(sleeps) else False
+    last = sleeps[at]
+    near = (at >= 0) & (end - calls.end[last] <= _SOON * ns) & (calls.threads[calls.thread[last]] != threads[thread])
     return 2 * int(ns[near].sum()) > int(ns.sum())
 
 
