@@ -1,5 +1,7 @@
 """A few spoiled reports of the fuzzer; `python -m tests.kit.fuzz --count 10000` reads many."""
 
+from pathlib import Path
+
 import pytest
 
 from nsysprof.trace.nsys import gpu_work
@@ -49,3 +51,16 @@ def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.undo()
     monkeypatch.setattr(kit, "MOST_MIB", -(1 << 20))
     assert any(end.startswith("too much: ") for _, end, _ in fuzz(range(3)))
+
+
+def test_cases_run_in_processes_and_failures_become_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All four kinds, each in a process of its own; what failed is described, and its report is kept."""
+    monkeypatch.setattr(kit, "_CHUNK", 1)
+    assert kit.in_processes(4, 3, 2, tmp_path / "none") == 0
+    assert capsys.readouterr().out.startswith("4 cases: {'")
+    assert list(tmp_path.iterdir()) == []
+    kit.write_failure(tmp_path, 7, "too much: 1 s", "cut", {"kineto": False, "every": True})
+    assert (tmp_path / "every-7.txt").read_text(encoding="utf-8") == "too much: 1 s\ncut\n"
+    assert [path.name for path in (tmp_path / "every-7").glob("report*")]

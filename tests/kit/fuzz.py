@@ -4,10 +4,12 @@
     python -m tests.kit.fuzz --seed 4711 --keep DIR   # one of them again, its files left in DIR
     python -m tests.kit.fuzz --kineto --count 10000   # traces of the PyTorch profiler, with which SQL has nothing to do
     python -m tests.kit.fuzz --every --count 10000    # every command, of reports of steps (with --kineto: of traces)
+    python -m tests.kit.fuzz --cases 100000 --processes 16   # all four in turn, in processes; failures become files
 
 An answer may be refused: exit code 1, one line and perhaps a hint. If there is one, its ops, their sum, the kernels by
-name, the ops without a launch and the ranges are those of the file, but for rows that it counts as missing itself. None
-takes more than some seconds or 1 GB, and what is printed as JSON is JSON.
+name, the ops without a launch and the ranges are those of the file, but for rows that it counts as missing itself; of a
+trace whose JSON is whole, the ops and their sum. None takes more than some seconds or 1 GB, and what is printed as JSON
+is JSON.
 """
 
 import argparse
@@ -17,17 +19,24 @@ import faulthandler
 import io
 import json
 import math
+import os
 import random
+import re
+import resource
+import shlex
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 import warnings
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
 from types import FrameType
@@ -36,10 +45,12 @@ from typing import Any, NamedTuple
 from typer.main import get_command
 
 from nsysprof import cli
-from tests.kit.mutations import SHIPPED, spoiled, spoiled_trace
+from tests.kit import plain_kineto
+from tests.kit.mutations import SHIPPED, by_tokens, spoiled, spoiled_trace
 
 PATIENCE_S, SLOW_S = 60, 20  # until it hangs; of the processor, for files that are small
 MOST_MIB = 1000
+_MOST_OF_PROCESS, _CHUNK = 3 << 30, 50  # bytes, and cases, of a process
 GOOD = {"answered", "refused"}
 CUPTI = "CUPTI_ACTIVITY_KIND_"
 WORK = {
@@ -69,7 +80,7 @@ class Truth(NamedTuple):
 
     totals: dict[str, int]
     kernels: dict[str, tuple[int, int]]
-    unlaunched: int
+    unlaunched: int | None
     untimed: int
     missing: dict[str, int]
 
@@ -120,6 +131,16 @@ def truth(path: Path) -> Truth:
     totals["ranges"] = sum(_integer(row["eventType"]) in (59, 60, 70, 71) for row in rows[NVTX])
     shown = {name: (n, ns) for name, (n, ns) in by_name.items()}
     return Truth(dict(totals), shown, unlaunched, untimed, missing)
+
+
+def truth_of_trace(path: Path) -> Truth | None:
+    """The ops of a trace of PyTorch and their sum; None if its text is not whole, or its ops are odd."""
+    try:
+        ops = [each for each in plain_kineto.load(path) if str(each.get("cat", "")).lower() in plain_kineto.GPU]
+        rows = [plain_kineto.times(each) for each in ops if each.get("ph") == "X"]
+    except (ValueError, TypeError, LookupError, ArithmeticError, OSError, EOFError, RecursionError, zlib.error):
+        return None
+    return Truth({"ops": len(rows), "sum_ns": sum(end - start for start, end in rows)}, {}, None, 0, {})
 
 
 def _name_id(row: Row) -> int:
@@ -258,6 +279,13 @@ path = "step*"
 optional = true
 max_busy = "1 ms"
 """
+RULES = """[[rule]]
+name = "mine"
+match = ["k(?P<number>[12])", "gemm.*"]
+family = "gemm"
+cause = "k {number}"
+"""
+BESIDE = {name: (SHIPPED.parent / f"run.{name}").read_bytes() for name in ("json", "counters.csv", "counters.json")}
 
 
 def every_command(rng: random.Random, path: Path, out: Path) -> list[str]:
@@ -273,6 +301,9 @@ def every_command(rng: random.Random, path: Path, out: Path) -> list[str]:
         "export": [name, *folder, "--to", rng.choice(["csv", "parquet", "perfetto"])],
         "fleet": [name, *rng.choice(([], [name], [str(SHIPPED)])), *folder, "--no-charts", "--workers=1"],
         "forecast": [name, *folder, "--no-charts", *rng.sample(changes, rng.choice([1, 1, 2]))],
+        "history": [name, str(SHIPPED), *folder, "--no-charts", "--cache", f"{out}-cache"],
+        "hotspots": [name, *folder, "--no-charts", *rng.choice(([], ["--by=family"]))],
+        "ranges": [name],
         "scrub": [name, *folder, *rng.choice(([], ["--names"]))],
         "steps": [name, *folder, "--no-charts", *rng.choice(([], [], ["--per=step*"], ["--per=*"]))],
         "why": [name, *folder, "--no-charts", *rng.choice(([], ["--verify"], ["--slowest"], ["--per=part"]))],
@@ -281,7 +312,9 @@ def every_command(rng: random.Random, path: Path, out: Path) -> list[str]:
     more = []
     if command == "forecast":
         more += rng.choice(([], ["--as-profiled"])) + (rng.choice(([], ["--range=step"])) if not kineto else [])
-    if command not in ("export", "scrub"):
+    if command in ("analyze", "hotspots", "why", "compare", "fleet") and rng.random() < 0.3:
+        more.append(f"--rules={path.parent / 'rules.toml'}")
+    if command not in ("export", "scrub", "history", "ranges"):
         more += rng.choice(([], [], [], ["--threads=strict"], ["--graphs=captured"]))
         more += rng.choice(([], [], ["--ranges=ops,modules,found"], ["--ranges=nvtx"], ["--json"]))
         if command not in ("analyze", "fleet") and "--json" not in more:
@@ -320,8 +353,12 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
         return
     answer = json.loads((out / "analysis.json").read_text(encoding="utf-8"))
     for name, number in file.totals.items():
-        if answer["totals"][name] != number:
+        if answer["totals"][name] != number and (
+            name != "ranges" or "--ranges=nvtx" in arguments or "nvtx" in arguments
+        ):
             yield f"{name} {answer['totals'][name]} != {number}"
+    if file.unlaunched is None:
+        return
     missing = {row["table"]: row["rows"] for row in answer["missing"]}
     if missing != file.missing:
         yield f"missing {missing} != {file.missing}"
@@ -346,7 +383,7 @@ def attempt(seed: int, folder: Path, *, kineto: bool = False, every: bool = Fals
     rng = random.Random(seed)
     path, done = (spoiled_trace if kineto else spoiled)(rng, folder, steps=every)
     if every:
-        (folder / "budget.toml").write_text(BUDGET, encoding="utf-8")
+        done += _beside(rng, path)
         arguments = every_command(rng, path, folder / "out")
     else:
         ranges = rng.choice(["auto", "nvtx", "ops", "ops,modules,found"]) if kineto else "nvtx"
@@ -366,7 +403,22 @@ def attempt(seed: int, folder: Path, *, kineto: bool = False, every: bool = Fals
         return "the input was changed", story
     if code:
         return _refusal(arguments[0], code, said), story
-    return _compared(arguments, folder / "out", None if kineto or every else path), story
+    return _compared(arguments, folder / "out", path), story
+
+
+def _beside(rng: random.Random, path: Path) -> list[str]:
+    """Write a budget, rules, a record and counters beside a report, and spoil one of them, or none."""
+    files = {path.with_name("budget.toml"): BUDGET.encode(), path.with_name("rules.toml"): RULES.encode()}
+    if rng.random() < 0.5 and path.name.isprintable():
+        files |= {path.with_name(f"{path.stem}.{name}"): content for name, content in BESIDE.items()}
+        files.pop(path, None)
+    chosen, done = rng.choice([*files, None, None]), list[str]()
+    for file, content in files.items():
+        text = bytearray(content)
+        if file == chosen:
+            done = [f"{file.name}: {', '.join(by_tokens(rng, text))}"]
+        file.write_bytes(text)
+    return done
 
 
 def _refusal(command: str, code: int, said: str) -> str:
@@ -381,10 +433,12 @@ def _refusal(command: str, code: int, said: str) -> str:
     return "refused" if plain else f"exit code {code}: {said[:3000]}"
 
 
-def _compared(arguments: Sequence[str], out: Path, path: Path | None) -> str:
-    """How a command ended that gave an answer, where there is a path compared with what the file says."""
+def _compared(arguments: Sequence[str], out: Path, path: Path) -> str:
+    """How a command ended that gave an answer: compared with what the file says, if the answer has what can be."""
+    if arguments[0] != "analyze" and not (arguments[0] == "export" and "csv" in arguments):
+        return "answered"
     try:
-        file = truth(path) if path else None
+        file = truth_of_trace(path) if path.suffix == ".json" else truth(path)
     except Exception as error:
         return f"answered what SQL cannot read: {error!r}"
     wrong = "; ".join(differences(arguments, out, file)) if file else ""
@@ -438,6 +492,47 @@ def fuzz(
         cli.app = app
 
 
+def in_processes(cases: int, first: int, processes: int, failures: Path) -> int:
+    """Run cases of all four kinds in turn; print a line per 1,000, and write what failed, with its files; 1 if any did.
+
+    Each process takes 50 cases of a kind, so that one that dies, or is ended by its own limits, loses little.
+    """
+    ends: Counter[str] = Counter()
+    begin, told = time.monotonic(), 0
+    kinds: tuple[list[str], ...] = ([], ["--kineto"], ["--every"], ["--every", "--kineto"])
+    chunks = [(first + at, kinds[at // _CHUNK % 4], min(_CHUNK, cases - at)) for at in range(0, cases, _CHUNK)]
+
+    def part(chunk: tuple[int, list[str], int]) -> Counter[str]:
+        seed, kind, count = chunk
+        command = [sys.executable, "-m", "tests.kit.fuzz", "--seed", str(seed), "--count", str(count), *kind]
+        done = subprocess.run([*command, "--failures", str(failures)], capture_output=True, text=True, check=False)
+        found = re.search(r"^seeds .*?: (\{.*\}) in ", done.stdout, re.MULTILINE)
+        if found is None or done.returncode not in (0, 1):
+            failures.mkdir(parents=True, exist_ok=True)
+            text = f"{shlex.join(command)}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+            (failures / f"died-{'-'.join(kind).replace('--', '')}-{seed}.txt").write_text(text, encoding="utf-8")
+            return Counter({"died": count})
+        return Counter(json.loads(found[1].replace("'", '"')))
+
+    with ThreadPoolExecutor(processes) as pool:
+        for ended in as_completed([pool.submit(part, chunk) for chunk in chunks]):
+            ends += ended.result()
+            if ends.total() // 1000 > told or ends.total() == cases:
+                told = ends.total() // 1000
+                print(f"{ends.total():,} cases: {dict(ends)} in {time.monotonic() - begin:.0f} s", flush=True)
+    return int(not ends.keys() <= GOOD)
+
+
+def write_failure(failures: Path, seed: int, end: str, story: str, kind: dict[str, bool]) -> None:
+    """Write what is wrong with a case, and its files."""
+    name = "-".join([*(word for word, on in kind.items() if on), str(seed)])
+    (failures / name).mkdir(parents=True, exist_ok=True)
+    (failures / f"{name}.txt").write_text(f"{end}\n{story}\n", encoding="utf-8")
+    with contextlib.suppress(BaseException):
+        for _ in fuzz([seed], failures / name, **kind):
+            pass
+
+
 def main() -> int:
     """Run seeds, print failures as they come, and return 1 if there were any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -447,17 +542,28 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="an empty folder for the files of a single seed")
     parser.add_argument("--kineto", action="store_true", help="traces of the PyTorch profiler")
     parser.add_argument("--every", action="store_true", help="every command, of reports of steps")
+    parser.add_argument("--cases", type=int, help="so many of all kinds in turn, in --processes")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--failures", type=Path, help="a folder for what failed [with --cases: fuzz-failures]")
     options = parser.parse_args()
+    if options.cases:
+        failures = options.failures or Path("fuzz-failures")
+        return in_processes(options.cases, options.seed, options.processes, failures)
     warnings.simplefilter("error")
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_OF_PROCESS, _MOST_OF_PROCESS))
     seeds = range(options.seed, options.seed + options.count)
+    kind = {"kineto": options.kineto, "every": options.every}
     ends: Counter[str] = Counter()
     begin = time.monotonic()
     faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)  # where no signal helps
-    for seed, end, story in fuzz(seeds, options.keep, kineto=options.kineto, every=options.every):
+    for seed, end, story in fuzz(seeds, options.keep, **kind):
         faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
         ends[end.split(":")[0]] += 1
         if end not in GOOD:
             print(f"seed {seed}: {end}\n  {story}", flush=True)
+            if options.failures:
+                write_failure(options.failures, seed, end, story, kind)
         if time.monotonic() - begin > options.seconds:
             break
     print(f"seeds {seeds[0]} to {seed}: {dict(ends)} in {time.monotonic() - begin:.0f} s")

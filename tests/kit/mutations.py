@@ -432,7 +432,7 @@ ODD: tuple[Any, ...] = (
     *(2**31, 2**63, 10**30, float("nan"), "nan", "Infinity", [], [1], [1, 2, 3], ["a", None, 2**70]),
     *({}, {"a": [1]}, True, "\ud800", "aten::mm", "ProfilerStep#3", "kernel", "X", "Stream Wait Event"),
 )
-TOKENS = (b'"', b"}", b"[", b"NaN", b"\\", b"\xff", b"},{")
+TOKENS = (b'"', b"}", b"[", b"NaN", b"\\", b"\xff", b"},{", b"[" * 2000, b"-1e999", b".a" * 99)
 
 
 def spoiled_trace(rng: random.Random, folder: Path, *, steps: bool = False) -> tuple[Path, list[str]]:
@@ -441,7 +441,7 @@ def spoiled_trace(rng: random.Random, folder: Path, *, steps: bool = False) -> t
     done = _by_events(rng, events) if rng.random() < 0.7 else []
     content = bytearray(trace_text(events).encode("utf-8", "surrogatepass"))
     if rng.random() < (0.2 if steps else 0.5):
-        done += _by_tokens(rng, content)
+        done += by_tokens(rng, content)
     compressed = rng.random() < 0.3
     path.write_bytes(gzip.compress(content) if compressed else content)
     if rng.random() < (0.1 if steps else 0.3) and content:
@@ -492,7 +492,7 @@ def _by_events(rng: random.Random, events: list[Event]) -> list[str]:
     return done
 
 
-def _by_tokens(rng: random.Random, content: bytearray) -> list[str]:
+def by_tokens(rng: random.Random, content: bytearray) -> list[str]:
     """Drop, double or insert some of the text; or end it."""
     done = []
     for _ in range(rng.randint(1, 8)):

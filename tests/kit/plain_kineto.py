@@ -30,7 +30,7 @@ def read(path: Path, inner: str = "") -> tuple[Counter[Range], Counter[GpuOp]]:
 
     Times are ns since the first event. ``inner`` are categories that count as ranges beside annotations.
     """
-    timed = [(each, *_times(each)) for each in load(path) if each.get("ph") == "X" and each.get("ts") is not None]
+    timed = [(each, *times(each)) for each in load(path) if each.get("ph") == "X" and each.get("ts") is not None]
     kept = [
         row
         for row in timed
@@ -79,6 +79,7 @@ def _kept(name: str) -> bool:
     return name.startswith("nn.Module: ")
 
 
-def _times(event: dict[str, Any]) -> tuple[int, int]:
+def times(event: dict[str, Any]) -> tuple[int, int]:
+    """The start and the end of an event in ns."""
     start = int(Fraction(event["ts"]) * 1000)
     return start, start + max(int(Fraction(event.get("dur") or 0) * 1000), 0)
