@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Text: TypeAlias = str | bytes  # bytes are stored as TEXT as they are: that is how a test writes what is not UTF-8
 RowOf: TypeAlias = tuple[str, dict[str, Any]]
@@ -21,6 +21,11 @@ def global_pid(process: int) -> int:
 def global_tid(process: int, thread: int) -> int:
     """nsys's `globalTid`: `globalPid` with the thread id in the low 24 bits."""
     return global_pid(process) | thread
+
+
+def row(table: str, columns: str, *values: Any, **more: Any) -> RowOf:
+    """A row of ``table``: values of the columns, whose names stand in one text, and of others by name."""
+    return table, dict(zip(columns.split(), values, strict=True)) | more
 
 
 class Strings:
@@ -55,20 +60,14 @@ class Range:
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         by_id = self.text_id and self.name is not None
-        yield (
+        yield row(
             "NVTX_EVENTS",
-            {
-                "start": self.start,
-                "end": self.end,
-                "eventType": EVENT_TYPES[self.kind],
-                "rangeId": self.range_id,
-                "category": self.category,
-                "text": self.text if by_id else self.name,
-                "textId": strings(self.name) if by_id and self.name is not None else None,
-                "globalTid": None if self.thread is None else global_tid(self.process, self.thread),
-                "endGlobalTid": None if self.end_thread is None else global_tid(self.process, self.end_thread),
-                "domainId": self.domain,
-            },
+            "start end eventType rangeId category text textId globalTid endGlobalTid domainId",
+            *(self.start, self.end, EVENT_TYPES[self.kind], self.range_id, self.category),
+            *(self.text if by_id else self.name, strings(self.name) if by_id and self.name is not None else None),
+            None if self.thread is None else global_tid(self.process, self.thread),
+            None if self.end_thread is None else global_tid(self.process, self.end_thread),
+            self.domain,
         )
 
 
@@ -87,17 +86,12 @@ class NvtxEvent:
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         by_id = self.text_id and self.name is not None
-        yield (
+        yield row(
             "NVTX_EVENTS",
-            {
-                "start": self.at,
-                "eventType": self.event_type,
-                "category": self.category,
-                "text": None if by_id else self.name,
-                "textId": strings(self.name) if by_id and self.name is not None else None,
-                "globalTid": global_tid(self.process, self.thread),
-                "domainId": self.domain,
-            },
+            "start eventType category text textId globalTid domainId",
+            *(self.at, self.event_type, self.category, None if by_id else self.name),
+            strings(self.name) if by_id and self.name is not None else None,
+            *(global_tid(self.process, self.thread), self.domain),
         )
 
 
@@ -114,13 +108,10 @@ class MpiCall:
     request: int | None = None
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        row = {
-            "start": self.start,
-            "end": self.end,
-            "globalTid": global_tid(self.process, self.thread),
-            "textId": None if self.name is None else strings(self.name),
-        }
-        yield (f"MPI_{self.table}_EVENTS", row if self.request is None else {**row, "requestHandle": self.request})
+        name, tid = None if self.name is None else strings(self.name), global_tid(self.process, self.thread)
+        more = {} if self.request is None else {"requestHandle": self.request}
+        columns = "start end globalTid textId"
+        yield row(f"MPI_{self.table}_EVENTS", columns, self.start, self.end, tid, name, **more)
 
 
 @dataclass(frozen=True)
@@ -138,22 +129,22 @@ class Construct:
     table: str = "OTHER"
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        yield (
+        yield row(
             f"CUPTI_ACTIVITY_KIND_OPENACC_{self.table}",
-            {
-                "start": self.start,
-                "end": self.end,
-                "nameId": strings(self.name),
-                "globalTid": global_tid(self.process, self.thread),
-                "eventKind": 9,
-                "DeviceType": 4,
-                "lineNo": self.line,
-                "cuDeviceId": 0,
-                "cuContextId": 1,
-                "cuStreamId": 7,
-                "srcFile": None if self.file is None else strings(self.file),
-                "funcName": None if self.function is None else strings(self.function),
-            },
+            "start end nameId globalTid eventKind DeviceType lineNo cuDeviceId cuContextId cuStreamId srcFile funcName",
+            *(
+                self.start,
+                self.end,
+                strings(self.name),
+                global_tid(self.process, self.thread),
+                9,
+                4,
+                self.line,
+                0,
+                1,
+                7,
+            ),
+            *(None if text is None else strings(text) for text in (self.file, self.function)),
         )
 
 
@@ -181,17 +172,11 @@ class Launch:
     returned: int = 0
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        yield (
+        yield row(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
-            {
-                "start": self.start,
-                "end": self.end,
-                "eventClass": self.event_class,
-                "globalTid": global_tid(self.process, self.thread),
-                "correlationId": self.id,
-                "nameId": strings(self.api),
-                "returnValue": self.returned,
-            },
+            "start end eventClass globalTid correlationId nameId returnValue",
+            *(self.start, self.end, self.event_class, global_tid(self.process, self.thread), self.id),
+            *(strings(self.api), self.returned),
         )
 
 
@@ -206,16 +191,9 @@ class _Op:
     green_context: int | None = 0
 
     def _head(self, start: int, end: int, id: int | None) -> dict[str, Any]:
-        return {
-            "start": start,
-            "end": end,
-            "deviceId": self.device,
-            "contextId": self.context,
-            "greenContextId": self.green_context,
-            "streamId": self.stream,
-            "correlationId": id,
-            "globalPid": None if self.process is None else global_pid(self.process),
-        }
+        pid = None if self.process is None else global_pid(self.process)
+        columns = "start end deviceId contextId greenContextId streamId correlationId globalPid"
+        return row("", columns, start, end, self.device, self.context, self.green_context, self.stream, id, pid)[1]
 
 
 @dataclass(frozen=True)
@@ -239,24 +217,14 @@ class Kernel(_Op):
         return self.name.split("<")[0].split("(")[0].split(" ")[-1].split("::")[-1] or self.name
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        yield (
+        yield row(
             "CUPTI_ACTIVITY_KIND_KERNEL",
-            {
-                **self._head(self.start, self.end, self.id),
-                "demangledName": strings(self.name),
-                "shortName": strings(self._short()),
-                "mangledName": strings(self.name),
-                "launchType": 1,
-                "cacheConfig": 1,
-                "registersPerThread": self.registers,
-                **dict(zip(("gridX", "gridY", "gridZ"), self.grid, strict=True)),
-                **dict(zip(("blockX", "blockY", "blockZ"), self.block, strict=True)),
-                "staticSharedMemory": self.shared[0],
-                "dynamicSharedMemory": self.shared[1],
-                "sharedMemoryExecuted": 32768,
-                "graphNodeId": self.graph_node,
-                "sharedMemoryLimitConfig": 0,
-            },
+            "demangledName shortName mangledName launchType cacheConfig registersPerThread gridX gridY gridZ"
+            " blockX blockY blockZ staticSharedMemory dynamicSharedMemory sharedMemoryExecuted graphNodeId"
+            " sharedMemoryLimitConfig",
+            *(strings(self.name), strings(self._short()), strings(self.name), 1, 1, self.registers),
+            *(*self.grid, *self.block, *self.shared, 32768, self.graph_node, 0),
+            **self._head(self.start, self.end, self.id),
         )
 
 
@@ -275,10 +243,9 @@ class Memcpy(_Op):
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         source, target = {1: (self.host, 2), 2: (2, self.host)}.get(self.kind, (2, 2))
-        more: dict[str, int | None] = {"bytes": self.bytes, "copyKind": self.kind, "srcKind": source, "dstKind": target}
-        head = self._head(self.start, self.end, self.id)
-        more["migrationCause"] = self.cause
-        yield "CUPTI_ACTIVITY_KIND_MEMCPY", {**head, **more, "graphNodeId": self.graph_node}
+        columns = "bytes copyKind srcKind dstKind migrationCause graphNodeId"
+        values = (self.bytes, self.kind, source, target, self.cause, self.graph_node)
+        yield row("CUPTI_ACTIVITY_KIND_MEMCPY", columns, *values, **self._head(self.start, self.end, self.id))
 
 
 @dataclass(frozen=True)
@@ -299,23 +266,12 @@ class MemoryEvent:
     pool: tuple[int, int] | None = None
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
-        pool, held = self.pool or (None, None)
-        yield (
+        yield row(
             "CUDA_GPU_MEMORY_USAGE_EVENTS",
-            {
-                "start": self.at,
-                "globalPid": global_pid(self.process),
-                "deviceId": self.device,
-                "contextId": 1,
-                "address": self.address,
-                "pc": 0,
-                "bytes": self.bytes,
-                "memKind": self.kind,
-                "memoryOperationType": int(self.free),
-                "correlationId": self.id,
-                "localMemoryPoolAddress": pool,
-                "localMemoryPoolSize": held,
-            },
+            "start globalPid deviceId contextId address pc bytes memKind memoryOperationType correlationId"
+            " localMemoryPoolAddress localMemoryPoolSize",
+            *(self.at, global_pid(self.process), self.device, 1, self.address, 0, self.bytes, self.kind),
+            *(int(self.free), self.id, *(self.pool or (None, None))),
         )
 
 
@@ -381,15 +337,9 @@ class Gpu:
 
     def rows(self, strings: Strings) -> Iterator[RowOf]:
         known = {
-            "smCount": 132,
-            "totalMemory": 150_109_880_320,
-            "memoryBandwidth": 4_814_304_000_000,
-            "clockRate": 1_980_000_000,
-            "l2CacheSize": 62_914_560,
-            "computeMajor": 9,
-            "computeMinor": 0,
-            "isDiscrete": 1,
-            "cuDevice": self.id,
+            **{"smCount": 132, "totalMemory": 150_109_880_320, "memoryBandwidth": 4_814_304_000_000},
+            **{"clockRate": 1_980_000_000, "l2CacheSize": 62_914_560, "computeMajor": 9, "computeMinor": 0},
+            **{"isDiscrete": 1, "cuDevice": self.id},
         }
         yield "TARGET_INFO_GPU", {"vmId": VM << 48, "id": self.id, "name": self.name, **known, **self.more}
 
@@ -486,16 +436,9 @@ class _StreamEvent:
     device: int = 0
 
     def _head(self, stream: int, id: int) -> dict[str, Any]:
-        return {
-            "deviceId": self.device,
-            "contextId": 1,
-            "greenContextId": 0,
-            "streamId": stream,
-            "correlationId": id,
-            "globalPid": global_pid(self.process),
-            "eventId": self.event,
-            "eventSyncId": self.sync,
-        }
+        columns = "deviceId contextId greenContextId streamId correlationId globalPid eventId eventSyncId"
+        values = (self.device, 1, 0, stream, id, global_pid(self.process), self.event, self.sync)
+        return row("", columns, *values)[1]
 
 
 @dataclass(frozen=True)
@@ -569,31 +512,13 @@ class Row:
         yield self.table, dict(self.values)
 
 
-Item: TypeAlias = (
-    Range
-    | NvtxEvent
-    | MpiCall
-    | Construct
-    | Launch
-    | Kernel
-    | Memcpy
-    | MemoryEvent
-    | PageFault
-    | Memset
-    | GraphTrace
-    | Gpu
-    | CudaDevice
-    | Process
-    | ThreadName
-    | Diagnostic
-    | OsCall
-    | Overhead
-    | EventRecord
-    | StreamWait
-    | StreamKind
-    | GraphNode
-    | Row
-)
+class Item(Protocol):
+    """What a made-up report consists of."""
+
+    def rows(self, strings: Strings) -> Iterator[RowOf]:
+        """The rows that it is, each with its table."""
+
+
 Items: TypeAlias = Item | tuple[Item, ...]
 OPS = (Kernel, Memcpy, Memset, GraphTrace)
 
