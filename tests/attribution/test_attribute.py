@@ -14,6 +14,7 @@ from tests.kit.reference import Reference, refer
 from tests.kit.trace import (
     Gpu,
     GraphTrace,
+    Items,
     Kernel,
     Launch,
     Memcpy,
@@ -65,7 +66,7 @@ def inside(path: Path, threads: str = "follow") -> dict[str, dict[str, int]]:
     }
 
 
-# ---- rule 1: op → launch
+# ---- examples of rules 1 to 7
 
 
 def test_rule_1_all_four_kinds_of_ops_join_their_launch(trace: MakeTrace) -> None:
@@ -93,29 +94,104 @@ def test_rule_1_all_four_kinds_of_ops_join_their_launch(trace: MakeTrace) -> Non
     }
 
 
-def test_rule_1_the_same_id_in_two_processes_is_two_launches(trace: MakeTrace) -> None:
-    """Correlation ids restart in every process, so an op joins the call of its own process."""
-    path = trace(
-        Range("one", 0, 100, process=1),
-        Range("two", 0, 100, process=2),
-        launch_kernel("k1", (1, 2), (10, 20), id=7, process=1),
-        launch_kernel("k2", (1, 2), (10, 20), id=7, process=2),
-        duration=END,
-    )
-    assert owners(path) == {"k1": "one", "k2": "two"}
+BACKWARD = (Range("backward", 0, 100, thread=1), launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2))
+WINDOW = Range("window", 0, 100, kind="start_end", thread=1)
+NESTED = (Range("outer", 0, 100), Range("inner", 10, 20))
+EXAMPLES: dict[str, tuple[list[Items], dict[str, str | int]]] = {
+    "1: an id that two processes have is two launches": (
+        [
+            *(Range("one", 0, 100, process=1), launch_kernel("k1", (1, 2), (10, 20), id=7, process=1)),
+            *(Range("two", 0, 100, process=2), launch_kernel("k2", (1, 2), (10, 20), id=7, process=2)),
+        ],
+        {"k1": "one", "k2": "two"},
+    ),
+    "1: of two calls with one id the shorter one is the launch, and the only one": (
+        [Range("step", 10, 20), Launch(5, 25, 1), Launch(11, 19, 1, event_class=1), Kernel("gemm", 30, 40, 1)],
+        {"gemm": "step", "step": 10},
+    ),
+    "1: ops with id 0, without an id, or with one that no call has have no launch": (
+        [Launch(1, 2, 0), Kernel("zero", 10, 11, 0), Kernel("none", 10, 11, None), Kernel("lost", 10, 11, 99)],
+        dict.fromkeys(("zero", "none", "lost"), "no launch row"),
+    ),
+    "2: the innermost open range owns, and both have it inside": (
+        [*NESTED, launch_kernel("a", (12, 13), (50, 60), id=1), launch_kernel("b", (22, 23), (60, 65), id=2)],
+        {"a": "inner", "b": "outer", "outer": 15, "inner": 10},
+    ),
+    "2: the whole call must lie inside": (
+        [
+            *(*NESTED, launch_kernel("late", (18, 21), (50, 60), id=1)),
+            *(launch_kernel("early", (9, 11), (60, 70), id=2), launch_kernel("exact", (10, 20), (70, 80), id=3)),
+        ],
+        {"late": "outer", "early": "outer", "exact": "inner"},
+    ),
+    "2: when the op runs does not matter": (
+        [Range("first", 0, 10), Range("second", 20, 90), launch_kernel("gemm", (1, 2), (30, 40), id=1)],
+        {"gemm": "first"},
+    ),
+    "2: a range without length owns a call at that moment": (
+        [Range("outer", 0, 9), Range("point", 5, 5), launch_kernel("k", (5, 5), (6, 8), id=1)],
+        {"k": "point"},
+    ),
+    "2: of ranges of two domains that cross the later one owns": (
+        [
+            *(Range("left", 0, 50, domain=1), Range("right", 30, 80, domain=2)),
+            *(launch_kernel("both", (35, 36), (100, 110), id=1), launch_kernel("tail", (60, 61), (110, 115), id=2)),
+            launch_kernel("over", (45, 55), (115, 116), id=3),
+        ],
+        {"both": "right", "tail": "right", "over": "right", "left": 10, "right": 16},
+    ),
+    "3: with a range open on two other threads nobody owns the op, and neither has it inside": (
+        [*BACKWARD, Range("other", 5, 50, thread=3)],
+        {"grad": "ambiguous", "backward": 0, "other": 0},
+    ),
+    "3: nested ranges of one other thread are one candidate": (
+        [*BACKWARD, Range("layer", 5, 50, thread=1)],
+        {"grad": "layer"},
+    ),
+    "3: a range that ends during the call neither owns it nor makes it ambiguous": (
+        [*BACKWARD, Range("short", 5, 11, thread=3)],
+        {"grad": "backward"},
+    ),
+    "3: a helper's own range goes before that of any other thread": (
+        [*BACKWARD, Range("own", 9, 13, thread=2)],
+        {"grad": "own", "backward": 0},
+    ),
+    "3: a helper follows while its own ranges are closed": (
+        [*BACKWARD, Range("own", 50, 60, thread=2)],
+        {"grad": "backward"},
+    ),
+    "3: nobody follows into another process": (
+        [Range("backward", 0, 100, process=2), BACKWARD[1]],
+        {"grad": "outside every range"},
+    ),
+    "3: a window is nobody to follow, and owns": ([WINDOW, BACKWARD[1]], {"grad": "window"}),
+    "4: a window owns what no push/pop range owns, and has both inside": (
+        [
+            *(WINDOW, Range("step", 10, 20, thread=2)),
+            launch_kernel("a", (11, 12), (30, 35), id=1, thread=2),
+            launch_kernel("b", (40, 41), (50, 57), id=2, thread=3),
+        ],
+        {"a": "step", "b": "window", "window": 12, "step": 5},
+    ),
+    "4: of two windows the later one owns, and both have it inside": (
+        [WINDOW, Range("short", 5, 50, kind="start_end"), launch_kernel("gemm", (10, 12), (20, 30), id=1, thread=3)],
+        {"gemm": "short", "window": 10, "short": 10},
+    ),
+    "4: an ambiguous op stays so in a window, which has it inside": (
+        [*BACKWARD, Range("other", 5, 50, thread=3), WINDOW],
+        {"grad": "ambiguous", "window": 10},
+    ),
+}
 
 
-def test_rule_1_of_two_rows_with_one_key_the_shorter_call_is_the_launch(trace: MakeTrace) -> None:
-    """A runtime call that sticks out of a range around a driver call that does not: the driver call counts."""
-    path = trace(
-        Range("step", 10, 20),
-        Launch(5, 25, 1),
-        Launch(11, 19, 1, event_class=1),
-        Kernel("gemm", 30, 40, 1),
-        duration=END,
-    )
-    assert owners(path) == {"gemm": "step"}
-    assert inside(path)["step"]["launches"] == 1
+@pytest.mark.parametrize(("items", "wanted"), EXAMPLES.values(), ids=EXAMPLES)
+def test_examples_of_rules(trace: MakeTrace, items: list[Items], wanted: dict[str, str | int]) -> None:
+    """Who owns each op, or why nobody does, and the sums of ranges; all is in the ledger, and no launch is doubled."""
+    path = trace(*items, duration=END)
+    fates, found = outcomes(path), inside(path)
+    kernels = {name: owner or fates[name] for name, owner in owners(path).items()}
+    assert kernels | {name: totals["sum_ns"] for name, totals in found.items() if name in wanted} == wanted
+    assert max((totals["launches"] for totals in found.values()), default=0) <= len(kernels)
 
 
 def test_rule_1_many_ops_of_one_launch_count_one_launch(trace: MakeTrace) -> None:
@@ -123,56 +199,6 @@ def test_rule_1_many_ops_of_one_launch_count_one_launch(trace: MakeTrace) -> Non
     nodes = [Kernel("node", 20 + i, 21 + i, 1, graph_node=i + 1) for i in range(5)]
     found = inside(trace(Range("step", 0, 9), Launch(1, 2, 1), *nodes, duration=END))["step"]
     assert (found["launches"], found["kernels"], found["graph_launches"]) == (1, 5, 1)
-
-
-def test_rule_1_an_op_without_a_launch_row_is_owned_by_nobody(trace: MakeTrace) -> None:
-    """Ops with id 0, without an id, or with an id that no call has have the outcome `no launch row`."""
-    path = trace(
-        Range("step", 0, 100),
-        Launch(1, 2, 0),
-        Kernel("zero", 10, 11, 0),
-        Kernel("none", 10, 11, None),
-        Kernel("lost", 10, 11, 99),
-        duration=END,
-    )
-    assert outcomes(path) == dict.fromkeys(("zero", "none", "lost"), "no launch row")
-
-
-# ---- rule 2: own thread
-
-
-def test_rule_2_the_innermost_open_range_owns(trace: MakeTrace) -> None:
-    """Of nested ranges the inner one owns, and both have the op inside."""
-    path = trace(
-        Range("outer", 0, 100),
-        Range("inner", 10, 20),
-        launch_kernel("a", (12, 13), (50, 60), id=1),
-        launch_kernel("b", (22, 23), (60, 65), id=2),
-        duration=END,
-    )
-    assert owners(path) == {"a": "inner", "b": "outer"}
-    assert [inside(path)[name]["sum_ns"] for name in ("outer", "inner")] == [15, 10]
-
-
-def test_rule_2_a_call_that_straddles_the_end_belongs_to_the_outer_range(trace: MakeTrace) -> None:
-    """The whole host call must lie inside: one that ends after the inner range is the outer one's."""
-    path = trace(
-        Range("outer", 0, 100),
-        Range("inner", 10, 20),
-        launch_kernel("late", (18, 21), (50, 60), id=1),
-        launch_kernel("early", (9, 11), (60, 70), id=2),
-        launch_kernel("exact", (10, 20), (70, 80), id=3),
-        duration=END,
-    )
-    assert owners(path) == {"late": "outer", "early": "outer", "exact": "inner"}
-
-
-def test_rule_2_when_the_op_runs_does_not_matter(trace: MakeTrace) -> None:
-    """A kernel belongs where it was launched, also when it runs inside another range."""
-    path = trace(
-        Range("first", 0, 10), Range("second", 20, 90), launch_kernel("gemm", (1, 2), (30, 40), id=1), duration=END
-    )
-    assert owners(path) == {"gemm": "first"}
 
 
 def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: MakeTrace) -> None:
@@ -183,31 +209,6 @@ def test_rule_2_of_identical_ranges_the_later_recorded_owns(trace: MakeTrace) ->
     assert found.parent.tolist() == [-1, 0]
 
 
-def test_rule_2_a_zero_length_range_owns_a_zero_length_call(trace: MakeTrace) -> None:
-    """A range and a call at one moment nest like any others."""
-    path = trace(Range("outer", 0, 9), Range("point", 5, 5), launch_kernel("k", (5, 5), (6, 8), id=1), duration=END)
-    assert owners(path) == {"k": "point"}
-
-
-def test_rule_2_of_crossing_ranges_the_later_started_owns(trace: MakeTrace) -> None:
-    """Ranges of two domains may cross; both have inside what was launched while both were open."""
-    path = trace(
-        Range("left", 0, 50, domain=1),
-        Range("right", 30, 80, domain=2),
-        launch_kernel("both", (35, 36), (100, 110), id=1),
-        launch_kernel("tail", (60, 61), (110, 115), id=2),
-        launch_kernel("over", (45, 55), (115, 116), id=3),
-        duration=END,
-    )
-    assert owners(path) == {"both": "right", "tail": "right", "over": "right"}
-    assert [inside(path)[name]["sum_ns"] for name in ("left", "right")] == [10, 16]
-
-
-# ---- rule 3: helper threads
-
-BACKWARD = (Range("backward", 0, 100, thread=1), launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2))
-
-
 def test_rule_3_a_helper_follows_the_one_thread_with_an_open_range(trace: MakeTrace) -> None:
     """What PyTorch's autograd thread launches belongs to the main thread's `backward`; strict leaves it out."""
     path = trace(*BACKWARD, duration=END)
@@ -216,75 +217,6 @@ def test_rule_3_a_helper_follows_the_one_thread_with_an_open_range(trace: MakeTr
     assert inside(path)["backward"]["followed_sum_ns"] == inside(path)["backward"]["sum_ns"] == 10
     assert outcomes(path, "strict") == {"grad": "outside every range"}
     assert inside(path, "strict")["backward"]["sum_ns"] == 0
-
-
-def test_rule_3_two_candidates_are_ambiguous(trace: MakeTrace) -> None:
-    """With a range open on two other threads nobody owns the op, and neither has it inside."""
-    path = trace(*BACKWARD, Range("other", 5, 50, thread=3), duration=END)
-    assert outcomes(path) == {"grad": "ambiguous"}
-    assert [found["sum_ns"] for found in inside(path).values()] == [0, 0]
-
-
-def test_rule_3_two_ranges_of_one_other_thread_are_one_candidate(trace: MakeTrace) -> None:
-    """Nested ranges of one thread are no ambiguity: the innermost owns."""
-    path = trace(*BACKWARD, Range("layer", 5, 50, thread=1), duration=END)
-    assert owners(path) == {"grad": "layer"}
-
-
-def test_rule_3_a_range_that_is_open_for_a_part_of_the_call_is_no_candidate(trace: MakeTrace) -> None:
-    """A range that ends during the call neither owns it nor makes it ambiguous."""
-    path = trace(*BACKWARD, Range("short", 5, 11, thread=3), duration=END)
-    assert owners(path) == {"grad": "backward"}
-
-
-def test_rule_3_a_thread_with_an_open_range_of_its_own_follows_nobody(trace: MakeTrace) -> None:
-    """A helper's own range goes before any other thread's."""
-    path = trace(*BACKWARD, Range("own", 9, 13, thread=2), duration=END)
-    assert outcomes(path) == {"grad": "own thread"}
-    assert inside(path)["backward"]["sum_ns"] == 0
-
-
-def test_rule_3_a_helper_that_has_ranges_follows_when_they_are_closed(trace: MakeTrace) -> None:
-    """What counts is whether the thread has a range open then, not whether it ever had one."""
-    path = trace(*BACKWARD, Range("own", 50, 60, thread=2), duration=END)
-    assert outcomes(path) == {"grad": "followed"}
-
-
-def test_rule_3_nobody_follows_into_another_process(trace: MakeTrace) -> None:
-    """A range of another process is no candidate."""
-    path = trace(
-        Range("backward", 0, 100, process=2),
-        launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2, process=1),
-        duration=END,
-    )
-    assert outcomes(path) == {"grad": "outside every range"}
-
-
-def test_rule_3_a_start_end_range_is_nobody_to_follow(trace: MakeTrace) -> None:
-    """Only push/pop ranges are followed; a window owns by rule 4."""
-    path = trace(
-        Range("window", 0, 100, kind="start_end"),
-        launch_kernel("grad", (10, 12), (20, 30), id=1, thread=2),
-        duration=END,
-    )
-    assert outcomes(path) == {"grad": "start/end window"}
-
-
-# ---- rule 4: start/end ranges
-
-
-def test_rule_4_a_window_owns_what_no_push_pop_range_owns(trace: MakeTrace) -> None:
-    """Inside a window a push/pop range owns its own; the window has both inside."""
-    path = trace(
-        Range("window", 0, 100, kind="start_end"),
-        Range("step", 10, 20, thread=2),
-        launch_kernel("a", (11, 12), (30, 35), id=1, thread=2),
-        launch_kernel("b", (40, 41), (50, 57), id=2, thread=3),
-        duration=END,
-    )
-    assert owners(path) == {"a": "step", "b": "window"}
-    assert inside(path)["window"]["sum_ns"] == 12
-    assert core(path).exclusive_sum_ns.tolist() == [7, 5]
 
 
 def test_rule_4_strict_windows_see_their_own_thread_alone(trace: MakeTrace) -> None:
@@ -300,34 +232,12 @@ def test_rule_4_strict_windows_see_their_own_thread_alone(trace: MakeTrace) -> N
     assert [inside(path, mode)["window"]["sum_ns"] for mode in ("follow", "strict")] == [3, 1]
 
 
-def test_rule_4_of_two_windows_the_later_started_owns(trace: MakeTrace) -> None:
-    """Windows may overlap: the one that started last owns, and both have the op inside."""
-    path = trace(
-        Range("long", 0, 100, kind="start_end", thread=1),
-        Range("short", 5, 50, kind="start_end", thread=2),
-        launch_kernel("gemm", (10, 12), (20, 30), id=1, thread=3),
-        duration=END,
-    )
-    assert owners(path) == {"gemm": "short"}
-    assert [found["sum_ns"] for found in inside(path).values()] == [10, 10]
-
-
-def test_rule_4_an_ambiguous_op_stays_ambiguous_in_a_window(trace: MakeTrace) -> None:
-    """Rule 3's "owned by nobody" holds inside a window too, though the window has the op inside."""
-    path = trace(*BACKWARD, Range("other", 5, 50, thread=3), Range("window", 0, 100, kind="start_end"), duration=END)
-    assert outcomes(path) == {"grad": "ambiguous"}
-    assert inside(path)["window"]["sum_ns"] == 10
-
-
 def test_rule_4_a_window_does_not_nest(trace: MakeTrace) -> None:
     """A window has no parent and is no parent."""
     path = trace(Range("step", 0, 100), Range("window", 10, 90, kind="start_end"), Range("inner", 20, 30), duration=END)
     found = core(path)
     names = [found.trace.range_names[code].text for code in found.trace.ranges.name.tolist()]
     assert dict(zip(names, found.parent.tolist(), strict=True)) == {"step": -1, "inner": 0, "window": -1}
-
-
-# ---- rule 5: the ledger
 
 
 def test_rule_5_the_ledger_has_a_row_for_each_outcome(trace: MakeTrace) -> None:
@@ -362,9 +272,6 @@ def test_rule_5_exclusive_sums_and_unowned_add_up(trace: MakeTrace) -> None:
     found = core(path)
     assert found.exclusive_sum_ns.tolist() == [0, 3]
     assert sum(row.sum_ns for row in found.ledger) == 8
-
-
-# ---- rule 6: what an instance has inside
 
 
 def test_rule_6_busy_is_a_union_and_sum_is_not(trace: MakeTrace) -> None:
