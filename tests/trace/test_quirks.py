@@ -5,6 +5,7 @@ as such (1, 2, 5, 20, 22) are tested where those are read.
 """
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,55 +98,125 @@ def test_quirk_3_all_tables_there_and_empty(trace: MakeTrace) -> None:
     assert any("no NVTX ranges" in warning for warning in found.warnings)
 
 
-def test_quirk_3_empty_tables_beside_full_ones(trace: MakeTrace) -> None:
-    """Empty tables change nothing of what the others say."""
-    full = answer(trace(*STEP, empty_tables=["*"], duration=END))
-    assert sums(full) == sums(answer(trace(*STEP, duration=END))) == {"step": 14}
-
-
-def test_quirk_3_no_processes_and_no_gpus(trace: MakeTrace) -> None:
-    """Neither PROCESSES nor TARGET_INFO_GPU is needed."""
-    assert sums(answer(trace(*STEP, processes=False, gpus=False, duration=END))) == {"step": 14}
-
-
-def test_quirk_4_columns_that_a_user_added(trace: MakeTrace) -> None:
-    """Columns, tables and indexes of the user's are of no matter."""
-    path = trace(
-        *STEP,
-        extra_columns={"CUPTI_ACTIVITY_KIND_KERNEL": {"note": "TEXT"}, "NVTX_EVENTS": {"mine": "REAL"}},
-        sql=["CREATE TABLE scratch(a, b)", "CREATE INDEX by_start ON NVTX_EVENTS(start)"],
-        duration=END,
-    )
-    assert sums(answer(path)) == {"step": 14}
-
-
-def test_quirk_4_columns_that_are_not_there(trace: MakeTrace) -> None:
-    """Optional columns may be missing: graph nodes, text ids, domains, ending threads, mangled names."""
-    path = trace(
-        *STEP,
-        drop_columns={
-            "CUPTI_ACTIVITY_KIND_KERNEL": ["graphNodeId", "mangledName", "greenContextId"],
-            "CUPTI_ACTIVITY_KIND_MEMCPY": ["graphNodeId"],
-            "NVTX_EVENTS": ["textId", "domainId", "endGlobalTid", "category"],
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+NO_GPU = dict.fromkeys(["smCount", "computeMajor", "computeMinor"], None)
+ANSWERS: dict[str, tuple[Sequence[Items], dict[str, Any], dict[str, int]]] = {
+    "3: empty tables beside full ones": (STEP, {"empty_tables": ["*"]}, {"step": 14}),
+    "3: no table of processes or GPUs": (STEP, {"processes": False, "gpus": False}, {"step": 14}),
+    "4: columns, tables and indexes of the user's": (
+        STEP,
+        {
+            "extra_columns": {KERNEL: {"note": "TEXT"}, "NVTX_EVENTS": {"mine": "REAL"}},
+            "sql": ["CREATE TABLE scratch(a, b)", "CREATE INDEX by_start ON NVTX_EVENTS(start)"],
         },
-        duration=END,
-    )
-    assert sums(answer(path)) == {"step": 14}
-
-
-def test_quirk_4_columns_in_another_order(trace: MakeTrace) -> None:
-    """Columns are found by name: a table copied with its columns turned around reads the same."""
-    wanted = ["globalPid", "streamId", "demangledName", "shortName", "correlationId", "end", "deviceId", "start"]
-    path = trace(
-        *STEP,
-        sql=[
-            f"CREATE TABLE k AS SELECT {', '.join(wanted)} FROM CUPTI_ACTIVITY_KIND_KERNEL",
-            "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
-            "ALTER TABLE k RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+        {"step": 14},
+    ),
+    "4: optional columns are not there": (
+        STEP,
+        {
+            "drop_columns": {
+                KERNEL: ["graphNodeId", "mangledName", "greenContextId"],
+                "CUPTI_ACTIVITY_KIND_MEMCPY": ["graphNodeId"],
+                "NVTX_EVENTS": ["textId", "domainId", "endGlobalTid", "category"],
+            }
+        },
+        {"step": 14},
+    ),
+    "4: columns in another order": (
+        STEP,
+        {
+            "sql": [
+                "CREATE TABLE k AS SELECT globalPid, streamId, demangledName, shortName, correlationId, end,"
+                f" deviceId, start FROM {KERNEL}",
+                *(f"DROP TABLE {KERNEL}", f"ALTER TABLE k RENAME TO {KERNEL}"),
+            ]
+        },
+        {"step": 14},
+    ),
+    "7: a range without any name": (
+        (Range(None, 0, 10), launch_kernel("k", (1, 2), (3, 5), id=1)),
+        {},
+        {"[unnamed]": 2},
+    ),
+    "10: a name nested in itself": (
+        (Range("forward", 0, 100), Range("forward", 10, 50), launch_kernel("gemm", (20, 22), (30, 40), id=1)),
+        {},
+        {"forward": 10, "forward/forward": 10},
+    ),
+    "11: nesting crosses domains": (
+        (
+            *(Range("aten::mm", 0, 100, domain=1), Range("cublasGemmEx", 10, 50, domain=2)),
+            launch_kernel("gemm", (20, 22), (30, 40), id=1),
+        ),
+        {},
+        {"aten::mm": 10, "aten::mm/cublasGemmEx": 10},
+    ),
+    "11: ranges at one moment, and some that coincide": (
+        (
+            *(Range("a", 10, 20), Range("b", 10, 20), Range("point", 15, 15)),
+            launch_kernel("k", (15, 15), (16, 19), id=1),
+        ),
+        {},
+        {"a": 3, "a/b": 3, "a/b/point": 3},
+    ),
+    "14: ids collide between processes": (
+        [
+            item
+            for process in (101, 102, 103)
+            for item in (
+                Range(f"p{process}", 0, 100, process=process),
+                *(
+                    launch_kernel("k", (i, i + 1), (20 * i, 20 * i + process), id=i, process=process)
+                    for i in range(1, 6)
+                ),
+            )
         ],
-        duration=END,
-    )
-    assert sums(answer(path)) == {"step": 14}
+        {},
+        {"p101": 505, "p102": 510, "p103": 515},
+    ),
+    "14: ids need not be dense": (
+        (
+            *(Range("step", 0, 50), Launch(5, 6, 2**31 + 1)),
+            *(launch_kernel("k", (1, 2), (10, 10 + (id & 7)), id=id) for id in (1, 2**31, 2**32 - 1, 2**32 - 2)),
+        ),
+        {},
+        {"step": 14},
+    ),
+    "15: a runtime call around a driver call is one launch, the shorter one": (
+        (
+            *(Range("step", 10, 50), Launch(5, 60, 1), Launch(11, 40, 1, event_class=1, api="cuLaunchKernel")),
+            Kernel("gemm", 100, 110, 1),
+        ),
+        {},
+        {"step": 10},
+    ),
+    "15: a row with a backtrace doubles nothing": (
+        (Range("step", 0, 50), Launch(10, 20, 1), Launch(10, 20, 1, event_class=67), Kernel("gemm", 100, 110, 1)),
+        {},
+        {"step": 10},
+    ),
+    "19: what is no GPU is listed, and takes no work": (
+        (*(Gpu(0, "Intel(R) UHD Graphics", NO_GPU), Gpu(1), Gpu(2, "Microsoft Basic Render Driver", NO_GPU)), *STEP),
+        {"style": "2022.4"},
+        {"step": 14},
+    ),
+    "21: no green context": (
+        (Range("step", 0, 50), Launch(1, 2, 1), Kernel("k", 20, 30, 1, green_context=None)),
+        {},
+        {"step": 10},
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "how", "wanted"), ANSWERS.values(), ids=ANSWERS)
+def test_quirks_change_no_answer(
+    trace: MakeTrace, items: Sequence[Items], how: dict[str, Any], wanted: dict[str, int]
+) -> None:
+    """The sum of each path; every op is owned once, and has one launch."""
+    found = answer(trace(*items, duration=END, **how))
+    assert sums(found) == wanted
+    assert int(found.ranges["exclusive_sum_ns"].sum()) == found.totals["sum_ns"]
+    assert found.totals["launches"] == found.totals["ops"] == found.kernels["count"].sum()
 
 
 def test_quirk_6_rows_in_any_order(trace: MakeTrace) -> None:
@@ -201,12 +272,6 @@ def test_quirk_7_any_text_is_a_name(trace: MakeTrace, name: str, text_id: bool) 
     assert found.ranges["path"].tolist() == [name]
 
 
-def test_quirk_7_no_name_at_all(trace: MakeTrace) -> None:
-    """A range without text and without id still counts and has a name to be called by."""
-    found = answer(trace(Range(None, 0, 10), launch_kernel("k", (1, 2), (3, 5), id=1), duration=END))
-    assert sums(found) == {"[unnamed]": 2}
-
-
 def test_quirk_7_many_distinct_names(trace: MakeTrace) -> None:
     """5,000 names, by text and by id, each end up at their own range."""
     items = [Range(f"name {i}", 10 * i, 10 * i + 5, text_id=i % 2 == 0) for i in range(5_000)]
@@ -214,46 +279,32 @@ def test_quirk_7_many_distinct_names(trace: MakeTrace) -> None:
     assert found.ranges["path"].tolist() == [f"name {i}" for i in range(5_000)]
 
 
-def test_quirk_8_domain_0_is_the_default_one(trace: MakeTrace) -> None:
-    """Domain 0 has no create row; a NULL is the same domain."""
-    found = answer(trace(Range("a", 0, 10), Range("a", 20, 30, domain=None), duration=END))
-    assert found.ranges[["path", "domain", "instances"]].to_numpy().tolist() == [["a", "default", 2]]
-
-
-def test_quirk_8_domain_ids_are_per_process(trace: MakeTrace) -> None:
-    """Domain 1 of one process is NCCL and that of another is cuBLAS."""
-    found = answer(
-        trace(
-            DomainCreate(1, "NCCL", process=1),
-            DomainCreate(1, "cuBLAS", process=2, text_id=True),
-            Range("a", 0, 10, process=1, domain=1),
-            Range("b", 0, 10, process=2, domain=1),
-            duration=END,
-        )
-    )
-    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {"a": "NCCL", "b": "cuBLAS"}
-
-
-def test_quirk_8_the_create_row_may_be_lost_or_come_twice(trace: MakeTrace) -> None:
-    """Without a create row the domain has a number; two create rows of two threads make one domain, no more rows."""
-    found = answer(
-        trace(
-            DomainCreate(1, "NCCL", thread=1),
-            DomainCreate(1, "NCCL", thread=2),
-            Range("a", 0, 10, domain=1),
-            Range("b", 20, 30, domain=7),
-            launch_kernel("k", (1, 2), (3, 5), id=1),
-            duration=END,
-        )
-    )
-    assert dict(zip(found.ranges["path"], found.ranges["domain"], strict=True)) == {"a": "NCCL", "b": "domain 7"}
-    assert (found.ranges["instances"].tolist(), sums(found)["a"]) == ([1, 1], 2)
-
-
-def test_quirk_8_a_domain_may_be_created_after_its_ranges(trace: MakeTrace) -> None:
-    """The create row may stand behind the rows that use it."""
-    found = answer(trace(Range("a", 0, 10, domain=1), DomainCreate(1, "NCCL"), duration=END))
-    assert found.ranges["domain"].tolist() == ["NCCL"]
+@pytest.mark.parametrize(
+    ("items", "domains"),
+    [
+        ((Range("a", 0, 10), Range("a", 20, 30, domain=None)), {"a": "default"}),  # 0 has no create row, NULL is 0
+        (
+            (
+                *(DomainCreate(1, "NCCL", process=1), DomainCreate(1, "cuBLAS", process=2, text_id=True)),
+                *(Range("a", 0, 10, process=1, domain=1), Range("b", 0, 10, process=2, domain=1)),
+            ),
+            {"a": "NCCL", "b": "cuBLAS"},  # numbers are those of a process
+        ),
+        (
+            (
+                *(DomainCreate(1, "NCCL", thread=1), DomainCreate(1, "NCCL", thread=2)),
+                *(Range("a", 0, 10, domain=1), Range("b", 20, 30, domain=7)),
+            ),
+            {"a": "NCCL", "b": "domain 7"},  # created twice by two threads, or never
+        ),
+        ((Range("a", 0, 10, domain=1), DomainCreate(1, "NCCL")), {"a": "NCCL"}),  # created behind its ranges
+    ],
+)
+def test_quirk_8_domains(trace: MakeTrace, items: tuple[Items, ...], domains: dict[str, str]) -> None:
+    """Every domain has its name, or its number, and each path one row."""
+    found = answer(trace(*items, duration=END))
+    assert found.ranges[["path", "domain"]].to_numpy().tolist() == [[*pair] for pair in domains.items()]
+    assert found.ranges["instances"].sum() == sum(isinstance(item, Range) for item in items)
 
 
 def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: MakeTrace) -> None:
@@ -282,48 +333,6 @@ def test_quirk_9_a_thousand_forgotten_pops(trace: MakeTrace) -> None:
     assert found.ranges["path"].tolist() == ["step"]
     assert found.ranges["sum_ns"].tolist() == found.ranges["exclusive_sum_ns"].tolist() == [3 * 1_009]
     assert any("`step` is never popped: 1,008 more of it" in warning for warning in found.warnings)
-
-
-def test_quirk_10_a_name_nested_in_itself(trace: MakeTrace) -> None:
-    """The total of `forward` does not hold the inner `forward` a second time."""
-    found = answer(
-        trace(
-            Range("forward", 0, 100),
-            Range("forward", 10, 50),
-            launch_kernel("gemm", (20, 22), (30, 40), id=1),
-            duration=END,
-        )
-    )
-    assert sums(found) == {"forward": 10, "forward/forward": 10}
-    assert int(found.ranges["exclusive_sum_ns"].sum()) == found.totals["sum_ns"] == 10
-
-
-def test_quirk_11_nesting_crosses_domains(trace: MakeTrace) -> None:
-    """A cuBLAS range inside a PyTorch range of another domain is its child."""
-    found = answer(
-        trace(
-            Range("aten::mm", 0, 100, domain=1),
-            Range("cublasGemmEx", 10, 50, domain=2),
-            launch_kernel("gemm", (20, 22), (30, 40), id=1),
-            duration=END,
-        )
-    )
-    assert found.ranges["path"].tolist() == ["aten::mm", "aten::mm/cublasGemmEx"]
-
-
-def test_quirk_11_zero_length_and_identical_ranges(trace: MakeTrace) -> None:
-    """Ranges at one moment and ranges that coincide nest, own and add up."""
-    found = answer(
-        trace(
-            Range("a", 10, 20),
-            Range("b", 10, 20),
-            Range("point", 15, 15),
-            launch_kernel("k", (15, 15), (16, 19), id=1),
-            duration=END,
-        )
-    )
-    assert sums(found) == {"a": 3, "a/b": 3, "a/b/point": 3}
-    assert found.ranges["exclusive_sum_ns"].tolist() == [0, 0, 3]
 
 
 @pytest.mark.parametrize("shift", [-50, -(10**15), 10**18])
@@ -375,56 +384,6 @@ def test_nvtx_rows_that_are_no_ranges_are_none(trace: MakeTrace) -> None:
 
 
 # ---- CUDA
-
-
-def test_quirk_14_correlation_ids_collide_between_processes(trace: MakeTrace) -> None:
-    """Three processes that all use ids 1 to 5: each op belongs to its own process's range."""
-    items: list[Items] = []
-    for process in (101, 102, 103):
-        items.append(Range(f"p{process}", 0, 100, process=process))
-        for i in range(1, 6):
-            items.append(launch_kernel("k", (10 * i, 10 * i + 1), (20 * i, 20 * i + process), id=i, process=process))
-    found = answer(trace(*items, duration=END))
-    assert sums(found) == {"p101": 505, "p102": 510, "p103": 515}
-    assert found.ranges["launches"].tolist() == [5, 5, 5]
-
-
-def test_quirk_14_ids_far_apart_and_of_32_bits(trace: MakeTrace) -> None:
-    """Ids need not be dense: 1, 2^31 and 2^32-1 in one process."""
-    ids = [1, 2**31, 2**32 - 1, 2**32 - 2]
-    kernels = [launch_kernel("k", (i, i + 1), (10, 10 + 2**i), id=id) for i, id in enumerate(ids)]
-    found = answer(trace(Range("step", 0, 50), *kernels, Launch(5, 6, 2**31 + 1), duration=END))
-    assert (sums(found), found.ranges["launches"].tolist()) == ({"step": 15}, [4])
-
-
-def test_quirk_15_runtime_call_wraps_driver_call(trace: MakeTrace) -> None:
-    """Two rows with one key are one launch, the shorter; nothing is counted twice."""
-    found = answer(
-        trace(
-            Range("step", 10, 50),
-            Launch(5, 60, 1, api="cudaLaunchKernel_v7000"),
-            Launch(11, 40, 1, event_class=1, api="cuLaunchKernel"),
-            Kernel("gemm", 100, 110, 1),
-            duration=END,
-        )
-    )
-    assert sums(found) == {"step": 10}
-    assert (found.ranges["launches"].tolist(), found.kernels["count"].tolist()) == ([1], [1])
-    assert found.totals["launches"] == 1
-
-
-def test_quirk_15_backtrace_rows_double_nothing(trace: MakeTrace) -> None:
-    """A call recorded a second time with event class 67 is still one launch."""
-    found = answer(
-        trace(
-            Range("step", 0, 50),
-            Launch(10, 20, 1),
-            Launch(10, 20, 1, event_class=67),
-            Kernel("gemm", 100, 110, 1),
-            duration=END,
-        )
-    )
-    assert (sums(found), found.totals["launches"]) == ({"step": 10}, 1)
 
 
 def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
@@ -524,29 +483,6 @@ def test_quirk_19_no_list_of_gpus(trace: MakeTrace) -> None:
     """Without any list of GPUs devices are those of the processes."""
     path = trace(*STEP, gpus=False, duration=END)
     assert answer(path, by="device").ranges["device"].tolist() == ["device 0 of pid 1"]
-
-
-def test_quirk_19_windows_lists_what_is_no_gpu(trace: MakeTrace) -> None:
-    """An integrated GPU and the "Microsoft Basic Render Driver" are listed and take no work."""
-    nothing = dict.fromkeys(["smCount", "computeMajor", "computeMinor"], None)
-    found = answer(
-        trace(
-            Gpu(0, "Intel(R) UHD Graphics", nothing),
-            Gpu(1, "NVIDIA GeForce RTX 4090"),
-            Gpu(2, "Microsoft Basic Render Driver", nothing),
-            *STEP,
-            style="2022.4",
-            duration=END,
-        )
-    )
-    assert (sums(found), busy(found)) == ({"step": 14}, {"step": 14})
-
-
-@pytest.mark.parametrize("green_context", [None, 0])
-def test_quirk_21_no_green_context_is_null_or_0(trace: MakeTrace, green_context: int | None) -> None:
-    """Both mean that there is none, and neither changes anything."""
-    kernel = Kernel("k", 20, 30, 1, green_context=green_context)
-    assert sums(answer(trace(Range("step", 0, 50), Launch(1, 2, 1), kernel, duration=END))) == {"step": 10}
 
 
 def test_quirk_21_no_stream(trace: MakeTrace) -> None:
