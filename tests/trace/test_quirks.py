@@ -160,17 +160,14 @@ ANSWERS: dict[str, tuple[Sequence[Items], dict[str, Any], dict[str, int]]] = {
         {"a": 3, "a/b": 3, "a/b/point": 3},
     ),
     "14: ids collide between processes": (
-        [
-            item
-            for process in (101, 102, 103)
-            for item in (
-                Range(f"p{process}", 0, 100, process=process),
-                *(
-                    launch_kernel("k", (i, i + 1), (20 * i, 20 * i + process), id=i, process=process)
-                    for i in range(1, 6)
-                ),
-            )
-        ],
+        (
+            *(Range(f"p{process}", 0, 100, process=process) for process in (101, 102, 103)),
+            *(
+                launch_kernel("k", (i, i + 1), (20 * i, 20 * i + process), id=i, process=process)
+                for process in (101, 102, 103)
+                for i in range(1, 6)
+            ),
+        ),
         {},
         {"p101": 505, "p102": 510, "p103": 515},
     ),

@@ -1,13 +1,13 @@
 """Causes of waits in combination: reports of a few lines whose answer can be worked out by hand."""
 
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from tests.conftest import MakeTrace
 from tests.kit.trace import (
     EventRecord,
-    Item,
     Items,
     Launch,
     OsCall,
@@ -27,7 +27,10 @@ COLLECTIVE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL in step"
 FIRST = launch_kernel("gemm", (0, 2), (5, 40), id=1)  # what the GPU does before the wait in question
 
 
-def waits(path: Path, since: int = 40, gpu: int = 0) -> list[tuple[int, int, str, str, str, str]]:
+Piece: TypeAlias = tuple[int, int, str, str, str, str]
+
+
+def waits(path: Path, since: int = 40, gpu: int = 0) -> list[Piece]:
     """Start, end, cause, activity, culprit and what exposed it, of each piece from a moment on."""
     answer = why_of(path)
     check_sums(answer)
@@ -37,84 +40,133 @@ def waits(path: Path, since: int = 40, gpu: int = 0) -> list[tuple[int, int, str
     return list(mine[columns].astype(object).itertuples(index=False, name=None))
 
 
-def test_a_copy_that_a_collective_waits_for_that_a_kernel_waits_for(trace: MakeTrace) -> None:
-    """Three streams: each has the part of the gap in which it held up the others."""
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        launch_memcpy((3, 4), (20, 50), id=2, stream=20, bytes=1 << 20),
-        EventRecord(20, 5, id=3, event=1),
-        StreamWait(14, 6, id=4, event=1),
-        launch_kernel(NCCL, (7, 8), (50, 80), id=5, stream=14),
-        EventRecord(14, 9, id=6, event=2),
-        StreamWait(7, 10, id=7, event=2),
-        launch_kernel("gemm", (11, 12), (82, 100), id=8),
-    )
-    assert waits(path) == [
-        (40, 50, "copy", "", "memcpy HtoD pinned of 1.00 MiB in step", ""),
-        (50, 80, "communication", "", COLLECTIVE, ""),
-        (80, 82, "latency", "", "", ""),
-    ]
+COPY = "memcpy HtoD pinned of 1.00 MiB in step"
+LAUNCH = "cudaLaunchKernel in step"
+BLOCKING = "cudaMemcpy (HtoD pinned, 1.00 MiB) in step"
+THIRD = launch_kernel("gemm", (5, 6), (80, 100), id=9)
+PIECES: dict[str, tuple[int, list[Items], list[Piece]]] = {
+    "a kernel waits for a collective, which waits for a copy": (
+        100,
+        [
+            *(launch_memcpy((3, 4), (20, 50), id=2, stream=20, bytes=1 << 20), EventRecord(20, 5, id=3, event=1)),
+            *(StreamWait(14, 6, id=4, event=1), launch_kernel(NCCL, (7, 8), (50, 80), id=5, stream=14)),
+            *(EventRecord(14, 9, id=6, event=2), StreamWait(7, 10, id=7, event=2)),
+            launch_kernel("gemm", (11, 12), (82, 100), id=8),
+        ],
+        [
+            (40, 50, "copy", "", COPY, ""),
+            (50, 80, "communication", "", COLLECTIVE, ""),
+            (80, 82, "latency", "", "", ""),
+        ],
+    ),
+    "the host read a file before it copied": (
+        100,
+        [
+            *(OsCall("read", 30, 60), launch_memcpy((61, 62), (63, 80), id=2, bytes=1 << 20)),
+            launch_kernel("gemm", (64, 65), (80, 100), id=3),
+        ],
+        [
+            (40, 60, "host", "OS calls", "read in step", ""),
+            (60, 61, "host", "code", "code in step", ""),
+            (61, 63, "latency", "", "", ""),
+            (63, 80, "copy", "", COPY, ""),
+        ],
+    ),
+    "a blocking copy makes the next launch late": (
+        100,
+        [
+            *(Launch(45, 90, 2, api="cudaMemcpy_v3020"), launch_memcpy((0, 0), (60, 85), id=2, bytes=1 << 20)[1]),
+            launch_kernel("gemm", (91, 93), (93, 100), id=3),
+        ],
+        [
+            (40, 45, "host", "code", "code in step", ""),
+            (45, 90, "host", "synchronizing calls", BLOCKING, BLOCKING),
+            (90, 91, "host", "code", "code in step", BLOCKING),
+            (91, 93, "host", "launch calls", LAUNCH, BLOCKING),
+        ],
+    ),
+    "a memset in the stream moves nothing, but computes nothing either": (
+        100,
+        [launch_memset((3, 4), (40, 80), id=2), THIRD],
+        [(40, 80, "copy", "", "memset in step", "")],
+    ),
+    "an event of another GPU, whose kernel is compute there": (
+        100,
+        [
+            *(launch_kernel("peer", (1, 2), (20, 80), id=2, device=1), EventRecord(7, 3, id=3, device=1)),
+            *(StreamWait(7, 4, id=4, device=0), THIRD),
+        ],
+        [(40, 80, "kernel", "", "peer in step", "")],
+    ),
+    "of two calls with one id the shorter one records the event": (
+        100,
+        [
+            Launch(3, 12, 3, api="cudaEventRecord_v3020"),
+            *(launch_kernel(NCCL, (5, 6), (20, 80), id=2, stream=14), EventRecord(14, 9, id=3)),
+            *(StreamWait(7, 13, id=4), launch_kernel("gemm", (15, 16), (80, 100), id=5)),
+        ],
+        [(40, 80, "communication", "", COLLECTIVE, "")],
+    ),
+    "until 70 autograd's thread launched, and the main thread waited for it": (
+        130,
+        [
+            launch_kernel("gemm", (20, 70), (39, 40), id=2, thread=2, stream=9),
+            launch_kernel("gemm", (100, 105), (105, 130), id=3),
+        ],
+        [
+            (40, 70, "host", "launch calls", f"{LAUNCH} on thread 2", ""),
+            (70, 100, "host", "code", "code in step", ""),
+            (100, 105, "host", "launch calls", LAUNCH, ""),
+        ],
+    ),
+    "the profiler inside a launch": (
+        130,
+        [Overhead(60, 90), launch_kernel("gemm", (50, 100), (101, 130), id=2)],
+        [
+            (40, 50, "host", "code", "code in step", ""),
+            (50, 60, "host", "launch calls", LAUNCH, ""),
+            (60, 90, "profiler", "profiler", "Buffer request in step", ""),
+            (90, 100, "host", "launch calls", LAUNCH, ""),
+            (100, 101, "latency", "", "", ""),
+        ],
+    ),
+    "a graph that came late: traced whole it computes, its launch is a launch": (
+        130,
+        [launch_graph((100, 110), (112, 130), id=2)],
+        [
+            (40, 100, "host", "code", "code in step", ""),
+            (100, 110, "host", "launch calls", "cudaGraphLaunch in step", ""),
+            (110, 112, "latency", "", "", ""),
+        ],
+    ),
+    "the legacy default stream holds up blocking streams": (
+        100,
+        [
+            *(launch_memcpy((3, 4), (20, 80), id=2, stream=17, bytes=1 << 20), THIRD),
+            *(StreamKind(17, 3), StreamKind(7, 1)),
+        ],
+        [(40, 80, "copy", "", COPY, "")],
+    ),
+    "and not one that does not block": (
+        100,
+        [
+            *(launch_memcpy((3, 4), (20, 80), id=2, stream=17, bytes=1 << 20), THIRD),
+            *(StreamKind(17, 3), StreamKind(7, 2)),
+        ],
+        [(40, 80, "latency", "", "", "")],
+    ),
+}
 
 
-def test_a_copy_that_was_itself_launched_late(trace: MakeTrace) -> None:
-    """The host read a file before it copied: the copy has its own time, the host that before it."""
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        OsCall("read", 30, 60),
-        launch_memcpy((61, 62), (63, 80), id=2, bytes=1 << 20),
-        launch_kernel("gemm", (64, 65), (80, 100), id=3),
-    )
-    assert waits(path) == [
-        (40, 60, "host", "OS calls", "read in step", ""),
-        (60, 61, "host", "code", "code in step", ""),
-        (61, 63, "latency", "", "", ""),
-        (63, 80, "copy", "", "memcpy HtoD pinned of 1.00 MiB in step", ""),
-    ]
-
-
-def test_a_blocking_copy_makes_the_next_launch_late(trace: MakeTrace) -> None:
-    """The kernel waited for its launch, and that for cudaMemcpy; meanwhile the copy ran."""
-    call, copy = Launch(45, 90, 2, api="cudaMemcpy_v3020"), "cudaMemcpy (HtoD pinned, 1.00 MiB) in step"
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        (call, launch_memcpy((0, 0), (60, 85), id=2, bytes=1 << 20)[1]),
-        launch_kernel("gemm", (91, 93), (93, 100), id=3),
-    )
-    assert waits(path) == [
-        (40, 45, "host", "code", "code in step", ""),
-        (45, 90, "host", "synchronizing calls", copy, copy),
-        (90, 91, "host", "code", "code in step", copy),
-        (91, 93, "host", "launch calls", "cudaLaunchKernel in step", copy),
-    ]
-    assert why_of(path).windows["copies_ns"].tolist() == [25]
-
-
-def test_a_memset_in_the_stream_is_a_copy(trace: MakeTrace) -> None:
-    """It moves nothing, but computes nothing either."""
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        launch_memset((3, 4), (40, 70), id=2),
-        launch_kernel("gemm", (5, 6), (70, 100), id=3),
-    )
-    assert waits(path) == [(40, 70, "copy", "", "memset in step", "")]
-
-
-def test_a_kernel_of_another_gpu(trace: MakeTrace) -> None:
-    """GPU 0 waits for an event of GPU 1, whose kernel is compute there."""
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        launch_kernel("peer", (3, 4), (20, 80), id=2, device=1),
-        EventRecord(7, 5, id=3, device=1),
-        StreamWait(7, 6, id=4, device=0),
-        launch_kernel("gemm", (7, 8), (80, 100), id=5),
-    )
-    assert waits(path) == [(40, 80, "kernel", "", "peer in step", "")]
-    assert waits(path, 20, gpu=1) == [(80, 100, "host", "code", "code in step", "")]
+@pytest.mark.parametrize(("end", "items", "wanted"), PIECES.values(), ids=PIECES)
+def test_pieces(trace: MakeTrace, end: int, items: list[Items], wanted: list[Piece]) -> None:
+    """Each part of the gap behind the first kernel has its cause."""
+    path = trace(Range("step", 0, end), FIRST, *items)
+    assert waits(path) == wanted
+    if BLOCKING in str(wanted):
+        assert why_of(path).windows["copies_ns"].tolist() == [25]
+    if "peer" in str(items):
+        assert waits(path, 20, gpu=1) == [(80, 100, "host", "code", "code in step", "")]
 
 
 def test_work_of_an_earlier_step_that_runs_on_into_this_one(trace: MakeTrace) -> None:
@@ -125,19 +177,6 @@ def test_work_of_an_earlier_step_that_runs_on_into_this_one(trace: MakeTrace) ->
         launch_kernel("gemm", (51, 52), (80, 100), id=2),
     )
     assert waits(path) == [(50, 80, "copy", "", "memcpy HtoD pinned of 1.00 MiB outside every range", "")]
-
-
-def test_an_event_that_was_never_recorded(trace: MakeTrace) -> None:
-    """`eventSyncId` 0: the wait is over at once, even if the event has the number of one that was."""
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        launch_kernel(NCCL, (3, 4), (20, 80), id=2, stream=14),
-        EventRecord(14, 5, id=3, sync=1),
-        StreamWait(7, 6, id=4, sync=0),
-        launch_kernel("gemm", (7, 8), (80, 100), id=5),
-    )
-    assert waits(path) == [(40, 80, "latency", "", "", "")]
 
 
 def _twice(again: int) -> list[Items]:
@@ -164,35 +203,6 @@ def test_without_sync_ids_the_last_recording_before_the_wait_counts(
     assert first[:3] == (40, end, cause)
 
 
-def test_of_two_calls_with_one_id_the_shorter_records_the_event(trace: MakeTrace) -> None:
-    """The driver's call inside the runtime's: the collective was launched between the two."""
-    path = trace(
-        Range("step", 0, 100),
-        FIRST,
-        Launch(3, 12, 3, api="cudaEventRecord_v3020"),
-        launch_kernel(NCCL, (5, 6), (20, 80), id=2, stream=14),
-        EventRecord(14, 9, id=3),
-        StreamWait(7, 13, id=4),
-        launch_kernel("gemm", (15, 16), (80, 100), id=5),
-    )
-    assert waits(path) == [(40, 80, "communication", "", COLLECTIVE, "")]
-
-
-def test_the_step_goes_on_once_a_helper_is_done(trace: MakeTrace) -> None:
-    """Until 70 autograd's thread launched, and the main thread waited for it; from then on it is its own code."""
-    path = trace(
-        Range("step", 0, 130),
-        FIRST,
-        launch_kernel("gemm", (20, 70), (39, 40), id=2, thread=2, stream=9),
-        launch_kernel("gemm", (100, 105), (105, 130), id=3),
-    )
-    assert waits(path) == [
-        (40, 70, "host", "launch calls", "cudaLaunchKernel in step on thread 2", ""),
-        (70, 100, "host", "code", "code in step", ""),
-        (100, 105, "host", "launch calls", "cudaLaunchKernel in step", ""),
-    ]
-
-
 def test_a_host_that_got_ahead_again_is_exposed_by_nothing(trace: MakeTrace) -> None:
     """After the synchronization it launched 60 µs of work ahead; that it slept later is another matter."""
     us = 1000
@@ -207,18 +217,6 @@ def test_a_host_that_got_ahead_again_is_exposed_by_nothing(trace: MakeTrace) -> 
     assert waits(path, 70 * us)[0] == (70 * us, 150 * us, "host", "OS calls", "clock_nanosleep in step", "")
 
 
-def test_the_profiler_inside_a_launch(trace: MakeTrace) -> None:
-    """Its own time is its own; the rest of the call is the call's."""
-    path = trace(Range("step", 0, 130), FIRST, Overhead(60, 90), launch_kernel("gemm", (50, 100), (101, 130), id=2))
-    assert waits(path) == [
-        (40, 50, "host", "code", "code in step", ""),
-        (50, 60, "host", "launch calls", "cudaLaunchKernel in step", ""),
-        (60, 90, "profiler", "profiler", "Buffer request in step", ""),
-        (90, 100, "host", "launch calls", "cudaLaunchKernel in step", ""),
-        (100, 101, "latency", "", "", ""),
-    ]
-
-
 def test_what_another_thread_does_is_not_to_blame(trace: MakeTrace) -> None:
     """A loader sleeps beside the thread that launches."""
     path = trace(
@@ -228,30 +226,6 @@ def test_what_another_thread_does_is_not_to_blame(trace: MakeTrace) -> None:
         launch_kernel("gemm", (100, 105), (105, 130), id=2),
     )
     assert {row[4] for row in waits(path)} == {"code in step", "cudaLaunchKernel in step"}
-
-
-def test_a_graph_that_came_late(trace: MakeTrace) -> None:
-    """Traced whole, a graph computes; the call that launched it is a launch."""
-    path = trace(Range("step", 0, 130), FIRST, launch_graph((100, 110), (112, 130), id=2))
-    assert waits(path) == [
-        (40, 100, "host", "code", "code in step", ""),
-        (100, 110, "host", "launch calls", "cudaGraphLaunch in step", ""),
-        (110, 112, "latency", "", "", ""),
-    ]
-
-
-def test_a_copy_in_the_legacy_default_stream_holds_up_blocking_streams(trace: MakeTrace) -> None:
-    """Stream 13 was not told to wait for anything; a non-blocking one would have gone on."""
-    report: list[Item | tuple[Item, ...]] = [
-        Range("step", 0, 100),
-        launch_kernel("gemm", (0, 2), (5, 40), id=1, stream=13),
-        launch_memcpy((3, 4), (20, 80), id=2, stream=7, bytes=1 << 20),
-        launch_kernel("gemm", (5, 6), (80, 100), id=3, stream=13),
-        StreamKind(7, 3),
-    ]
-    held = waits(trace(*report, StreamKind(13, 1)))
-    assert held == [(40, 80, "copy", "", "memcpy HtoD pinned of 1.00 MiB in step", "")]
-    assert waits(trace(*report, StreamKind(13, 2))) == [(40, 80, "latency", "", "", "")]
 
 
 def test_streams_of_one_number_on_two_gpus(trace: MakeTrace) -> None:
