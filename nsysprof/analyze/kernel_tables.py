@@ -147,10 +147,9 @@ def _launch_medians(groups: Groups, called: Ints, queued: Ints) -> dict[str, Int
 
     ``called`` and ``queued`` are of each op; -1 in ``called`` where it has no launch.
     """
-    launched = called[groups.order] >= 0
-    if len(launched):
-        size = np.add.reduceat(launched, np.cumsum(groups.size) - groups.size, dtype=np.int64)
-        groups = Groups(groups.order[launched], groups.codes, size)
+    launched = called >= 0
+    if not launched.all():
+        groups, called, queued = groups.take(launched), called[launched], queued[launched]
     medians = (quartile_of_sorted(groups.sort(each), groups.size) for each in (called, queued))
     named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
     return {name: np.where(groups.size > 0, median, -1) for name, median in named}

@@ -37,43 +37,41 @@ class Quartiles:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows grouped by a non-negative code, for sorting columns group by group.
+    """Rows grouped by a non-negative ``code``, for sorting columns group by group.
 
-    ``order`` are the rows, grouped by code; ``codes``, the distinct codes, sorted, and ``size``, the number of rows of
-    each.
+    ``codes`` are the distinct codes, sorted, and ``size`` the number of rows of each.
     """
 
-    order: NDArray[np.integer]
+    code: NDArray[np.integer]
     codes: NDArray[np.int64]
     size: NDArray[np.int64]
 
     @classmethod
     def of(cls, code: NDArray[np.integer]) -> Groups:
-        """Group the rows by code; numpy sorts 16 bits at a time in linear time."""
-        order = np.argsort(code.astype(np.uint16), kind="stable")
-        for shift in range(16, int(code.max(initial=0)).bit_length(), 16):
-            order = order[np.argsort((code >> shift).astype(np.uint16)[order], kind="stable")]
-        ordered = code[order]
-        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(code)])
-        size = np.diff(np.append(first, len(code)))
-        return cls(order.astype(np.int32 if len(code) < 1 << 31 else np.int64), ordered[first].astype(np.int64), size)
+        """Group the rows by code."""
+        codes, size = np.unique(code, return_counts=True)
+        return cls(code, codes.astype(np.int64), size.astype(np.int64))
+
+    def take(self, rows: NDArray[np.bool_]) -> Groups:
+        """The groups with only some of their rows, which may be none."""
+        some, size = Groups.of(self.code[rows]), np.zeros(len(self.codes), np.int64)
+        size[np.searchsorted(self.codes, some.codes)] = some.size
+        return Groups(some.code, self.codes, size)
 
     def sort(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """A column, group by group, sorted within each.
 
-        Group and value are packed into one int64 if they fit: sorting mostly ordered integers is ten times faster than
-        sorting by two keys.
+        Group and value are packed into one int64 if they fit: numpy sorts integers ten times faster than by two keys.
         """
-        values = values[self.order]
-        number = np.repeat(np.arange(len(self.size)), self.size)
         low = int(values.min()) if len(values) else 0
-        bits = (int(values.max(initial=low)) - low).bit_length()
-        if bits + len(self.size).bit_length() > 62:
-            return values[np.lexsort((values, number))]
+        bits, code = (int(values.max(initial=low)) - low).bit_length(), self.code
+        if bits + int(code.max(initial=0)).bit_length() > 62:
+            return values[np.lexsort((values, code))]
+        number = code.astype(np.int64)
         number <<= bits
         number += values
         number -= low
-        number.sort(kind="stable")
+        number.sort()
         number &= (1 << bits) - 1
         number += low
         return number
