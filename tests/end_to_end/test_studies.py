@@ -563,7 +563,7 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
     """Each cell of the table of problems; backward is what forward takes less."""
     folder = ANALYSIS / "tiled-attention" / "o5-o6"
     frame = pd.read_csv(folder / "gradients.csv").set_index(["run", "problem", "backend", "part"])["us"]
-    section = (folder / "README.md").read_text(encoding="utf-8").split("## Gradients")[1].partition("| what")[0]
+    section, _, later = (folder / "README.md").read_text("utf-8").split("## Gradients")[1].partition("\n### ")
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| B")]
     assert len(rows) == 8  # the last one is the head of the next table
 
@@ -581,6 +581,11 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
         first = frame.get(("first build", name, "tiled_o6", "forward and backward"))
         wanted = [*map(shown, (*together, *backward)), "" if first is None else shown(first)]
         assert [cell.strip() for cell in cells] == wanted
+    builds = pd.read_csv(folder / "gradients-builds.csv").query("run > 3").groupby(["problem", "build"])["median_us"]
+    order = ["without", "copying thread", "fence", "each", "fence, each"]
+    medians = builds.median().unstack()[order].map("{:,.1f}".format)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in later.splitlines() if line.startswith("| B")]
+    assert {problem: cells for problem, *cells in rows} == {name: [*row] for name, *row in medians.itertuples()}
 
 
 @pytest.mark.parametrize(
@@ -593,7 +598,7 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
         ("decoding", "| | math", "prefill decode-graph"),
         (
             "tiled-attention/o5-o6/wide",
-            "| problem | `flash` | `cudnn` | `tiled_o5` | `tiled_o6` | ag",
+            "| problem | `flash` | `cudnn` | FlashAttention 4 | `tiled_o5` | `tiled_o6` | ag",
             "sigma-3 sigma-30 sigma-30-128",
         ),
     ],
