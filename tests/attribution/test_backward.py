@@ -38,20 +38,6 @@ TRAINING = [
 ]
 
 
-def test_forward_and_backward_of_a_module_stand_in_one_row(tmp_path: Path) -> None:
-    """`backward.csv`: what a range launched, what backward launched for it, and how many times that is."""
-    with nsysprof.open_report(write_trace(tmp_path / "t.json", TRAINING)) as report:
-        answer = break_down(attribute(report, ranges="modules"))
-        [rows] = [each for each in answer.summaries.values() if "backward.csv" in each.files]
-        found = {row["merged_path"].rpartition("/")[2]: row for row in rows.files["backward.csv"].records()}
-    names = ("forward_sum_ns", "backward_sum_ns", "backward_ratio", "forward_cpu_ns", "backward_cpu_ns")
-    assert {name: tuple(row[each] for each in names) for name, row in found.items()} == {
-        "forward": (150, 350, 350 / 150, 100, 170),
-        "nn.Module: Linear_0": (100, 300, 3.0, 30, 100),
-        "nn.Module: ReLU_0": (50, 50, 1.0, 40, 70),
-    }
-
-
 def test_operators_of_backward_name_their_forward(tmp_path: Path) -> None:
     """With `--ranges ops` each range in an operator of backward has the path of the operator that it answers."""
     with nsysprof.open_report(write_trace(tmp_path / "t.json", TRAINING)) as report:

@@ -461,7 +461,9 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     waits = one_pass(10 * MS, 100 * US)
     waits.code(300 * MS)
     waits.launch("mul", 100 * US, blocks=1)
-    demo, *facts = diagnosis_of(trace(*waits.items)).findings
+    diagnosis = diagnosis_of(trace(*waits.items))
+    assert diagnosis.recorded_ns == waits.free[7]  # from the first call to the end of the last kernel
+    demo, *facts = diagnosis.findings
     assert "kernels run for 200 µs and all GPU operations for 200 µs of the 310 ms" in demo.text
     assert [each.kind for each in facts] == ["cpu-code"]
     waits.copy(1, 1 << 30, 100 * MS)  # worth a look, with whatever kernels

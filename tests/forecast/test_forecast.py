@@ -16,11 +16,16 @@ from nsysprof.forecast.charts import plan_forecast
 from nsysprof.forecast.files import write_forecast
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS, PathParts, path_parts
+from nsysprof.forecast.profiler import _quicker
 from nsysprof.forecast.text import forecast_sentence, forecast_text
+from nsysprof.kernels.classify import kinds_of
 from nsysprof.trace.report import open_report, read_tables
-from nsysprof.trace.trace import KERNEL
+from nsysprof.trace.trace import KERNEL, MEMCPY
 from nsysprof.waits.changes import AbstainError
-from nsysprof.waits.replay import NEVER, ZERO
+from nsysprof.waits.facts import read_facts
+from nsysprof.waits.network import network_of
+from nsysprof.waits.replay import NEVER, ZERO, replay
+from nsysprof.waits.spans import moments_of
 from nsysprof.waits.swap import times_by_name
 from tests.conftest import MakeTrace
 from tests.kit import simulated
@@ -76,6 +81,27 @@ def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
     assert "without a profiler" in forecast_text(plain)
 
 
+@pytest.mark.parametrize(("pause", "plain"), [(1_500, 800), (900, 300), (200, 200)])
+def test_without_the_profiler_ops_follow_one_another_sooner(trace: MakeTrace, pause: int, plain: int) -> None:
+    """By 700 ns from op to op of a stream, at most down to 300; what waits for its launch still does."""
+    end = 10_000 + pause
+    path = trace(
+        launch_kernel("a", (0, 1_000), (3_000, 10_000), id=1),
+        launch_kernel("b", (1_100, 2_000), (end, end + 5_000), id=2),
+        launch_kernel("c", (2_100, 2_500), (end + 5_000 + pause, end + 20_000), id=3),
+        launch_kernel("late", (60_000, 61_000), (63_000, 70_000), id=4),
+    )
+    with nsysprof.open_report(path) as report:
+        attribution = nsysprof.attribute(report).launched
+        facts = read_facts(attribution, kinds_of(attribution.trace, None), None)
+        moments = moments_of(attribution.trace, np.zeros(0, np.intp))
+        network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
+    before, after = replay(network), replay(_quicker(network))
+    assert (before.start == attribution.trace.ops.start).all()
+    saved = pause - plain
+    assert (before.start - after.start).tolist() == [0, saved, 2 * saved, 0]
+
+
 def test_a_graph_takes_the_host_out_of_a_launch_bound_step() -> None:
     """What is left is no shorter than its compute, and the sentence says what makes the difference."""
     answer = ask(BLOCK, STEPS, graph=["iter*"])
@@ -97,15 +123,19 @@ def test_where_the_host_is_late_a_faster_kernel_brings_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lag", "behind", "ns", "host"),
+    ("lag", "behind", "kind", "ns", "parts"),
     [
-        (4, 0, {0: 100, 1: 70}, (170, 4)),  # op 1 begins 4 ns behind the end of op 0
-        (-20, 0, {0: 80, 1: 70}, (150, 0)),  # it begins before op 0 is through
-        (-20, 30, {0: 80, 1: 70}, (150, 0)),  # also where op 0 takes longer than its own length
-        (4, 30, {0: 100, 1: 70}, (170, 4)),
+        (4, 0, KERNEL, {0: 100, 1: 70}, (170, 0, 4)),  # op 1 begins 4 ns behind the end of op 0
+        (-20, 0, KERNEL, {0: 80, 1: 70}, (150, 0, 0)),  # it begins before op 0 is through
+        (-20, 30, KERNEL, {0: 80, 1: 70}, (150, 0, 0)),  # also where op 0 takes longer than its own length
+        (4, 30, KERNEL, {0: 100, 1: 70}, (170, 0, 4)),
+        (4, 30, MEMCPY, {0: 100, 1: 70}, (100, 70, 4)),  # kernels that were put behind a copy compute
+        (-20, 30, MEMCPY, {0: 80, 1: 70}, (80, 70, 0)),  # op 1 waits for none of their last 20 ns
     ],
 )
-def test_a_critical_path_has_each_ns_once(lag: int, behind: int, ns: dict[int, int], host: tuple[int, int]) -> None:
+def test_a_critical_path_has_each_ns_once(
+    lag: int, behind: int, kind: int, ns: dict[int, int], parts: tuple[int, int, int]
+) -> None:
     """From the end of the last op back: ops with their own time, latency between them, and the first call's host."""
     first, second, none = 2, 3, [NEVER] * 4
     edges = [
@@ -118,11 +148,11 @@ def test_a_critical_path_has_each_ns_once(lag: int, behind: int, ns: dict[int, i
     )  # fmt: skip
     begins = 100 + lag
     times = SimpleNamespace(end=np.array([100, begins + 70]), moment=np.array([0]), node=[0, -(1 << 61), 0, begins])
-    ops = SimpleNamespace(kind=[KERNEL, KERNEL], name=[0, 0])
+    ops = SimpleNamespace(kind=[kind, KERNEL], name=[0, 0])
     facts = SimpleNamespace(attribution=SimpleNamespace(trace=SimpleNamespace(ops=ops)), communication=[False])
-    parts = path_parts(facts, network, times, -50, np.array([0, 1]), -1)  # type: ignore[arg-type]
-    compute, latency = host
-    assert parts == PathParts((compute, 0, 0, 50 - 3, latency + 3), ns)
+    found = path_parts(facts, network, times, -50, np.array([0, 1]), -1)  # type: ignore[arg-type]
+    compute, copies, latency = parts
+    assert found == PathParts((compute, 0, copies, 50 - 3, latency + 3), ns)
 
 
 def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,19 @@ def test_a_number_that_others_add_up_to_has_no_price_of_its_own() -> None:
     assert [each.ns for each in fit.features] == pytest.approx([1e3, 2e3], rel=0.05)
 
 
+def test_a_number_without_a_sure_price_is_left_out() -> None:
+    """Of three numbers one costs nothing: the others keep their prices, whatever it is."""
+    rng = np.random.default_rng(11)
+    new, seed, old = (rng.integers(1, 500, 200) for _ in range(3))
+    names = [f"new_{a}_seed_{b}_old_{c}" for a, b, c in zip(new, seed, old, strict=True)]
+    span = np.rint((1e6 + 1e3 * new + 2e3 * old) * np.exp(rng.normal(0, 0.02, 200))).astype(np.int64)
+    fit = fit_features(names, np.arange(200), span)
+    assert fit is not None
+    assert [each.name for each in fit.features] == ["new", "old"]
+    assert [each.ns for each in fit.features] == pytest.approx([1e3, 2e3], rel=0.05)
+    assert all(each.low_ns < each.ns < each.high_ns for each in fit.features)
+
+
 def test_numbers_that_explain_nothing_are_silent() -> None:
     """Of a hundred programs whose batch size costs nothing; of two values; of a count of the steps; of ids."""
     random = np.random.default_rng(1)

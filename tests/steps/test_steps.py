@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import nsysprof
+from nsysprof.charts.marks import Series
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.judge import SLOW, TYPICAL, Judgement
+from nsysprof.steps.charts import plan_steps
 from nsysprof.steps.findings import findings
+from nsysprof.steps.ledger import NEAR
 from nsysprof.steps.steps import NO_GPU, Steps
 from nsysprof.steps.text import steps_text
 from nsysprof.trace.report import open_report
@@ -127,6 +130,44 @@ def test_each_kind_of_delay_is_named(trace: MakeTrace) -> None:
     assert [each.kind for each in found] == ["slow"] * 6
     assert found[0].text.startswith("1 of 6 slow steps: +3.00 ms host, pthread_cond_timedwait between steps")
     assert r"pthread\_cond\_timedwait between" in steps_text(answer, markdown=True)
+    screen, whole = steps_text(answer), steps_text(answer, full=True)
+    assert [each.text in " ".join(screen.split()) for each in found] == [True] * 3 + [False] * 3
+    assert "3 more findings" in screen
+    assert all(each.text in " ".join(whole.split()) for each in found)
+    plan = plan_steps(answer)
+    assert isinstance(plan, Series)
+    [panel] = plan.panels
+    names = ["typical", "slow: OS calls", "slow: other CUDA calls", "slow: compute", "slow: copy"]
+    shown = dict(plan.heading.legend)
+    colours = {step: panel.colours[code] for step, code in enumerate(panel.colour) if code}
+    causes = {20: names[1], 30: names[2], 40: names[3], 50: names[4], 61: names[1]}
+    assert set(names) <= set(shown)
+    assert {step: shown[name] for step, name in causes.items()}.items() <= colours.items()
+    assert sorted(colours) == rows.index.tolist()
+    by_excess = rows.sort_values("excess_ns", ascending=False, kind="stable")
+    assert [each[0] for each in panel.names] == by_excess.index.tolist()
+    assert plan.heading.notes == []
+
+
+def test_a_chart_draws_the_paths_that_lose_most_and_counts_the_others(trace: MakeTrace) -> None:
+    """Of five processes, four with a slow step, three are drawn."""
+    items: list[Items] = []
+    for process in range(1, 6):
+        for step in range(20):
+            at = 1_000_000 * step
+            length = 900_000 * process if step == 11 and process < 5 else 100_000
+            where = {"process": process, "id": 100 * process + step, "device": process}
+            items.append(Range(f"step {step}", at, at + 50_000, process=process))
+            items.append(launch_kernel("gemm", (at + 10, at + 20), (at + 100, at + length), **where))
+    answer = steps_of(trace(*items))
+    plan = plan_steps(answer)
+    assert isinstance(plan, Series)
+    assert len(answer.chains) == 5
+    assert plan.heading.notes == ["2 paths more: see steps.csv"]
+    worst = [max(panel.y) for panel in plan.panels]
+    assert worst == sorted(worst, reverse=True)
+    assert len(worst) == 3
+    assert worst[-1] > 1_800_000
 
 
 def test_like_causes_are_one_class(trace: MakeTrace) -> None:
@@ -196,6 +237,7 @@ def test_steps_of_all_lengths_are_not_judged(trace: MakeTrace) -> None:
             made.wait()
     answer = steps_of(trace(*made.items))
     check(answer)
+    assert answer.diagnosis is not None
     text = steps_text(answer)
     assert "the times of 60 steps vary too much to say which are slow" in " ".join(text.split())
     assert re.search(r"\d{3}x|\+-", text) is None
@@ -283,6 +325,7 @@ def test_steps_of_a_report_without_gpu_work(trace: MakeTrace) -> None:
     [row] = answer.steps[answer.steps["class"] == "slow"].to_dict("records")
     assert (row["step"], row["cause"], row["culprit"], row["busy_ns"]) == (13, "host", "fsync in step*", 0)
     assert "1 of 20 steps is slow" in steps_text(answer)
+    assert answer.diagnosis is None
 
 
 def test_numbers_in_names_are_one_path(trace: MakeTrace) -> None:
@@ -393,19 +436,24 @@ def test_near_steps_are_the_typical_ones_of_the_same_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "before", "behind"),
-    [(10, range(10), range(10, 20)), (20, range(10, 20), range(20, 30)), (30, range(20, 30), range(30, 40))],
+    ("count", "at", "before", "behind"),
+    [
+        (40, 10, range(10), range(10, 20)),
+        (40, 20, range(10, 20), range(20, 30)),
+        (40, 30, range(20, 30), range(30, 40)),
+        (99, 30, range(20, 30), range(30, 30 + NEAR)),
+    ],
 )
 def test_a_change_compares_the_levels_on_both_sides(
-    monkeypatch: pytest.MonkeyPatch, at: int, before: range, behind: range
+    monkeypatch: pytest.MonkeyPatch, count: int, at: int, before: range, behind: range
 ) -> None:
-    """All typical steps from the change before to it, and from it to the next, and no other step."""
+    """The nearest typical steps from the change before to it, and from it to the next, and no other step."""
     from nsysprof.steps import steps
 
-    judged = Judgement(np.full(40, TYPICAL, np.uint8), np.ones(40), changes=((10, 2.0), (20, 0.5), (30, 2.0)))
+    judged = Judgement(np.full(count, TYPICAL, np.uint8), np.ones(count), changes=((10, 2.0), (20, 0.5), (30, 2.0)))
     judged.of[[13, 25]] = SLOW
     monkeypatch.setattr(steps, "excess_of", lambda facts, windows, *levels: levels)
-    asked: Any = (None, range(40), judged, at)
+    asked: Any = (None, range(count), judged, at)
     compared: Any = steps._changed(*asked)
     new, old, level = compared
     assert (old.tolist(), level) == ([step for step in before if step not in (13, 25)], None)

@@ -77,6 +77,39 @@ def test_rows_say_how_fast_and_beside_what(trace: MakeTrace) -> None:
     assert (down["blocking"], down["overlapped_ns"], down["small_count"]) == ("no", 0, 1)
 
 
+def test_the_table_of_a_screen_has_a_row_for_each_direction(trace: MakeTrace) -> None:
+    """How many, how large, how fast; what overlapped, made the host wait, or was small; and where most of it was."""
+    path = trace(
+        *(Range("load", 0, 5), Row("TARGET_INFO_GPU", A100), Range("save", 10, 15)),
+        launch_memcpy((1, 2), (1_000, 201_000), id=1, bytes=2 * MIB, host=0, api="cudaMemcpy"),
+        launch_memcpy((3, 4), (250_000, 250_100), id=5, bytes=16, host=0, api="cudaMemcpy"),
+        launch_memcpy((11, 12), (300_000, 300_100), id=2, bytes=16),
+        launch_memcpy((13, 14), (400_000, 400_050), id=3, bytes=8, kind=2),
+        launch_kernel("k", (4, 5), (101_000, 151_000), id=4),
+    )
+    answer = answer_of(path)
+    assert answer is not None
+    up, pinned, down = answer.rows.records()
+    assert (
+        [*up]
+        == [column.name for column in answer.columns]
+        == [
+            *("what", "count", "size_bytes", "sum_ns", "bytes_per_s", "link_share"),
+            *("overlapped_share", "waited_share", "small_share", "most"),
+        ]
+    )
+    shown = [(row["what"], row["count"], row["size_bytes"], row["sum_ns"]) for row in (up, pinned, down)]
+    assert shown == [
+        ("HtoD pageable", 2, 2 * MIB + 16, 200_100),
+        ("HtoD pinned", 1, 16, 100),
+        ("DtoH pinned", 1, 8, 50),
+    ]
+    assert [row["waited_share"] for row in (up, pinned, down)] == [1, 0, 0]
+    assert [row["small_share"] for row in (up, pinned, down)] == [0.5, 1, 1]
+    assert [row["most"] for row in (up, pinned, down)] == ["load", "save", "save"]
+    assert [round(row["overlapped_share"], 3) for row in (up, pinned, down)] == [0.25, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("api", "how", "blocking"),
     [

@@ -140,9 +140,13 @@ def test_whole_microseconds_nest_all_the_same(tmp_path: Path) -> None:
 
 
 def test_waits_for_events_are_dependencies(tmp_path: Path) -> None:
-    """`cuda_sync` names the record that a stream waits for; -1, as of PyTorch 2.11, names none."""
+    """`cuda_sync` names the record that a stream waits for; -1, as of PyTorch 2.11, names none, nor does 0."""
     known = [*STEP, call("cudaEventRecord", 300, 302, 10), *wait_event(310, 11, 9, 10, 7)]
-    for events, waits, unnamed in ((known, 1, 0), ([*STEP, *wait_event(310, 11, 9, -1, 7)], 0, 1)):
+    none = [call("cudaEventRecord", 300, 302, 0), *STEP]
+    for events, waits, unnamed in (
+        (known, 1, 0),
+        ([*none, *wait_event(310, 11, 9, -1, 7), *wait_event(320, 12, 9, 0, 7)], 0, 2),
+    ):
         with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
             trace = attribute(report).trace
             found = report.reader.dependencies(trace)
@@ -463,3 +467,26 @@ def test_what_the_driver_does_is_no_overhead_of_the_profiler(tmp_path: Path) -> 
     path = write_trace(tmp_path / "t.json", [*launch("a", (0, 10), (20, 30), id=1), *overhead])
     kinds = {name: kind for *_, name, kind in activity_of(path)}
     assert kinds == {**dict.fromkeys(names, CUDA), **dict.fromkeys(others, PROFILER)}
+
+
+def test_python_functions_that_wait_are_named(tmp_path: Path) -> None:
+    """`with_stack=True`: what sleeps, polls or takes from a queue is what the host did, each time; others are code."""
+    names = ("<built-in function sleep>", "torch/utils/data/dataloader.py(700): __next__", "train.py(12): step")
+    calls = [
+        event("python_function", name, 10_000 * at, 10_000 * at + 9_000) for at, name in enumerate([*names, *names], 1)
+    ]
+    path = write_trace(tmp_path / "t.json", [*launch("a", (0, 10), (20, 30), id=1), *calls])
+    assert [(start, name) for _, start, _, name, _ in activity_of(path)] == [
+        (10_000 * at, name)
+        for at, name in ((1, "sleep"), (2, "dataloader.py __next__"), (4, "sleep"), (5, "dataloader.py __next__"))
+    ]
+
+
+def test_what_stands_beside_the_events_is_about_the_machine(tmp_path: Path) -> None:
+    """Versions of CUDA as people write them; what is no number says nothing."""
+    for written, version in ((12080, "12.8"), (11_020, "11.2"), (0, None), ("new", None)):
+        path = write_trace(tmp_path / "t.json", STEP, cuda_driver_version=written)
+        with nsysprof.open_report(path) as report:
+            about = report.about
+        assert (about.cuda_version, about.duration_ns, len(about.gpus)) == (version, 1000, 1)
+        assert about.start_utc == "2023-11-14T22:13:20"

@@ -8,14 +8,21 @@ import pytest
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.range_work import index_work
+from nsysprof.kernels.classify import kinds_of
 from nsysprof.trace.report import open_report
 from nsysprof.waits import edits, joins
+from nsysprof.waits.change import steps_of
+from nsysprof.waits.changes import AbstainError, Changes
+from nsysprof.waits.facts import read_facts
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.network import network_of
 from nsysprof.waits.peers import find_peers
+from nsysprof.waits.program import Program
+from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Lags, Network, replay
 from tests.conftest import MakeTrace
 from tests.kit import simulated
+from tests.kit.program import Program as Recorded
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES
 from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, StreamWait, launch_kernel, launch_memcpy
@@ -268,3 +275,44 @@ def test_a_queue_that_records_of_events_share_is_full_a_little_earlier(trace: Ma
     edits.lengthen(made, np.arange(count), np.full(count, 2))
     last = replay(made).start[-1]
     assert last == pytest.approx(count * 15, rel=0.01)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_comes_to_wait_for_another_op_starts_as_soon_as_ops_do(trace: MakeTrace, first: int) -> None:
+    """Whichever op that is, also the first of the report: behind an op, not behind an event, and not sooner."""
+    ahead = [launch_kernel("early", (0, 5), (10, 12), id=9)] * first
+    path = trace(
+        *ahead,
+        launch_kernel("a", (10, 20), (25, 60), id=1),
+        launch_kernel("b", (500, 510), (515, 560), id=2),
+        launch_kernel("c", (520, 530), (560 + MACHINE.behind_op, 600), id=3),
+    )
+    _, made = read(path, MACHINE)
+    edits.lengthen(made, np.array([first]), np.array([2_000]))
+    start = 25 + 2_000 + MACHINE.behind_op
+    assert replay(made).start.tolist()[first:] == [25, start, start + 45 + MACHINE.behind_op]
+
+
+@pytest.mark.parametrize("before", [0, 5])
+def test_a_range_that_waits_for_the_gpu_is_no_graph(trace: MakeTrace, before: int) -> None:
+    """Also one that begins with the recording; one that does not wait is."""
+    for waits in (False, True):
+        program = Recorded()
+        for step in range(4):
+            program.code(before * (step == 0))
+            with program.range("step"):
+                program.launch("k", 50_000)
+                if waits and step == 0:
+                    program.wait()
+        with open_report(trace(*program.items)) as report:
+            attribution = attribute(report)
+            facts = read_facts(attribution, kinds_of(attribution.trace), None)
+            chosen = choose_windows(attribution, facts.communication, "step", None)
+        tried = Program(facts, chosen.windows, None)
+        [step_] = steps_of(tried, Changes(graph=["step"]))
+        if waits:
+            with pytest.raises(AbstainError, match="it waits for the GPU in cudaStreamSynchronize"):
+                step_.apply(tried.network.copy())
+        else:
+            step_.apply(tried.network.copy())
+            assert tried.notes[0].startswith("assumed launch time of the graph: 4.00 µs, as for a kernel")

@@ -206,7 +206,7 @@ def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
         device, record = whole(its.device, 0), whole(its.wait_record)
         waits, of = ((device, whole(stream)) for stream in (its.stream, its.wait_stream))
         found = _at(link, called, record)
-        if record <= 0 or found is None:
+        if found is None:
             unnamed += 1
             continue
         time = _at(link, called, whole(its.correlation)) or time - events.first
