@@ -56,11 +56,14 @@ class Busy:
         rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
         return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
 
-    def gained(self, op: Rows, shorter: Ints) -> int:
-        """The maximal gain of all steps if GPU ops were ``shorter``, in ns: by arithmetic, and by a replay."""
+    def gained(self, op: Rows, shorter: Ints, ns: int | None = None) -> int:
+        """The maximal gain of all steps if GPU ops were ``shorter``, in ns: by arithmetic, and by a replay.
+
+        ``ns``: the sum for ops that do not run at a time.
+        """
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
-        return self._least(int(shorter.sum()), gains)
+        return self._least(int(shorter.sum()) if ns is None else ns, gains)
 
     def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
         """The same if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""

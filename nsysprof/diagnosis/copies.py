@@ -49,7 +49,9 @@ _AHEAD = {
 _BATCH = {
     "pytorch": "gather the small copies into one: one tensor, one transfer",
     "cuda": "gather the small copies into one buffer and one cudaMemcpyAsync",
+    "openacc": _SPARE["openacc"],
 }
+_DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back
 
 
 def _op(case: Case) -> NDArray[np.int64]:
@@ -152,6 +154,8 @@ def _again(case: Case, group: Group) -> bool:
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     if not _again(case, group):
         return
+    if case.dialect in _DIRECTIVES:
+        yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
@@ -164,7 +168,8 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
     op = _op(case)[group.rows]
-    if int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL:  # what it costs is the waiting, not the transfer
+    small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
+    if small or case.dialect in _DIRECTIVES:  # what small ones cost is the waiting, not the transfer
         yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)

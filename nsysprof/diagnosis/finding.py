@@ -18,6 +18,7 @@ EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
 PACED, COLD = "paced", "cold-start"  # kinds that say what all others are worth
 _ALONE = 0.05  # of the steps: less, without a remedy, is no answer even if nothing else is one
+_BESIDE = 0.5  # of the largest cause that is told: what costs less, and has no remedy, only distracts from it
 OFTEN_SO = 0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
 NAME = 60  # characters of a name in a sentence
 
@@ -135,7 +136,9 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
         again = any(other.kind == PACED for other in mine)
         again |= each.kind == SLOW and any(other.remedy and _same(other, each) for other in some)
         again |= each.often == ONCE and any(other.kind == SLOW and _same(each, other) for other in some)
-        much = each.remedy or each.kind in (SLOW, PACED, COLD) or each.lost_ns >= OFTEN_SO * each.total_ns
+        most = max((other.lost_ns for other in mine if other.kind not in (SLOW, COLD)), default=0)
+        little = max(OFTEN_SO * each.total_ns, most * _BESIDE * (each.often != ONCE))
+        much = each.remedy or each.kind in (SLOW, PACED, COLD) or each.lost_ns >= little
         if not again and (much or (not mine and each.lost_ns >= _ALONE * each.total_ns)):
             mine.append(each)
     told = {id(each) for mine in kept.values() for each in mine}

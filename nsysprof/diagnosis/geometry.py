@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.intervals import Ints, covered, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
 from nsysprof.diagnosis.fusion import norms_of_layout
+from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.hardware.occupancy import LIMITERS
@@ -37,6 +39,7 @@ _MANY = {
     " blocks with the same threads gain little)",
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
     " (the GPU has {sms} multiprocessors)",
+    "openacc": "spread the loops over at least {sms} gangs (parallel loop gang vector, with collapse for nested loops)",
 }
 _WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"}
 _EVEN = {"cuda": "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"}
@@ -59,17 +62,30 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     laid_out = np.isin(np.arange(len(busy.op)), norms_of_layout(busy)[1])  # another layout has other kernels
     used = part_used(found)
     few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
-    idle = {"small-grid": np.where(few[row] & ~laid_out, (1 - used)[row], 0.0)}
+    small = few[row] & ~laid_out
+    whole, own = _beside_small(busy, small)
+    beside = max(int(whole[small].sum()) / max(int(own[small].sum()), 1), 1.0)  # so many of these run at a time
+    idle = {"small-grid": np.where(small, np.maximum(1 - used[row] * beside, 0), 0.0)}
     if faults < MANY_FAULTS:
         tiny = known & ~few & (found.threads < FULL)
         idle["tiny-blocks"] = np.where(tiny, 1 - used, 0.0)[row]
-        own = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
-        rest = own & ~laid_out & (known & ~few & ~tiny)[row]
+        unpiped = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
+        rest = unpiped & ~laid_out & (known & ~few & ~tiny)[row]
         tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
         idle["tail-wave"] = np.where(rest, tail, 0.0)
         idle["low-occupancy"] = np.where(rest & (tail == 0), _waiting(busy, found, used)[row], 0.0)
     for kind, share in idle.items():
-        yield from _worst(busy, found, kind, share, faults)
+        runs = (whole, own) if kind == "small-grid" else (busy.alone, busy.alone)
+        yield from _worst(busy, found, kind, share, faults, runs)
+
+
+def _beside_small(busy: Busy, small: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """For how long each kernel runs beside no kernels but ``small`` ones; and the same where an earlier one did not."""
+    ops = busy.case.facts.attribution.trace.ops
+    start, end = ops.start[busy.op], ops.end[busy.op]
+    others = merge(start[~small], end[~small])
+    reach = np.clip(np.maximum.accumulate(np.append(0, np.where(small, end, 0)[:-1])), start, end)
+    return end - start - covered(others, start, end), end - reach - covered(others, reach, end)
 
 
 def held_warps(found: Launches) -> NDArray[np.float64]:
@@ -106,30 +122,34 @@ def _tail(found: Launches) -> NDArray[np.float64]:
     return np.where(uneven & (found.tail >= _MIN_TAIL * whole), found.tail / np.maximum(whole, 1), 0.0)
 
 
-def _worst(busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float) -> Iterator[Finding]:
+def _worst(
+    busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float, runs: tuple[Ints, Ints]
+) -> Iterator[Finding]:
     """The finding about the kernel that would gain most from a full GPU, if it is worth telling.
 
-    If its time may be that of page faults, nothing is promised.
+    ``runs``: how long each kernel runs, and how much of that counts. If its time may be that of page faults, nothing is
+    promised.
     """
-    trace = busy.case.facts.attribution.trace
-    lost = np.rint(busy.alone * share).astype(np.int64)
+    trace, (whole, own) = busy.case.facts.attribution.trace, runs
+    lost = np.rint(own * share).astype(np.int64)
     total = np.bincount(busy.name, lost, len(trace.op_names)).astype(np.int64)
     name = int(total.argmax())
     if not busy.enough(int(total[name])):
         return
-    mine = np.flatnonzero((busy.name == name) & (lost > 0))
+    mine = np.flatnonzero((busy.name == name) & (share > 0))
     shares = shares_of(busy, mine)
     held = held_warps(found)[found.of[busy.op[mine]]].max()
     if kind == "low-occupancy" and held > FEW_WARPS and max(shares.values(), default=1.0) > WAITING:
         return
     free = 1 - least_part(shares)  # a full GPU still has to move what the kernel moves
-    gain = busy.gained(busy.op[mine], np.minimum(lost[mine], np.rint(busy.alone[mine] * free).astype(np.int64)))
+    shorter, less = (np.rint(each[mine] * np.minimum(share[mine], free)).astype(np.int64) for each in runs)
+    gain = busy.gained(busy.op[mine], shorter, int(less.sum()))
     if not busy.enough(gain):
         return
-    most = int(found.of[busy.op[mine[np.argmax(busy.alone[mine])]]])
+    most = int(found.of[busy.op[mine[np.argmax(whole[mine])]]])
     cause = one_line(short_name(trace.op_names[name]), NAME)
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {_shape(found, kind, most)}: {{amount}}"
-    told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(busy.alone[mine].sum()))
+    told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(own[mine].sum()))
     unsure = replace(told, remedy="", basis=UNTRIED, gain_ns=0, gain_high_ns=0)
     yield unsure if faults >= MANY_FAULTS else told
 
@@ -152,8 +172,8 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int) -> str:
     values["registers"] = int(found.registers[row])
     if kind in ("small-grid", "tiny-blocks"):
         texts = _MANY if kind == "small-grid" else _WIDE
-        text = texts.get(busy.case.dialect, texts["cuda"]).format(**values)
-        narrow = kind == "small-grid" and threads < FULL
+        text = dialect_text(busy.case, texts).format(**values)
+        narrow = kind == "small-grid" and threads < FULL and "block" in text
         return text + (f", in blocks of 128 to 256 threads, not {threads:,}" if narrow else "")
     if kind == "tail-wave":
         return _EVEN["cuda"].format(wave=f"{int(found.held.blocks[row]) * found.sms:,}")

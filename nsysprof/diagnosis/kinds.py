@@ -228,6 +228,22 @@ def glob_of(path: str) -> str:
     return path.replace("[", "[[]")
 
 
+# What OpenMP calls the directives of OpenACC.
+_OPENMP = (
+    ("an enter data", "a target enter data"),
+    ("a data region", "a target data region"),
+    ("data regions", "target data regions"),
+    ("async", "nowait"),
+    ("gangs (parallel loop gang vector", "teams (target teams distribute parallel for"),
+    (" (-gpu=pinned)", ""),
+)
+
+
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
     """The text for what the program is written in; the one for ``cuda`` where there is no other."""
+    if case.dialect == "openmp" and "openacc" in texts:
+        text = texts["openacc"]
+        for one, other in _OPENMP:
+            text = text.replace(one, other)
+        return text
     return texts.get(case.dialect, texts["cuda"])

@@ -37,6 +37,7 @@ _MASK = {
 _WAIT = {
     "pytorch": "drop the synchronization from the step, or do it every so many steps",
     "cuda": "drop the synchronization from the loop; order the work by streams and events",
+    "openacc": "launch with async, and wait once behind the loop",
 }
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from nsysprof.trace.trace import COPYING, OPENACC, Trace
 
-DIALECTS = ("pytorch", "jax", "openacc-fortran", "cuda c++", "unknown")
-PYTORCH, JAX, OPENACC_FORTRAN, CUDA_CPP, UNKNOWN = DIALECTS
+DIALECTS = ("pytorch", "jax", "openmp", "openacc-fortran", "cuda c++", "unknown")
+PYTORCH, JAX, OPENMP, OPENACC_FORTRAN, CUDA_CPP, UNKNOWN = DIALECTS
 # What kernels and ranges are named that only a framework, or a compiler of directives, makes; also as C++ mangles it.
 _OF_PYTORCH = re.compile(
     r"(?:.*\b(?:at::(?:native|cuda)|at_cuda_detail|c10::|torch::)|_Z\w*(?:2at6native|3c10)|triton_(?:poi|red|per|tem)_fused"
@@ -19,10 +19,9 @@ _OF_XLA = re.compile(
     r"_(?:\w+_)?(?:fusion|dot|gemm|softmax)(?:_\d+)*\Z|(?:fusion|wrapped_\w+)(?:_\d+)*\Z|Xla(?:Module|Launch|Compile)\b|TSL:|jit_\w+)"
 )
 _OF_OPENACC = re.compile(r"__pgi_\w+|\w+_\d+_gpu(?:__red\w*)?\Z|acc_(?:enter|exit|compute|wait|launch)\w*\Z")
-# Of Python without those, and of directives that are not OpenACC's: no advice is written for them.
-_OF_OTHERS = re.compile(
-    r"cupy_|cudapy::|(?:_ZN6cudapy)|tensorflow::|.*tensorflow::|CUTENSOR_|nvkernel_|__omp_offloading_|.*_kernel_cupy"
-)
+_OF_OPENMP = re.compile(r"nvkernel_|__omp_offloading_")
+# Of Python without those: no advice is written for them.
+_OF_OTHERS = re.compile(r"cupy_|cudapy::|(?:_ZN6cudapy)|tensorflow::|.*tensorflow::|CUTENSOR_|.*_kernel_cupy")
 _PYTHON = re.compile(
     r"(?:.*/)?(?:python[\d.]*|pytest|torchrun|ipython3?|jupyter\S*|conda|accelerate|deepspeed|mpiexec\S* .*python)\b"
 )
@@ -38,6 +37,8 @@ def dialect(trace: Trace) -> str:
         return PYTORCH
     if sum(_OF_XLA.match(name) is not None for name in kernels) >= _ENOUGH or _any(_OF_XLA, ranges):
         return JAX
+    if _any(_OF_OPENMP, kernels):
+        return OPENMP
     if _any(_OF_OPENACC, kernels) or (trace.ranges.kind == OPENACC).any():
         return OPENACC_FORTRAN
     domains = {name.domain for name in trace.range_names}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.dialect import CUDA_CPP, JAX, OPENACC_FORTRAN, PYTORCH, UNKNOWN, dialect
+from nsysprof.trace.dialect import CUDA_CPP, JAX, OPENACC_FORTRAN, OPENMP, PYTORCH, UNKNOWN, dialect
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.kineto import launch, write_trace
@@ -27,7 +27,8 @@ KERNELS = {
         "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__reduce::ReduceAgent<float*>>(float*)",
         "fusion",
     ],
-    UNKNOWN: ["cupy_scan_naive", "__omp_offloading_31_18a8104__Z_1_l20", "nvkernel__Z4mainv_F1L20_2"],
+    OPENMP: ["__omp_offloading_31_18a8104__Z_1_l20", "nvkernel__Z4mainv_F1L20_2"],
+    UNKNOWN: ["cupy_scan_naive"],
 }
 BY_NAME = [(kernel, expected) for expected, names in KERNELS.items() for kernel in names]
 
