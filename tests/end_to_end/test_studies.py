@@ -178,7 +178,7 @@ def test_every_study_is_in_the_index() -> None:
 
 
 def test_the_selection_is_that_of_the_calls() -> None:
-    """Row by row what is picked and what can, and the counts: as the table of all calls has them."""
+    """Row by row what is picked and what can, as the table of all calls has them."""
     calls = pd.read_csv(ANALYSIS / "selection" / "selection.csv", keep_default_na=False)
     text = readme_of("selection")
     rows = re.findall(r"\| `(\S+)` \| ([a-z ,]+) \| (\w+) \|((?: (?:yes|no)? ?\|){5})", text)
@@ -193,11 +193,7 @@ def test_the_selection_is_that_of_the_calls() -> None:
         assert [cell.strip() for cell in cells.split("|")[:-1]] == [
             words.get(at["status"].get(name, ""), "") for name in backends
         ]
-    refused = (calls["status"] == "unsupported").sum()
-    assert f"{refused} of {len(calls)} calls were refused" in text
     computed = calls[calls["status"] == "computed"]
-    worst = (computed["error"].astype(float) / computed["tolerance"].astype(float)).max()
-    assert f"at most {worst:.0%} of the tolerance in all {len(computed)} calls".replace("%", " %") in text
     autos = computed[computed["backend"] == "auto"]
     assert set(autos[~autos["deterministic"]]["picked"]) == {"cudnn"}
     assert set(autos[autos["deterministic"]]["picked"]) == {"flash"}
@@ -628,12 +624,11 @@ def test_the_losses_of_training_are_quoted_as_recorded() -> None:
     rows = re.findall(r"^\| (\w+), machine (\d) \|(.*)\|$", (folder / "README.md").read_text("utf-8"), re.M)
     every = [json.loads((folder / f"losses-{number}.json").read_text("utf-8"))["runs"] for number in (1, 2)]
     runs = [(number, run) for number, each in enumerate(every, 1) for run in each]
-    base, most = every[0][0]["losses"], 0.0
+    base = every[0][0]["losses"]
     assert len(rows) == len(runs)
     for (backend, machine, cells), (number, run) in zip(rows, runs, strict=True):
         assert (backend, machine) == (run["backend"], str(number))
         away = [abs(loss - own) for loss, own in zip(run["losses"], base, strict=True)]
-        most = max(most, *(far / own for far, own in zip(away, base, strict=True)))
         apart = [max(away[:46]), away[46], max(away[47:])]
         step = f"{statistics.median(run['step_ns']) / 1e6:.1f} ms"
         own = [step, f"{run['tokens_per_s']:,}", f"{run['peak_bytes'] / 2**30:.1f} GiB"]
@@ -642,7 +637,6 @@ def test_the_losses_of_training_are_quoted_as_recorded() -> None:
         assert [float(cell) for cell in said[4:]] == [
             float(f"{far:.1g}" if far < 0.01 else f"{far:.2g}") for far in apart
         ]
-    assert f"at most {format_share(most)} from the losses of `math`" in readme_of("training")
     jump = json.loads((folder / "jump.json").read_text("utf-8"))
     rows = re.findall(r"^\| (.+?) \| ([\d.]+) \| (\d+) \| (yes|no)", (folder / "README.md").read_text("utf-8"), re.M)
     assert [(high, at, said) for _, high, at, said in rows] == [
