@@ -29,6 +29,7 @@ _PROFILED = re.compile(
 # What a column is called that refers to StringIds, where its declaration does not say so; and the words that name
 # no work.
 _NO_NAME = {"module", "file", "filename", "content", "path"}
+_MAX_DROPS = 1000  # of what acts in a report: SQLite reads all names again after each
 _REFERS = {"name", "text", "symbol", "string", "message", "description", "instruction", "label", *_NO_NAME}
 _DECLARED = re.compile(r'^\s*"?(\w+)"?\s[^\n]*REFERENCES StringIds', re.MULTILINE)
 THREAD = (1 << 24) - 1  # of a globalTid; the rest is the globalPid
@@ -222,6 +223,8 @@ def _drop_what_acts(connection: sqlite3.Connection) -> tuple[list[bytes], int]:
     others = [(kind.upper(), name) for kind, name, _ in listed if kind in ("trigger", "view")]
     others += [("TABLE", name) for kind, name, sql in listed if re.match(r"(?i)create\s+virtual\b", sql)]
     others += [("TABLE", name) for _, name, _ in listed if re.fullmatch(r"(?i)sqlite_stat\d", name)]
+    if len(doomed) + len(others) > _MAX_DROPS:
+        raise sqlite3.DatabaseError(f"it has more than {_MAX_DROPS:,} indexes, triggers and views")
     for kind, name in [*doomed, *others]:
         connection.execute(f"DROP {kind} {quoted(name)}")
     # What was unique need not be so when secrets are cut.

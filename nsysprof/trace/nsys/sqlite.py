@@ -5,6 +5,7 @@ SQLite would have to write: temporary copies are read instead.
 """
 
 import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -30,6 +31,7 @@ _LOCK_TIMEOUT_S = 1.0  # for a program that holds a lock on the file
 # What a write-ahead log and a journal begin with; anything else of their name is nothing to SQLite.
 _LOGS = {"-wal": b"\x37\x7f\x06", "-journal": b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"}
 _MAX_IDS = 500  # in one query: old versions of SQLite take 999
+_MAX_VIEWS = 100  # each is searched for the names of all
 
 
 @dataclass(frozen=True)
@@ -260,10 +262,16 @@ class SqliteSource:
     def _tables(self) -> dict[str, _Table]:
         with self._connection(None) as connection:
             listed = connection.execute(
-                "SELECT name, rootpage FROM sqlite_master"
+                "SELECT name, rootpage, CASE type WHEN 'view' THEN sql END FROM sqlite_master"
                 " WHERE type NOT IN ('index', 'trigger') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
             ).fetchall()
-            return {fold(name): _table(connection, name, root) for name, root in listed}
+            views = {name.lower() for name, _, sql in listed if sql}
+            return {
+                fold(name): _Table(name, (), None, "it is a view of views, or has a common table expression")
+                if sql and _grows(sql.lower().replace('""', '"'), views - {name.lower()})
+                else _table(connection, name, root)
+                for name, root, sql in listed
+            }
 
 
 def _tolerant(raw: bytes) -> str:
@@ -276,6 +284,11 @@ def _written_with_log(path: str) -> bool:
             return 2 in file.read(20)[18:20]
     except OSError:
         return False  # SQLite says what is the matter
+
+
+def _grows(sql: str, views: set[str]) -> bool:
+    """Whether SQLite may need forever to plan a view: each that reads another one twice doubles what that takes."""
+    return len(views) > _MAX_VIEWS or "with" in re.findall(r"\w+", sql) or any(view in sql for view in views)
 
 
 def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
@@ -291,6 +304,8 @@ def _table(connection: sqlite3.Connection, name: str, root: Any) -> _Table:
     if not root or not isinstance(root, int):  # a view, a virtual table, damage
         return _Table(name, columns, None)
     stored = tuple(column for column, _, _, hidden in listed if hidden != 2)  # 2: computed when read
+    if len(listed) > len(stored) + 1:  # one that reads another one twice doubles what that takes
+        return _Table(name, columns, None, "several columns are computed when read")
     keys = [(column, kind) for column, kind, key, _ in listed if key]
     rowid = None
     if len(keys) == 1 and keys[0][1].upper() == "INTEGER":
