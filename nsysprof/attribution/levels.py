@@ -13,7 +13,7 @@ from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.iterations import find_iterations
 from nsysprof.attribution.paths import Paths, merged_paths, names_step, range_paths, split_path
-from nsysprof.attribution.range_work import index_work
+from nsysprof.attribution.range_work import launches_inside
 from nsysprof.attribution.sources import AUTO
 from nsysprof.core.intervals import merge, union_length
 from nsysprof.core.nesting import ancestors_or_self
@@ -287,8 +287,8 @@ class _Busy:
             return 0
         if self._one_by_one:
             return int(self.attribution.inclusive.sum_ns[rows].sum())
-        ops, _ = index_work(self.attribution, np.unique(rows)).ops_of(np.unique(rows))
-        return _busy_ns(self.attribution.trace, np.unique(ops))
+        inside = np.append(launches_inside(self.attribution, np.unique(rows)), False)
+        return _busy_ns(self.attribution.trace, np.flatnonzero(inside[self.attribution.trace.ops.launch]))
 
 
 def _busy_ns(trace: Trace, ops: NDArray[np.intp]) -> int:

@@ -330,7 +330,7 @@ def _series(runs: Sequence[Run], group: Sequence[int], number: int, notes: list[
         ):
             del rows_of[path]  # found loops that are other loops
     if not rows_of:
-        rows_of = {WHOLE: [row for row in group if runs[row].timed[-1].path == WHOLE]}
+        rows_of = {WHOLE: [row for row in group if any(each.path == WHOLE for each in runs[row].timed)]}
     for path, rows in rows_of.items():
         if left := len(group) - len(rows):
             notes.append(f"{plural(left, 'run')} without the steps {one_line(path, 40)!r}: not in their series")

@@ -1,5 +1,6 @@
 """Which ranges are taken for the steps: one level that covers half of the GPU's busy time, without warm-up."""
 
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
@@ -161,3 +162,18 @@ def test_a_level_as_json(trace: MakeTrace) -> None:
         "found": False,
         "warm_up": 2,
     }
+
+
+def test_steps_in_steps_take_memory_by_their_number(trace: MakeTrace) -> None:
+    """Each of 4,000 nested ranges holds 4,000 launches: of all, each launch counts once."""
+    count = 4_000
+    items: list[Items] = [Range("step", at, 3 * count - at) for at in range(count)]
+    items += [launch_kernel("k", (at, at + 1), (at + 9, at + 900), id=at) for at in range(count, 2 * count)]
+    with open_report(trace(*items)) as report:
+        attribution = attribute(report)
+        tracemalloc.start()
+        try:
+            choose_level(attribution, None, DEFAULT_MERGE)
+            assert tracemalloc.get_traced_memory()[1] < 50_000_000
+        finally:
+            tracemalloc.stop()

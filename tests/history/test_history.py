@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -140,6 +141,15 @@ def test_one_run_and_two_runs_are_answered() -> None:
         answer = judge_runs(made_runs([ms * MS for ms in times]))
         assert len(answer.changes) == changes
         assert str(len(times)) in history_text(answer)
+
+
+def test_a_run_whose_gpu_work_was_not_recorded_leaves_the_others() -> None:
+    """A run without any times is in no series, and a note says so; it may also be the only one of its machine."""
+    runs = made_runs([ms * MS for ms in steps((6, 10))])
+    for machine in (runs[0].machine, {"gpu": "another"}):
+        answer = judge_runs([*runs, msgspec.structs.replace(runs[0], timed=(), machine=machine)])
+        assert [len(series.runs) for series in answer.series] == [6]
+        assert any("1 run without the steps" in note for note in answer.notes)
 
 
 def test_runs_are_ordered_as_asked(tmp_path: Path) -> None:

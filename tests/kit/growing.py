@@ -27,7 +27,7 @@ def program(what: str, count: int) -> Iterator[Items]:
                 now += _LONG
             if what == "depth":
                 for at in range(1, count + 1):
-                    yield Range(f"level{at % 50}", start + at, now + count - at, process=process)
+                    yield Range(f"level{at % 50}" if at % 2 else "step", start + at, now + count - at, process=process)
                 now += count
             yield Range(f"step {step}", start, now, process=process)
             now += 50

@@ -30,6 +30,8 @@ _DAMAGED = {
         2 * _MANY,
         0,
     ),
+    "four million lists": (b"[], " * 4_000_000, 0, 1 << 15),
+    "a million times no event": (b"{1}, " * 1_000_000, 0, 1 << 15),
     "blanks": (b"} " + b" " * 4_000_000 + _GOOD, 0, 1),
 }
 _READ = """

@@ -22,6 +22,7 @@ from nsysprof.core.files import open_regular
 _BLOCK = 1 << 20  # bytes read, and characters decoded, at a time
 _SMALL = 1 << 8  # bytes of damaged gzip data that are read at a time, and of a bare word
 _MOST = 1 << 24  # characters of one event, and of all that is kept of what stands beside the events
+_VAIN = 1 << 15  # more events that cannot be read than events that can: the rest is nothing either
 _KEPT = 1 << 22  # characters of one value beside the events that are kept
 # Where one event ends and the next begins: in JSON this cannot stand inside of a text, whose quotes are escaped.
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|ts|args)"\s*:)')
@@ -119,6 +120,7 @@ class TraceText:
     _blocks: Iterator[bytes] = field(init=False, repr=False)
     _text: bytes = field(default=b"", repr=False)
     _at: int = field(default=0, repr=False)
+    _good: int = field(default=0, repr=False)  # events that could be read
     _credit: int = field(default=_BLOCK, repr=False)  # characters that may yet be searched in vain
     _window: int = field(default=_BLOCK, repr=False)  # characters that may hold events without a fault
 
@@ -287,12 +289,16 @@ class TraceText:
             if end:
                 self._credit = min(self._credit + end - self._at, _BLOCK)
                 self._at, self._window = end, min(2 * self._window, _BLOCK)
+                self._good += len(events)
                 yield events
             elif self._window > 1 << 11:
                 self._window //= 8
             else:
                 yield self._one()
                 self._window = 1 << 11
+                if self.broken > self._good + _VAIN:
+                    self.cut = f"it holds {self.broken:,} events that cannot be read"
+                    raise _Ended
 
     def _try_more(self, least: int) -> None:
         """Read on where less than that is at hand, and there is more."""
@@ -331,10 +337,7 @@ class TraceText:
             self._credit -= min(len(self._text) - behind.end(), _MOST)
             self._at, self.broken = behind.end(), self.broken + 1
             return []
-        try:
-            return [_EVENT.decode(text)]
-        except _FAILS:
-            event, lost = mended(text)
+        event, lost = mended(text)
         if event is None:
             self.broken += 1
             inner = _BETWEEN.search(text)  # a quote too many or too few: the next event begins inside
@@ -343,6 +346,7 @@ class TraceText:
                 self._credit -= len(text) - inner.end()
             return []
         self.mended += lost
+        self._good += 1
         return [event]
 
 
@@ -378,11 +382,11 @@ def mended(text: bytes) -> tuple[Event | None, bool]:
     """Decode what is readable of an event with broken JSON or wrong types, None if nothing is; also whether fields are
     missing.
     """
-    text = _FAULTS.sub(_mend, text.decode("utf-8", "replace").encode())
-    try:
+    with suppress(*_FAILS):
         return _EVENT.decode(text), False
-    except _FAILS:
-        pass
+    text = _FAULTS.sub(_mend, text.decode("utf-8", "replace").encode())
+    with suppress(*_FAILS):
+        return _EVENT.decode(text), False
     try:
         fields = _FIELDS.decode(text)
     except _FAILS:
