@@ -47,12 +47,15 @@ def occupancy(capability: tuple[int, int] | None, threads: Ints, registers: Ints
     """The theoretical occupancy of launches; None for a GPU with unknown limits.
 
     ``threads`` per block, ``registers`` per thread, and bytes of ``shared`` memory per block, static plus dynamic;
-    negative values mean unknown, and so is the occupancy.
+    negative values, and values of 2^31 or more, mean unknown, and so is the occupancy.
     """
     if capability not in _LIMITS:
         return None
     most_blocks, most_warps, kib = _LIMITS[capability]
-    warps = -(-np.maximum(threads, 1) // _WARP)
+    most = np.maximum(threads, np.maximum(registers, shared))
+    known = (threads > 0) & (np.minimum(registers, shared) >= 0) & (most < 1 << 31)
+    threads, registers, shared = (np.where(known, each, 1) for each in (threads, registers, shared))
+    warps = -(-threads // _WARP)
     of_warp = -(-np.maximum(registers, 1) * _WARP // 256) * 256
     by_registers = _REGISTERS // _PARTS // of_warp * _PARTS // warps
     newer = capability >= (8, 0)
@@ -60,7 +63,6 @@ def occupancy(capability: tuple[int, int] | None, threads: Ints, registers: Ints
     of_block = -(-(shared + reserved) // unit) * unit
     by_shared = (kib << 10) // np.maximum(of_block, 1)
     limits = np.stack([np.full(len(threads), most_blocks), most_warps // warps, by_registers, by_shared])
-    known = (threads > 0) & (registers >= 0) & (shared >= 0)
     blocks = np.where(known, limits.min(axis=0), 0).astype(np.int64)
     # where several limits are equal the one is named that a programmer can change
     limiter = len(limits) - 1 - limits[::-1].argmin(axis=0)

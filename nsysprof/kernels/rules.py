@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -146,8 +147,10 @@ def _reasons(rule: Rule) -> Iterator[str]:
     groups: set[str] = set()
     for pattern in rule.patterns:
         try:
-            compiled = re.compile(pattern)
-        except re.error as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FutureWarning)
+                compiled = re.compile(pattern)
+        except (re.error, FutureWarning) as error:
             yield f"expression {pattern!r} does not compile: {error}"
             continue
         groups |= set(compiled.groupindex)

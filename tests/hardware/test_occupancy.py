@@ -59,12 +59,12 @@ def test_what_ncu_printed(threads: int, registers: int, shared: int, grid: int, 
 
 def test_waves_and_what_is_not_known() -> None:
     """140 blocks on 132 SMs of one each are 1.06 waves; without registers, or of an unknown GPU, nothing is said."""
-    one = np.array([512, 512])
-    found = occupancy((9, 0), one, np.array([32, -1]), np.array([120 << 10, 0]))
+    one = np.array([512, 512, 512])
+    found = occupancy((9, 0), one, np.array([32, -1, (1 << 63) - 1]), np.array([120 << 10, 0, 0]))
     assert found is not None
-    waves = found.waves(np.array([140, 140]), 132)
+    waves = found.waves(np.array([140, 140, 140]), 132)
     assert waves[0] == pytest.approx(140 / 132)
-    assert np.isnan(waves[1])
-    assert found.occupancy.tolist() == [0.25, 0.0]
+    assert np.isnan(waves[1:]).all()
+    assert found.occupancy.tolist() == [0.25, 0.0, 0.0]
     assert occupancy((3, 5), one, one, one) is None
     assert occupancy(None, one, one, one) is None

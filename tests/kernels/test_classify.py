@@ -327,6 +327,10 @@ def test_where_function_looks_at_the_function_only(tmp_path: Path) -> None:
             "where: 'all' is not one of name, function",
         ),
         ("[[rule]]\nname = 'a'\nmatch = 'a(b'\nfamily = 'gemm'", r"expression 'a\(b' does not compile: missing \)"),
+        (
+            "[[rule]]\nname = 'a'\nmatch = '[[a]'\nfamily = 'gemm'",
+            r"does not compile: Possible nested set at position 0",
+        ),
         ("[[rule]]\nname = 'a'\nmatch = '.*'\nfamily = 'gemm'", r"expression '\.\*' matches every name"),
         ("[[rule]]\nname = 'a'\nmatch = []\nfamily = 'gemm'", "match: expected array of length >= 1"),
         ("[[rule]]\nname = 'a'\nmatch = [1]\nfamily = 'gemm'", r"match\[0\]: expected str, got int"),
