@@ -329,7 +329,7 @@ def test_where_function_looks_at_the_function_only(tmp_path: Path) -> None:
         ("[[rule]]\nname = 'a'\nmatch = 'a(b'\nfamily = 'gemm'", r"expression 'a\(b' does not compile: missing \)"),
         (
             "[[rule]]\nname = 'a'\nmatch = '[[a]'\nfamily = 'gemm'",
-            r"does not compile: Possible nested set at position 0",
+            r"does not compile: Possible nested set at position 1",
         ),
         ("[[rule]]\nname = 'a'\nmatch = '.*'\nfamily = 'gemm'", r"expression '\.\*' matches every name"),
         ("[[rule]]\nname = 'a'\nmatch = []\nfamily = 'gemm'", "match: expected array of length >= 1"),
