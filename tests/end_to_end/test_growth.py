@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from nsysprof.fleet import cluster
 from tests.kit.command_line import quietly
+from tests.kit.fuzz import examine_here
 from tests.kit.growing import GROWS, program
 from tests.kit.trace import write
 
 _COMMANDS: dict[str, tuple[str, ...]] = {  # of a FILE, into the file or folder OUT
     "analyze": ("analyze", "FILE", "--no-charts", "-o", "OUT", "--force"),
     "by stream": ("analyze", "FILE", "--by", "stream", "--no-charts", "-o", "OUT", "--force"),
+    "by thread": ("analyze", "FILE", "--by", "thread", "--no-charts", "-o", "OUT", "--force"),
+    "fleet": ("fleet", "FILE", "--workers", "1", "--no-charts", "-o", "OUT", "--force"),
+    "ranges": ("ranges", "FILE"),
     "why": ("why", "FILE", "--no-charts", "-o", "OUT", "--force"),
     "steps": ("steps", "FILE", "--no-charts", "-o", "OUT", "--force"),
     "forecast": ("forecast", "FILE", "--scale", "kernel*=0.5", "--no-charts", "-o", "OUT", "--force"),
@@ -30,8 +35,9 @@ _TRIES = 4  # the fastest counts: nothing makes a program faster than it is
 
 
 @pytest.mark.parametrize("what", GROWS)
-def test_time_grows_no_faster_than_the_recording(what: str, tmp_path: Path) -> None:
+def test_time_grows_no_faster_than_the_recording(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as much of one thing takes each command less than 5.7 times as long, of the processor's time."""
+    monkeypatch.setattr(cluster, "examine_all", examine_here)
     least = {"processes": 20, "ranks": 15, "threads": 400, "streams": 2000}.get(what, 750)
     files = [tmp_path / f"{count}.sqlite" for count in (least, _TIMES * least)]
     for file, count in zip(files, (least, _TIMES * least), strict=True):

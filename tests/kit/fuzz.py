@@ -45,6 +45,9 @@ from typing import Any, NamedTuple
 from typer.main import get_command
 
 from nsysprof import cli
+from nsysprof.fleet import cluster
+from nsysprof.fleet.examine import ReportFailure, ReportTask, examine_report
+from nsysprof.formats.rank_answer import ReportAnswer
 from tests.kit import plain_kineto
 from tests.kit.mutations import SHIPPED, by_tokens, spoiled, spoiled_trace
 
@@ -322,6 +325,11 @@ def every_command(rng: random.Random, path: Path, out: Path) -> list[str]:
     return [command, *ways[command], *dict.fromkeys(more)]
 
 
+def examine_here(tasks: Sequence[ReportTask], choice: object, **_: object) -> list[ReportAnswer | ReportFailure]:
+    """What `fleet.cluster.examine_all` returns, without workers: what a report takes is taken in this process."""
+    return [examine_report(task) for task in tasks]
+
+
 def run(arguments: Sequence[str]) -> tuple[int, str]:
     """Exit code and stderr of the command line, in this process. What it raises, warnings among it, is raised."""
     said, printed, before = io.StringIO(), io.StringIO(), sys.argv
@@ -480,6 +488,7 @@ def fuzz(
     """Of each seed how it ended and what was done; see `attempt`."""
     app: Any = cli.app
     vars(cli)["app"] = get_command(app)  # made once: it takes longer than reading a small report
+    workers, vars(cluster)["examine_all"] = cluster.examine_all, examine_here  # started for each, they take seconds
     previous = signal.signal(signal.SIGALRM, _stop)
     try:
         for seed in seeds:
@@ -496,7 +505,7 @@ def fuzz(
             yield seed, end, story
     finally:
         signal.signal(signal.SIGALRM, previous)
-        cli.app = app
+        cli.app, vars(cluster)["examine_all"] = app, workers
 
 
 def in_processes(cases: int, first: int, processes: int, failures: Path) -> int:
