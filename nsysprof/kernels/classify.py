@@ -6,14 +6,19 @@ once, and an expression is searched only in names with its word.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NoReturn
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.errors import NsysprofError
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
@@ -35,6 +40,7 @@ LAST = (OTHER, *NO_KERNELS)  # what stands behind the names of kernels
 MAX_NAMES = 8
 _NAMED = 0.95  # of the kernels' time: what names beyond it share is one group
 _LABEL = 40
+_PATIENCE_S = 5  # of the processor, for rules of a user
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 
 
@@ -61,7 +67,8 @@ class Kinds:
 def classify(rules: Rules, names: Sequence[str]) -> Kinds:
     """The kinds of kernels with these names: demangled, mangled or short, as in the report.
 
-    Equal names get equal results; pass distinct names: 20,000 take a fraction of a second.
+    Equal names get equal results; pass distinct names: 20,000 take a fraction of a second. Raises `NsysprofError` in
+    the main thread if rules of a user take much longer.
     """
     needs: dict[str, list[int]] = {}
     for number, word in enumerate(rules.words):
@@ -72,13 +79,14 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
         starts.setdefault(word[:2], []).append(word)
     known: dict[str, frozenset[int]] = {}
     found = []
-    for name in names:
-        candidates = set(always)
-        for word in set(_WORDS(name.lower())):
-            if word not in known:
-                known[word] = frozenset(number for need in _inside(word, starts) for number in needs[need])
-            candidates |= known[word]
-        found.append(_first_match(rules, candidates, name))
+    with _patience(rules):
+        for name in names:
+            candidates = set(always)
+            for word in set(_WORDS(name.lower())):
+                if word not in known:
+                    known[word] = frozenset(number for need in _inside(word, starts) for number in needs[need])
+                candidates |= known[word]
+            found.append(_first_match(rules, candidates, name))
     rules_, causes = [rule for rule, _ in found], [_cause(*each) for each in found]
     return Kinds(
         [rule.family if rule else OTHER for rule in rules_],
@@ -87,6 +95,27 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
         causes,
         [rule.name if rule else UNMATCHED for rule in rules_],
     )
+
+
+@contextmanager
+def _patience(rules: Rules) -> Iterator[None]:
+    """End the search for expressions of a user that go back and forth in a name; only the main thread can."""
+    main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+    if not main or len(rules.rules) == len(load_rules().rules):
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        what = f"the kernel rules take more than {_PATIENCE_S} s of CPU time"
+        raise NsysprofError(what, "do not repeat what repeats, such as (a+)+, in an expression of --rules")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (names are data, and long)
 
+import signal
 import sqlite3
 import time
 from contextlib import closing
@@ -286,6 +287,17 @@ def test_own_rules_are_asked_first(tmp_path: Path) -> None:
     assert kinds.attention_backend == ["tiled", "tiled", None]
     assert kinds.cause == ["by s", "plain", "gemm"]
     assert kinds.rule == ["mine", "mine", "cuBLAS sgemm"]
+
+
+@pytest.mark.parametrize("match", ["(a+)+$", "(a|aa)+$", "a*a*a*a*a*a*b"])
+def test_rules_that_go_back_and_forth_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: str) -> None:
+    """An expression that would take for ever is refused in a sentence; other names and rules are not."""
+    monkeypatch.setattr("nsysprof.kernels.classify._PATIENCE_S", 0.1)
+    rules = load_rules(write(tmp_path, f'[[rule]]\nname = "mine"\nmatch = "{match}"\nfamily = "norm"\n'))
+    assert classify(rules, ["gemm"]).family == ["gemm"]
+    with pytest.raises(NsysprofError, match=r"the kernel rules take more than 0\.1 s"):
+        classify(rules, ["a" * 500 + "!"])
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
 
 
 def test_where_words_looks_at_the_words_of_the_own_name(tmp_path: Path) -> None:
