@@ -37,6 +37,7 @@ OTHER_BENCHES = (
     *("training/block", "training/gpt", "training/backward", "training/deterministic"),
     *("decoding/prefill", "decoding/decode-graph"),
     *(f"tiled-attention/o5-o6/wide/{name}" for name in ("sigma-3", "sigma-30", "sigma-30-128")),
+    *(f"tiled-attention/o5-o6/backward/{name}" for name in ("fp16", "bf16")),
 )
 TILED_BENCHES = tuple(
     f"tiled-attention/{name}" for name in ("bench", "head-dim-128", "many-heads", "not-causal", "single-head")
@@ -580,6 +581,7 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
     builds = pd.read_csv(folder / "gradients-builds.csv").query("run > 3").groupby(["problem", "build"])["median_us"]
     order = ["without", "copying thread", "fence", "each", "fence, each"]
     medians = builds.median().unstack()[order].map("{:,.1f}".format)
+    later = later.partition("### Forward and backward")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in later.splitlines() if line.startswith("| B")]
     assert {problem: cells for problem, *cells in rows} == {name: [*row] for name, *row in medians.itertuples()}
 
@@ -597,6 +599,7 @@ def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
             "| problem | `flash` | `cudnn` | FlashAttention 4 | `tiled_o5` | `tiled_o6` | ag",
             "sigma-3 sigma-30 sigma-30-128",
         ),
+        ("tiled-attention/o5-o6/backward", "| problem | `flash` | `cudnn` | `tiled_o6` |", "fp16 bf16"),
     ],
 )
 def test_tables_of_a_page_quote_the_sweeps(study: str, head: str, results: str) -> None:
