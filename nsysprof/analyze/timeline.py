@@ -115,7 +115,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     A report without ops has no streams, one without ranges no range lanes; without both the extent is empty.
     """
     trace = breakdown.attribution.trace
-    activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace.arena)
+    activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace)
     edges = column_edges(*_extent(breakdown, activity), columns)
     lanes, notes = choose_lanes(trace, least_share=_LEAST_SHARE)
     ranges, more = _range_lanes(breakdown, edges)

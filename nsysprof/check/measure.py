@@ -173,7 +173,7 @@ def with_whole_trace(
         _, values = _parts_of_windows(account_for(attribution, windows, [WHOLE_TRACE], breakdown.kinds))
         whole |= {name: max(column.tolist(), default=np.nan) for name, column in values.items()}
     if syncs:
-        activity = trace.report.reader.host_activity()
+        activity = trace.report.reader.host_activity(trace)
         waiting = int(np.count_nonzero(activity.kind == SYNCHRONIZING))
         whole[SYNCS] = waiting if len(activity.calls) else np.nan
     return CallSamples(
@@ -246,7 +246,7 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
     """
     [(part, _)] = breakdown.parts
     trace = part.attribution.trace
-    ranges, activity = trace.ranges, trace.report.reader.host_activity()
+    ranges, activity = trace.ranges, trace.report.reader.host_activity(trace)
     waiting = np.flatnonzero(activity.kind == SYNCHRONIZING)
     start, tid = activity.calls.start[waiting], activity.calls.threads[activity.calls.thread[waiting]]
     out = np.full(len(ranges), np.nan if len(activity.calls) == 0 else 0.0)

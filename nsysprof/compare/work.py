@@ -260,9 +260,8 @@ def _managed(loaded: LoadedReport) -> bool:
     copies = trace.copies
     if (trace.ops.kind == MIGRATION).any() or np.isin([copies.source, copies.destination], managed).any():
         return True
-    return any(
-        "AllocManaged" in name or "MallocManaged" in name for name in trace.report.reader.host_activity().calls.names
-    )
+    names = trace.report.reader.host_activity(trace).calls.names
+    return any("AllocManaged" in name or "MallocManaged" in name for name in names)
 
 
 def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[Doubt]:

@@ -169,7 +169,7 @@ def _bins(activity: Mapping[int, GpuActivity], start: int, end: int) -> dict[str
 
 def _collectives(trace: Trace, communication: NDArray[np.bool_], process: int) -> tuple[NDArray[np.intp], int]:
     """Find the ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and count all."""
-    rows = collective_ops(trace, communication)
+    rows = collective_ops(trace, communication, trace.report.reader.collectives(trace))
     rows = rows[trace.op_process[rows] == process]
     return rows[np.argsort(trace.ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
 

@@ -220,7 +220,7 @@ class Reader(ABC):
         """Where the CUDA graph nodes among the ops were captured."""
         return details.no_captures(len(trace.ops))
 
-    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
+    def host_activity(self, trace: Trace) -> details.HostActivity:
         """Activity of the host threads: CUDA calls, operating-system calls, the profiler's own work."""
         return details.NO_ACTIVITY
 

@@ -43,7 +43,7 @@ class WaitFacts:
 def wait_facts(trace: Trace, communication: NDArray[np.bool_]) -> WaitFacts:
     """Read the `WaitFacts` of a trace."""
     reader = trace.report.reader
-    return WaitFacts(reasons(trace, reader.dependencies(trace)), reader.host_activity(trace.arena), communication)
+    return WaitFacts(reasons(trace, reader.dependencies(trace)), reader.host_activity(trace), communication)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
 from nsysprof.core.columns import distinct
-from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace, tid_of
@@ -55,10 +54,9 @@ class Texts:
 class Facts:
     """Known facts about a trace: ``communication``: per op name, whether it is a collective.
 
-    ``peers``: who arrived last at each collective, None if no ranks share any; ``op_owner``: the range after which each
-    GPU op is named, None for its owner; ``names``: the merged names of ranges, and ``name_code``, one per entry of
-    `Trace.range_names`; ``threads``: labels of `Trace.threads`; ``copy_memory``: a code of `MEMORY` per op;
-    ``collectives``: those that the trace names; ``texts``: all texts that pieces refer to.
+    ``op_owner``: the range after which each GPU op is named, None for its owner; ``names``: the merged names of ranges,
+    and ``name_code``, one per entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`; ``copy_memory``: a
+    code of `MEMORY` per op; ``collectives``: those that the trace names; ``texts``: all texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -66,8 +64,6 @@ class Facts:
     communication: NDArray[np.bool_]
     dependencies: Dependencies
     activity: HostActivity
-    reasons: Reasons
-    peers: Peers | None
     copy_sizes: NDArray[np.int64]
     copy_memory: NDArray[np.uint8]
     collectives: Collectives
@@ -76,6 +72,16 @@ class Facts:
     name_code: NDArray[np.int64]
     threads: list[str]
     texts: Texts
+
+    @cached_property
+    def reasons(self) -> Reasons:
+        """What each GPU op waited for; large recordings need it of their stretches only."""
+        return reasons(self.attribution.trace, self.dependencies)
+
+    @cached_property
+    def peers(self) -> Peers | None:
+        """Who arrived last at each collective; None if no ranks share any."""
+        return find_peers(self.attribution.trace, self.communication, self.collectives)
 
     @cached_property
     def ops_of_calls(self) -> OpsOfCalls:
@@ -101,26 +107,16 @@ def read_facts(
 
     ``op_owner`` is the range after which each GPU op is named, if that differs from the one that launched it.
     """
-    trace, communication = attribution.trace, kinds.communication
+    trace = attribution.trace
     reader = trace.report.reader
-
-    def why() -> tuple[Dependencies, Reasons]:
-        dependencies = reader.dependencies(trace)
-        return dependencies, reasons(trace, dependencies)
-
-    (dependencies, known_reasons), activity, peers = side_by_side(
-        why, lambda: reader.host_activity(trace.arena), lambda: find_peers(trace, communication), apart=trace.apart
-    )
     merged = merged_names([name.text for name in trace.range_names], merge_names)
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
     return Facts(
         attribution=attribution,
         kinds=kinds,
-        communication=communication,
-        dependencies=dependencies,
-        activity=activity,
-        reasons=known_reasons,
-        peers=peers,
+        communication=kinds.communication,
+        dependencies=reader.dependencies(trace),
+        activity=reader.host_activity(trace),
         copy_sizes=trace.copy_sizes(),
         copy_memory=_copy_memory(trace),
         collectives=reader.collectives(trace),

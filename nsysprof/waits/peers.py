@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints
+from nsysprof.trace.details import Collectives
 from nsysprof.trace.trace import KERNEL, Trace
 from nsysprof.waits.walk import RUNS, Pieces
 
@@ -18,11 +19,10 @@ from nsysprof.waits.walk import RUNS, Pieces
 _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar")
 
 
-def collective_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Mask of the kernels that all ranks enter and leave together, by kernel name or, if recorded, collective name;
+def collective_ops(trace: Trace, communication: NDArray[np.bool_], found: Collectives) -> NDArray[np.intp]:
+    """The kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
     ``communication``: per op name, whether it is a collective.
     """
-    found = trace.report.reader.collectives(trace)
     named, known = (
         np.array([bool(_COLLECTIVE.search(name)) for name in names], bool) for names in (trace.op_names, found.kinds)
     )
@@ -54,7 +54,7 @@ class Peers:
     until: Ints
 
 
-def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
+def find_peers(trace: Trace, communication: NDArray[np.bool_], found: Collectives) -> Peers | None:
     """Match the collectives of the ranks of a trace, where each rank is a process on a GPU; None if no two ranks share
     any.
 
@@ -62,7 +62,7 @@ def find_peers(trace: Trace, communication: NDArray[np.bool_]) -> Peers | None:
     apart: no rank can end the next one before all have left this one.
     """
     ops = trace.ops
-    rows = collective_ops(trace, communication)
+    rows = collective_ops(trace, communication, found)
     rows = rows[(trace.op_gpu[rows] >= 0) & (ops.end[rows] > ops.start[rows])]
     rows = rows[np.lexsort((ops.end[rows], ops.name[rows]))]
     rows = trace.settled(rows, ops.name[rows], ops.end[rows])

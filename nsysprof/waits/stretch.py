@@ -10,8 +10,6 @@ from nsysprof.trace.details import CallList, Collectives, HostActivity, StreamEv
 from nsysprof.trace.variants import only_ops
 from nsysprof.waits.facts import Facts
 from nsysprof.waits.joins import QUEUE
-from nsysprof.waits.peers import Peers
-from nsysprof.waits.walk import Reasons
 from nsysprof.waits.windows import Windows
 
 Rows = NDArray[np.intp]
@@ -73,8 +71,6 @@ def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Str
         attribution=cut,
         dependencies=replace(facts.dependencies, waits=waits, records=records),
         activity=activity,
-        reasons=_reasons(facts.reasons, ops, of),
-        peers=None if facts.peers is None else Peers(of[facts.peers.last[ops]], facts.peers.until[ops]),
         copy_sizes=facts.copy_sizes[ops],
         copy_memory=facts.copy_memory[ops],
         collectives=_collectives(facts.collectives, of),
@@ -91,12 +87,6 @@ def _rows(columns: Columns, rows: Rows) -> Columns:
         for each in fields(columns)
         if each.name not in names and len(getattr(columns, each.name)) == count
     })  # fmt: skip
-
-
-def _reasons(reasons: Reasons, ops: Rows, of: NDArray[np.int32]) -> Reasons:
-    whole = {each.name: getattr(reasons, each.name) for each in fields(Reasons)}
-    columns = {name: values[ops] for name, values in whole.items() if len(values) == len(reasons.op)}
-    return replace(reasons, **{**columns, "op": of[columns["op"]]})
 
 
 def _collectives(collectives: Collectives, of: NDArray[np.int32]) -> Collectives:

@@ -13,7 +13,7 @@ from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.details import CUDA, PROFILER
 from nsysprof.trace.kineto.reader import KinetoReader
-from nsysprof.trace.report import open_report
+from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import RANGE_KINDS, tid_of
 from tests.kit import plain_kineto
 from tests.kit.command_line import quietly
@@ -428,7 +428,7 @@ def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_
 def activity_of(path: Path) -> list[tuple[int, int, int, str, int]]:
     """Thread, start, end, name and kind of what the host's threads did, apart from launches."""
     with open_report(path) as report:
-        activity = report.reader.host_activity()
+        activity = report.reader.host_activity(read_tables(report))
     calls = activity.calls
     rows = zip(calls.thread, calls.start, calls.end, calls.name, activity.kind, strict=True)
     every = [

@@ -62,7 +62,8 @@ def test_ranges_in_which_frameworks_compile() -> None:
 def found(path: Path, *steps: tuple[int, int]) -> list[tuple[str, str, bool]]:
     """Name and purpose of each call by its start, and whether it happens once, besides the ``steps`` of the program."""
     with open_report(path) as report:
-        trace, activity = attribute(report).trace, report.reader.host_activity()
+        trace = attribute(report).trace
+        activity = report.reader.host_activity(trace)
     purpose = purposes(trace, activity)
     assert purpose[-1] == IN_CODE
     start, end = np.array(steps, np.int64).reshape(-1, 2).T

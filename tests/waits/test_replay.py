@@ -47,10 +47,8 @@ def read(path: Path, lags: Lags | None = None) -> tuple[Attribution, Network]:
         times = np.concatenate([ranges.start, ranges.start, ranges.end])
         asked = Moments(np.tile(ranges.thread, 3), times, np.repeat([True, True, False], len(ranges)))
         talks = np.array(["nccl" in name.lower() for name in trace.op_names], bool)
-        peers = find_peers(trace, talks)
-        made = network_of(
-            attribution, reader.host_activity(trace.arena), reader.dependencies(trace), asked, peers, lags
-        )
+        peers = find_peers(trace, talks, reader.collectives(trace))
+        made = network_of(attribution, reader.host_activity(trace), reader.dependencies(trace), asked, peers, lags)
         return attribution, made
 
 

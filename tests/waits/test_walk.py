@@ -103,7 +103,7 @@ def test_a_synchronization_after_the_launch_exposes_nothing(trace: MakeTrace) ->
     for calls, expected in (((before, after), "cudaStreamSynchronize"), ((after,), "")):
         with open_report(trace(*kernels, *calls)) as report:
             attribution = attribute(report)
-            activity = report.reader.host_activity()
+            activity = report.reader.host_activity(attribution.trace)
             why = reasons(attribution.trace, report.reader.dependencies(attribution.trace))
         launch, wait, until, thread, since = (np.array([value]) for value in (1, 40, 59, 0, 0))
         call = exposed_by(attribution.trace, why, activity, launch, wait, until, thread, since)

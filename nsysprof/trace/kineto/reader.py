@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arena import ColumnArena
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -178,7 +178,7 @@ class KinetoReader(Reader):
         """Dependencies between streams, if recorded."""
         return read_dependencies(self.events, trace)
 
-    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
+    def host_activity(self, trace: Trace) -> details.HostActivity:
         """Calls of CUDA or HIP, and Python functions that wait."""
         return read_host_activity(self.events, self.threads)
 

@@ -15,9 +15,9 @@ from nsysprof.core.columns import Coder, marked, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace import details
 from nsysprof.trace.calls import activity_kind, launches_work, outermost_calls, waits_for_gpu
-from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, read_blocks, times
+from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, read_blocks, times
 from nsysprof.trace.nsys.host_ranges import MPI_CALLS
-from nsysprof.trace.trace import PROCESS_OF_THREAD, Progress
+from nsysprof.trace.trace import PROCESS_OF_THREAD, Progress, Trace
 
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OS_CALLS, OVERHEAD = "OSRT_API", "PROFILER_OVERHEAD"
@@ -292,11 +292,25 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
     return _host_calls(rows.take_rest(), threads, called, arena)[0]
 
 
-def read_host_activity(source: Source, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
-    """The `HostActivity` of a report: CUDA calls, operating-system calls, and nsys's own work."""
+def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
+    """The `HostActivity` of a report: CUDA calls, which the trace has if all are whole, operating-system calls, and
+    nsys's own work.
+    """
+    arena = trace.arena
     rows, threads = Growing(arena, **_CALL), Coder()
     names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
-    for table, kind in ((CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)):
+    tables = [(CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)]
+    if trace.other_calls is not None and has_all(source, CALLS, CALLS_NEEDS):
+        texts = trace.other_calls.names.texts
+        names += dict.fromkeys(texts)
+        code = np.array([names.index(text) for text in texts], np.int32)
+        for each, ids in ((trace.launches, trace.threads), (trace.other_calls, trace.other_calls.threads)):
+            thread = threads.encode(ids)[each.thread]
+            rows.add(len(each.start), thread=thread, start=each.start, end=each.end, name=code[each.name])
+        rank.append(ranks(names))
+        kinds += map(activity_kind, names)
+        tables = tables[1:]
+    for table, kind in tables:
         ids = Coder()
         for block in read_blocks(source, table, ("start", "end", "globalTid"), ("nameId",)):
             columns = _call_columns(block, threads, ids)

@@ -140,9 +140,9 @@ class NsysReader(Reader):
         """The operator calls that `emit_nvtx` recorded, with shapes."""
         return operators_of_names(trace)
 
-    def host_activity(self, arena: ColumnArena = IN_MEMORY) -> details.HostActivity:
+    def host_activity(self, trace: Trace) -> details.HostActivity:
         """Activity of the host threads."""
-        return self._read(read_host_activity, arena)
+        return self._read(read_host_activity, trace)
 
     def page_faults(self) -> details.PageFaults:
         """Page faults of unified memory."""
