@@ -107,7 +107,7 @@ def forward_of_launches(attribution: Attribution, backward: Backward) -> NDArray
 def forward_of_ranges(attribution: Attribution) -> NDArray[np.int32]:
     """The forward range of each range that is or is in a backward operator, -1 for others. The report must be open."""
     trace, ranges = attribution.trace, attribution.trace.ranges
-    backward = find_backward(attribution)
+    backward = attribution.once(find_backward)
     if not len(backward):
         return np.full(len(ranges), -1, np.int32)
     around = backward.around(trace.threads[trace.range_openers], ranges.start, ranges.end)

@@ -122,6 +122,19 @@ MarkdownOption = Annotated[bool, typer.Option("--md", help="Print Markdown, for 
 ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files in the output folder.")]
 
 
+_MALLOC = {-3: 1 << 24, -1: 1 << 26}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+
+
+def _reuse_memory() -> None:
+    """Let glibc keep freed columns for the next ones: to give each back at once is a twentieth of the CPU time."""
+    from contextlib import suppress
+    from ctypes import CDLL
+
+    with suppress(AttributeError, OSError, TypeError):  # other C libraries
+        for name, size in _MALLOC.items():
+            CDLL(None).mallopt(name, size)
+
+
 @dataclass(frozen=True)
 class ReadingOptions:
     """How reports are read, and how GPU ops are attributed."""
@@ -136,6 +149,7 @@ class ReadingOptions:
     def __post_init__(self) -> None:
         # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        _reuse_memory()
 
     @property
     def values(self) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         outside=outside,
         idle_outside_ns=idle_outside_ns,
         gap_ns=gap_ns,
-        mostly=_mostly(case) if parts is None and not found else "",
+        mostly=_mostly(case) if parts is None and not found and case.part_of is None else "",
         tried=any(each.tried for each in parts or ())
         or ("residual" in vars(case) and any(map(case.known, case.places))),
         launches=len(trace.launches) or int((case.purpose == LAUNCH).sum()),

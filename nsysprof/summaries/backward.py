@@ -36,7 +36,7 @@ BACKWARD = table(
 
 def backward(attribution: Attribution, asked: Asked) -> Answer | None:
     """Add up forward and backward per merged path of forward; None if no backward is recorded with sequence numbers."""
-    found = find_backward(attribution)
+    found = attribution.once(find_backward)
     inside = found.forward >= 0
     if not inside.any():
         return None
