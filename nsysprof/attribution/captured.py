@@ -47,4 +47,4 @@ def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int
     read = Launches(**{name: values[order].astype(getattr(launches, name).dtype) for name, values in column.items()})
     columns = {**ops.__dict__, "launch": moved[launch].astype(np.int32)}
     columns["from_graph"] = ops.from_graph & (replay < 0)  # so that no node counts as the launch of a graph
-    return replace(trace, launches=read, ops=Ops(**columns), other_calls=None), replay
+    return replace(trace, launches=read, ops=Ops(**columns), other_calls=None, geometry=None), replay

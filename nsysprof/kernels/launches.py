@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import Coder, Column, Texts, distinct, mixed
+from nsysprof.core.columns import Column, Texts, distinct
 from nsysprof.core.intervals import Ints
 from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.trace.about import Gpu
-from nsysprof.trace.details import OpDetails, grid_text, no_op_details, unpacked
+from nsysprof.trace.details import OpDetails, grid_text, launch_parameters, no_op_details, unpacked
 from nsysprof.trace.trace import Trace
 
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
 _DENSE = 1 << 22  # sums of all groups and launches that are kept at once
-_PART = 1 << 14  # launches that are coded at once: those after the first parts are mostly known
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _GRID, _BLOCK, _GPU, _LIMITS, _KNOWN = range(5)
 REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU not known", "")
 
@@ -58,8 +56,11 @@ class Launches:
 
 def launches_of(trace: Trace) -> Launches | None:
     """The launches of a trace, whose report must be open; None if the reader's ops differ from the trace's."""
-    found = _alike(trace.report.reader.op_details_by_parts(trace)) or _sorted(trace.report.reader.op_details(trace))
-    return _launches(found, trace.report.about.cuda_gpus) if len(found[1]) == len(trace.ops) else None
+    known, gpus = trace.geometry, trace.report.about.cuda_gpus
+    if known is not None and known.whole:
+        return _launches(known.rows, known.of, gpus)
+    details = trace.report.reader.op_details(trace)
+    return launches(details, gpus) if len(details.grid) == len(trace.ops) else None
 
 
 def no_launches(ops: int) -> Launches:
@@ -68,12 +69,12 @@ def no_launches(ops: int) -> Launches:
 
 
 def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
-    """The distinct launches of GPU ops on the GPUs of a trace: linear in ops, everything else per distinct launch."""
-    return _launches(_alike([details]) or _sorted(details), gpus)
+    """The distinct launches of GPU ops on the GPUs of a trace."""
+    first, of = distinct(*launch_parameters(details))
+    return _launches([column[first] for column in launch_parameters(details)], of, gpus)
 
 
-def _launches(distinct_rows: tuple[list[Ints], NDArray[np.integer]], gpus: Sequence[Gpu]) -> Launches:
-    columns, of = distinct_rows
+def _launches(columns: list[Ints], of: NDArray[np.integer], gpus: Sequence[Gpu]) -> Launches:
     order = np.lexsort(columns)  # whichever comes first in the file
     of = np.argsort(order, kind="stable")[of]
     grid, block, registers, shared, dynamic, local = (column[order].astype(np.int64) for column in columns)
@@ -96,40 +97,6 @@ def _launches(distinct_rows: tuple[list[Ints], NDArray[np.integer]], gpus: Seque
     return Launches(
         of, grid, block, blocks, threads, registers, shared, dynamic, local, sms, held, waves, whole - waves, reason
     )  # fmt: skip
-
-
-def _columns(details: OpDetails) -> list[Ints]:
-    columns = [details.grid, details.block, details.registers, details.shared]
-    return [*columns, details.dynamic_shared, details.local_memory]
-
-
-def _alike(parts: Iterable[OpDetails]) -> tuple[list[Ints], NDArray[np.int32]] | None:
-    """The distinct rows, as columns, and which of them each row is like: by one hash of a row, compared with the row
-    itself; None where two have one hash.
-    """
-    coder, known, of = Coder(), [np.empty(0, np.int64)] * len(_columns(no_op_details(0))), [np.empty(0, np.int32)]
-    for details in (part.take(slice(at, at + _PART)) for part in parts for at in range(0, len(part.grid), _PART)):
-        columns = _columns(details)
-        key = np.zeros(len(columns[0]), np.uint64)
-        with np.errstate(over="ignore"):
-            for column in columns:
-                key = key * _FACTOR + column.astype(np.int64).view(np.uint64)
-        of.append(code := coder.encode(mixed(key).view(np.int64)))
-        new = np.flatnonzero(code >= len(known[0]))
-        if len(new):
-            first = np.zeros(len(coder) - len(known[0]), np.intp)
-            first[code[new[::-1]] - len(known[0])] = new[::-1]
-            known = [np.append(rows, column[first]) for rows, column in zip(known, columns, strict=True)]
-        if not all(np.array_equal(rows[code], column) for rows, column in zip(known, columns, strict=True)):
-            return None
-    return known, np.concatenate(of)
-
-
-def _sorted(details: OpDetails) -> tuple[list[Ints], NDArray[np.integer]]:
-    """The same by sorting."""
-    columns = _columns(details)
-    first, of = distinct(*columns)
-    return [column[first] for column in columns], of
 
 
 # What tables say of the launch of a kernel, see `launch_columns`.

@@ -9,7 +9,10 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import Coder, mixed
 from nsysprof.core.intervals import Ints
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the hash of a row
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,47 @@ class OpDetails:
         """The details of the ops in ``rows``."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: each[rows] for name, each in columns.items() if each is not None})
+
+
+def launch_parameters(details: OpDetails) -> list[NDArray[np.int64]]:
+    """The columns in which launches of kernels differ."""
+    columns = [details.grid, details.block, details.registers, details.shared]
+    return [*columns, details.dynamic_shared, details.local_memory]
+
+
+class LaunchGeometry:
+    """The distinct `launch_parameters` of GPU ops that are read part by part.
+
+    ``rows`` are the columns of the distinct ones, ``of`` int32 which each op has. ``whole``: all ops have theirs; not
+    if two distinct ones have one hash, by which they are known.
+    """
+
+    def __init__(self) -> None:
+        self.whole, self._coder, self._of = True, Coder(), [np.empty(0, np.int32)]
+        self.rows = [np.empty(0, np.int64)] * len(launch_parameters(no_op_details(0)))
+
+    @property
+    def of(self) -> NDArray[np.int32]:
+        """The row of each op."""
+        self._of = [np.concatenate(self._of)]
+        return self._of[0]
+
+    def add(self, details: OpDetails) -> None:
+        """Take in the next ops."""
+        columns = launch_parameters(details)
+        key = np.zeros(len(columns[0]), np.uint64)
+        with np.errstate(over="ignore"):
+            for column in columns:
+                key = key * _FACTOR + column.view(np.uint64)
+        code = self._coder.encode(mixed(key).view(np.int64))
+        new, known = np.flatnonzero(code >= len(self.rows[0])), len(self.rows[0])
+        if len(new):
+            first = np.zeros(len(self._coder) - known, np.intp)
+            first[code[new[::-1]] - known] = new[::-1]
+            self.rows = [np.append(rows, column[first]) for rows, column in zip(self.rows, columns, strict=True)]
+        pairs = zip(self.rows, columns, strict=True)
+        self.whole = self.whole and all(np.array_equal(rows[code], column) for rows, column in pairs)
+        self._of.append(code)
 
 
 @dataclass(frozen=True)

@@ -188,10 +188,6 @@ class Reader(ABC):
         """Launch parameters of each GPU op."""
         return details.no_op_details(len(trace.ops))
 
-    def op_details_by_parts(self, trace: Trace) -> Iterator[details.OpDetails]:
-        """The same, some rows at a time, which takes less memory."""
-        yield self.op_details(trace)
-
     def collectives(self, trace: Trace) -> details.Collectives:
         """The collectives among the GPU ops, with communicators and sizes; empty if only kernel names are recorded."""
         return details.NO_COLLECTIVES
@@ -321,6 +317,7 @@ class Trace:
     CUDA calls, without CUPTI's version suffixes; ``other_calls`` are calls outside ``launches``, None if unknown;
     ``arena`` holds the long columns; ``named_threads`` maps globalTids to names that the program set through NVTX;
     ``opened_on`` are codes of the threads that opened ranges, if some ranges count for another thread, else None.
+    ``geometry``: the launch parameters of GPU ops, if the reader knows those of all.
     """
 
     report: Report
@@ -345,6 +342,7 @@ class Trace:
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
     other_calls: details.HostCalls | None = field(default=None, repr=False)
     opened_on: NDArray[np.integer] | None = field(default=None, repr=False)
+    geometry: details.LaunchGeometry | None = field(default=None, repr=False, compare=False)
 
     @property
     def range_openers(self) -> NDArray[np.integer]:

@@ -86,4 +86,5 @@ def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
         copies=Copies(**{name: values[moved] for name, values in vars(trace.copies).items()}),
         launches=Launches(*(arena.take(values, calls) for values in launches.__dict__.values())),
         other_calls=None,
+        geometry=None,
     )

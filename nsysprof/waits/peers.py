@@ -54,7 +54,7 @@ class Peers:
     until: Ints
 
 
-def find_peers(trace: Trace, communication: NDArray[np.bool_], found: Collectives) -> Peers | None:
+def find_peers(trace: Trace, communication: NDArray[np.bool_], collectives: Collectives) -> Peers | None:
     """Match the collectives of the ranks of a trace, where each rank is a process on a GPU; None if no two ranks share
     any.
 
@@ -62,7 +62,7 @@ def find_peers(trace: Trace, communication: NDArray[np.bool_], found: Collective
     apart: no rank can end the next one before all have left this one.
     """
     ops = trace.ops
-    rows = collective_ops(trace, communication, found)
+    rows = collective_ops(trace, communication, collectives)
     rows = rows[(trace.op_gpu[rows] >= 0) & (ops.end[rows] > ops.start[rows])]
     rows = rows[np.lexsort((ops.end[rows], ops.name[rows]))]
     rows = trace.settled(rows, ops.name[rows], ops.end[rows])

@@ -92,6 +92,7 @@ def build_trace(
         named_threads=nvtx.thread_names,
         arena=arena,
         other_calls=other_calls,
+        geometry=work.geometry,
     )
 
 

@@ -1,6 +1,6 @@
 """Read GPU work from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE, with its launch parameters."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.columns import Coder, RowCoder
 from nsysprof.trace import trace
-from nsysprof.trace.details import OpDetails, packed
+from nsysprof.trace.details import LaunchGeometry, OpDetails, packed
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
 
@@ -34,6 +34,15 @@ _COPY_KINDS = {
     10: "PtoP",
 }  # fmt: skip
 _MIGRATIONS = {11: "HtoD", 12: "DtoH", 13: "DtoD"}  # copyKind of nsys alone: ENUM_CUDA_MEMCPY_OPER
+GRID, BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+# Our columns of plain numbers, -1 where a row has none, and those of the report.
+_NUMBERS = {
+    "registers": "registersPerThread",
+    "static_shared": "staticSharedMemory",
+    "dynamic_shared": "dynamicSharedMemory",
+    "local_memory": "localMemoryPerThread",
+}
+_OF_LAUNCHES = (*GRID, *BLOCK, *_NUMBERS.values())
 _OTHERS = ("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _OF_COPIES = ("bytes", "migrationCause", "srcKind", "dstKind", "memKind")
 _NO_STREAM, _MIGRATES = 4294967295, -1 << 62
@@ -61,6 +70,7 @@ class Work:
     streams: list[tuple[int, int | None, bool]]
     devices: list[tuple[int, int]]
     copies: trace.Copies
+    geometry: LaunchGeometry
     warnings: tuple[str, ...]
 
 
@@ -75,10 +85,10 @@ def read_work(
     copies = Growing(arena, size_bytes="i8", source="u1", destination="u1", cause="u1")
     streams = RowCoder(3)  # of globalPid, device and stream
     names = RowCoder(2)  # of kind and id of the name
-    untimed = 0
+    untimed, geometry = 0, LaunchGeometry()
     for table, kind in WORK.items():
         naming = present(source, table, _NAMED_BY[kind])
-        others = [*_OTHERS, *naming, *(_OF_COPIES if kind in trace.COPYING else ())]
+        others = [*_OTHERS, *naming, *(_OF_COPIES if kind in trace.COPYING else _OF_LAUNCHES)]
         for block in read_blocks(source, table, WORK_NEEDS, others, progress):
             start, end = times(block)
             lacking = [null for name, null in block.nulls.items() if name in ("start", "end")]
@@ -96,6 +106,7 @@ def read_work(
                     destination=_memory_kind(block, "memKind" if kind == trace.MEMSET else "dstKind"),
                     cause=np.clip(column(block, "migrationCause"), 0, 255),
                 )
+            geometry.add(_details(block))
             rows.add(
                 block.rows,
                 start=start,
@@ -121,6 +132,7 @@ def read_work(
         streams=listed,
         devices=list(devices),
         copies=trace.Copies(**copies.take_rest()),
+        geometry=geometry,
         warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
     )
 
@@ -166,37 +178,26 @@ def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
 
 # ---- what GPU ops were launched with
 
-GRID, BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
-# Our columns of plain numbers, -1 where a row has none, and those of the report.
-_NUMBERS = {
-    "registers": "registersPerThread",
-    "static_shared": "staticSharedMemory",
-    "dynamic_shared": "dynamicSharedMemory",
-    "local_memory": "localMemoryPerThread",
-}
 _DETAILS = ("correlation", "grid", "block", *_NUMBERS)
 
 
 def read_op_details(source: Source) -> OpDetails:
     """The `OpDetails` of a report, a row per row of `read_work`."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(_DETAILS, "i8"))
-    for part in op_detail_parts(source):
-        rows.add(len(part.grid), **{name: getattr(part, name) for name in _DETAILS})
+    for table in WORK:
+        for block in read_blocks(source, table, WORK_NEEDS, ("correlationId", *_OF_LAUNCHES)):
+            part = _details(block)
+            rows.add(len(part.grid), **{name: getattr(part, name) for name in _DETAILS})
     return OpDetails(**rows.take_rest())
 
 
-def op_detail_parts(source: Source) -> Iterator[OpDetails]:
-    """The same, block by block."""
-    others = ("correlationId", *GRID, *BLOCK, *_NUMBERS.values())
-    for table in WORK:  # of which `read_work` reads the rows
-        known = present(source, table, others) if has_all(source, table, WORK_NEEDS) else []
-        for block in source.blocks(table, known) if known else read_blocks(source, table, WORK_NEEDS):
-            yield OpDetails(
-                correlation=column(block, "correlationId"),
-                grid=packed(*(column(block, name) for name in GRID)),
-                block=packed(*(column(block, name) for name in BLOCK)),
-                **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
-            )
+def _details(block: Block) -> OpDetails:
+    return OpDetails(
+        correlation=column(block, "correlationId"),
+        grid=packed(*(column(block, name) for name in GRID)),
+        block=packed(*(column(block, name) for name in BLOCK)),
+        **{ours: column(block, theirs, missing=-1) for ours, theirs in _NUMBERS.items()},
+    )
 
 
 def read_grids(source: Source, columns: Sequence[str] = GRID) -> NDArray[np.int64]:

@@ -299,14 +299,14 @@ def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
     arena = trace.arena
     rows, threads = Growing(arena, **_CALL), Coder()
     names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
-    tables = [(CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)]
+    tables: list[tuple[str, int | None]] = [(CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)]
     if trace.other_calls is not None and has_all(source, CALLS, CALLS_NEEDS):
         texts = trace.other_calls.names.texts
         names += dict.fromkeys(texts)
         code = np.array([names.index(text) for text in texts], np.int32)
-        for each, ids in ((trace.launches, trace.threads), (trace.other_calls, trace.other_calls.threads)):
-            thread = threads.encode(ids)[each.thread]
-            rows.add(len(each.start), thread=thread, start=each.start, end=each.end, name=code[each.name])
+        for some, tids in ((trace.launches, trace.threads), (trace.other_calls, trace.other_calls.threads)):
+            thread = threads.encode(tids)[some.thread]
+            rows.add(len(some.start), thread=thread, start=some.start, end=some.end, name=code[some.name])
         rank.append(ranks(names))
         kinds += map(activity_kind, names)
         tables = tables[1:]

@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import BLOCK, op_detail_parts, read_grids, read_op_details
+from nsysprof.trace.nsys.gpu_work import BLOCK, read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
@@ -95,11 +95,6 @@ class NsysReader(Reader):
     def op_details(self, trace: Trace) -> details.OpDetails:
         """Launch parameters of each GPU op."""
         return self._read(read_op_details)
-
-    def op_details_by_parts(self, trace: Trace) -> Iterator[details.OpDetails]:
-        """The same, some rows at a time."""
-        with reading(self.path):
-            yield from op_detail_parts(self.source)
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
