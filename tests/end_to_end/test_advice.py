@@ -1,6 +1,5 @@
-"""The study of the advice: it counts as right what a judge would, and its README has the figures of its tables."""
+"""The study of the advice: it counts as right what a judge would."""
 
-import csv
 import importlib.util
 import sys
 from pathlib import Path
@@ -102,12 +101,3 @@ def test_findings_of_before_are_read_alike(matching: ModuleType) -> None:
     [advice] = matching.advices({"findings": [old]}, old=True)
     assert (advice.steps, advice.lost_ns, advice.id) == (8, 80_415_049, "")
     assert matching.match(label(BUSY, DROP, "synchronization"), [advice]) == (True, True)
-
-
-def test_the_readme_has_the_summary() -> None:
-    """Each measure of summary.csv, before and after."""
-    text = (STUDY / "README.md").read_text(encoding="utf-8")
-    with (STUDY / "summary.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    shown = text[text.index("| measure |") :].split("\n\n")[0].splitlines()[2:]
-    assert shown == [f"| {row['measure']} | {row['before'] or '–'} | {row['after'] or '–'} |" for row in rows]
