@@ -8,13 +8,11 @@ import pytest
 
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.tables import INSTANCES, KERNELS, RANGES
-from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, Totals, refer
-from tests.kit.reports import broken_down
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import (
     CudaDevice,
     Gpu,
@@ -298,8 +296,7 @@ def test_the_instances_of_a_row_equal_the_reference(trace: MakeTrace, threads: s
     """Without merging the instances behind a row are those of its path, and the attribution is that of the report."""
     for seed in range(25):
         path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
-        with open_report(path) as report:
-            attribution = attribute(report, threads)
+        attribution = attributed(path, threads)
         found = break_down(attribution, merge=None)
         groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
         for chain, rows in chains(refer(path, threads)).items():  # one row for all domains

@@ -14,10 +14,8 @@ import pytest
 
 from nsysprof import __version__
 from nsysprof.analyze import files as analysis_files
-from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.files import write_json, write_tables
-from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results import files as result_files
@@ -270,8 +268,7 @@ def test_json_says_what_was_asked(
     threads: str, how: dict[str, Any], options: dict[str, Any], tmp_path: Path, trace: MakeTrace
 ) -> None:
     """All options that change the numbers stand in the document, so that it can be made again from it."""
-    with open_report(trace(*odd_report())) as report:
-        answer = break_down(attribute(report, threads), by="process", **how)
+    answer = broken_down(trace(*odd_report()), threads, by="process", **how)
     write_json(answer, tmp_path / "analysis.json")
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert document["options"] == {

@@ -14,11 +14,9 @@ from nsysprof.analyze.files import write_tables
 from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.tables import CAPTURED
 from nsysprof.analyze.text import summary
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Run, runner
-from tests.kit.reports import RUN, broken_down
+from tests.kit.reports import RUN, attributed, broken_down
 from tests.kit.trace import GraphNode, GraphTrace, Items, Kernel, Launch, Memset, Range, launch_kernel
 
 END = 20_000
@@ -47,8 +45,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def answer(path: Path, graphs: str = "launched", **how: Any) -> Breakdown:
-    with open_report(path) as opened:
-        return break_down(attribute(opened, graphs=graphs), **how)
+    return break_down(attributed(path, graphs=graphs), **how)
 
 
 def by_path(frame: pd.DataFrame, *columns: str) -> dict[str, tuple[int, ...]]:

@@ -6,12 +6,10 @@ import pytest
 
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
-from nsysprof.attribution.attribute import attribute
 from nsysprof.tools.nsys import Nsys, stats
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.reports import TRACES, broken_down
+from tests.kit.reports import TRACES, attributed, broken_down
 from tests.kit.trace import (
     GraphNode,
     Item,
@@ -179,8 +177,7 @@ def test_launches_of_graphs_that_were_captured_elsewhere(trace: MakeTrace) -> No
         Kernel("k", 30, 35, 1, graph_node=3),
     )
     for graphs, owner in (("launched", "replay"), ("captured", "capture")):
-        with open_report(path) as report:
-            [row] = break_down(attribute(report, graphs=graphs)).columns("kernels").records()
+        [row] = break_down(attributed(path, graphs=graphs)).columns("kernels").records()
         assert (row["path"], row["api_median_ns"], row["queue_median_ns"]) == (owner, 4, 5)
 
 

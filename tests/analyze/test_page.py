@@ -17,7 +17,6 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.files import write_json
 from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.page_rows import report_timeline
-from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.chart import plans_of
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.palette import COLOURS
@@ -28,13 +27,12 @@ from nsysprof.core.intervals import merge
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import COARSEST, STEP, PageRow, pack, varints
 from nsysprof.page.template import inline
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.gpu_samples import gpu_samples
 from tests.kit.html_page import Element, parse, unpack
 from tests.kit.random_reports import random_report
-from tests.kit.reports import RUN, broken_down
+from tests.kit.reports import RUN, attributed, broken_down
 from tests.kit.trace import Items, Kernel, Range, allocate, launch_kernel
 
 HOSTILE = (
@@ -136,8 +134,7 @@ def test_families_add_up_to_all_ops(page: Element, run_sqlite: Breakdown) -> Non
 
 def test_the_ledgers_of_a_comparison_are_those_of_its_document(trace: MakeTrace) -> None:
     """Every pair's causes have the nanoseconds of gap.json, base, new and change."""
-    with open_report(math_and_flash(trace)) as report:
-        comparison = compare(attribute(report), base="RUN::math::*", new="RUN::flash::*")
+    comparison = compare(attributed(math_and_flash(trace)), base="RUN::math::*", new="RUN::flash::*")
     read = parse(comparison_page(comparison))
     pairs = gap_document(comparison)["pairs"]
     ledgers = [each for each in read.all("div") if "data-ledger" in each.attributes]

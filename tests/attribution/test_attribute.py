@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.attribution.attribute import OUTCOMES, Attribution, attribute
+from nsysprof.attribution.attribute import OUTCOMES, Attribution
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import Reference, refer
+from tests.kit.reports import attributed
 from tests.kit.trace import (
     Gpu,
     GraphTrace,
@@ -34,8 +34,7 @@ TOTALS = (
 
 
 def core(path: Path, threads: str = "follow") -> Attribution:
-    with open_report(path) as report:
-        return attribute(report, threads)
+    return attributed(path, threads)
 
 
 def owners(path: Path, threads: str = "follow") -> dict[str, str | None]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import nsysprof
 from nsysprof.attribution.paths import range_paths
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Items, Range, ThreadName, launch_kernel
 
 AUTOGRAD = 2
@@ -29,11 +29,10 @@ STEP: list[Items] = [ThreadName(AUTOGRAD, "pt_autograd_0"), Range("step", 0, 400
 
 def owners(path: Path, threads: str = "follow") -> dict[str, int]:
     """How many kernels each path owns, and all ranges that own none."""
-    with nsysprof.open_report(path) as report:
-        found = nsysprof.attribute(report, threads=threads)
-        paths = range_paths(found)
-        texts = [paths.texts()[code] for code in paths.of.tolist()]
-        owned = Counter(texts[row] for row in found.op_owner.tolist() if row >= 0)
+    found = attributed(path, threads=threads)
+    paths = range_paths(found)
+    texts = [paths.texts()[code] for code in paths.of.tolist()]
+    owned = Counter(texts[row] for row in found.op_owner.tolist() if row >= 0)
     return {text: owned[text] for text in texts}
 
 

@@ -12,6 +12,7 @@ from nsysprof.attribution.backward import find_backward
 from tests.conftest import MakeTrace
 from tests.kit.kineto import annotation, launch, link, module, operator, write_trace
 from tests.kit.plain_kineto import load
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import Range, launch_kernel
 
 FORWARD = {"Fwd_thread_id": 0}
@@ -40,9 +41,8 @@ TRAINING = [
 
 def test_operators_of_backward_name_their_forward(tmp_path: Path) -> None:
     """With `--ranges ops` each range in an operator of backward has the path of the operator that it answers."""
-    with nsysprof.open_report(write_trace(tmp_path / "t.json", TRAINING)) as report:
-        answer = break_down(attribute(report, ranges="ops"))
-        ranges, instances = answer.ranges, answer.instances
+    answer = break_down(attributed(write_trace(tmp_path / "t.json", TRAINING), ranges="ops"))
+    ranges, instances = answer.ranges, answer.instances
     for frame in (ranges, instances):
         paths = dict(zip(frame["path"].str.rpartition("/")[2], frame["forward_path"], strict=True))
         assert paths["ReluBackward0"] == "forward/aten::relu"
@@ -63,11 +63,10 @@ def test_ranges_of_emit_nvtx_are_linked_by_seq(trace: MakeTrace) -> None:
         Range("aten::sum, op_id = 6", 146, 149, thread=9),
         *launch_kernel("sum_of_bias", (147, 148), (290, 300), id=3, thread=9),
     )
-    with nsysprof.open_report(path) as report:
-        answer = break_down(attribute(report))
-        paths = dict(zip(answer.instances["path"], answer.instances["forward_path"], strict=True))
-        [rows] = [each for each in answer.summaries.values() if "backward.csv" in each.files]
-        sums = {row["merged_path"]: row["backward_sum_ns"] for row in rows.files["backward.csv"].records()}
+    answer = broken_down(path)
+    paths = dict(zip(answer.instances["path"], answer.instances["forward_path"], strict=True))
+    [rows] = [each for each in answer.summaries.values() if "backward.csv" in each.files]
+    sums = {row["merged_path"]: row["backward_sum_ns"] for row in rows.files["backward.csv"].records()}
     assert sum(bool(each) for each in paths.values()) == 4
     assert set(filter(None, paths.values())) == {"block/aten::addmm, seq = 7, op_id = 3"}
     assert sums == {"block": 100, "block/aten::addmm": 100}
@@ -78,8 +77,7 @@ def test_numbers_that_two_threads_have_claim_nothing(tmp_path: Path) -> None:
     two = [operator("aten::mm", 5, 9, tid=300, Sequence_number=5, **FORWARD)]
     plain = [each for each in TRAINING if each["ph"] == "X"]
     for events, unknown in (([*plain, *two], 2), ([*TRAINING, *two], 0)):
-        with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
-            assert find_backward(attribute(report)).unknown == unknown
+        assert find_backward(attributed(write_trace(tmp_path / "t.json", events))).unknown == unknown
 
 
 @pytest.mark.parametrize("name", ["cpu.pt.trace.json.gz"])

@@ -12,6 +12,7 @@ from nsysprof.trace.nsys.reader import NsysReader
 from nsysprof.trace.report import open_report
 from nsysprof.trace.trace import Ops, Trace
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import (
     GraphNode,
     Items,
@@ -30,8 +31,7 @@ LAYERS = ("layer0", "layer1")
 
 
 def read(path: Path, graphs: str = "captured", threads: str = "follow") -> Attribution:
-    with open_report(path) as report:
-        return attribute(report, threads, graphs=graphs)
+    return attributed(path, threads, graphs=graphs)
 
 
 def owners(found: Attribution) -> list[str]:
@@ -257,9 +257,8 @@ def test_a_table_of_graphs_alone_is_no_table_of_nodes(trace: MakeTrace) -> None:
 
 def counted(path: Path) -> tuple[tuple[int, ...], list[str]]:
     """The counts of the graphs of a report, and the sentences about them in the launched reading."""
-    with open_report(path) as report:
-        found = attribute(report)
-        counts = graph_counts(found.trace, found.replay, graph_work(found))
+    found = attributed(path)
+    counts = graph_counts(found.trace, found.replay, graph_work(found))
     return tuple(vars(counts).values()), list(counts.sentences("launched"))
 
 

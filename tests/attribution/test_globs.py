@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.globs import Match, find_matches, near_names, pair_up, side_names
 from nsysprof.attribution.paths import Paths, merged_paths, range_paths
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Range
 
 RUNS = ("RUN::math::S512", "RUN::math::S4096", "RUN::flash::S512", "RUN::flash::S4096", "RUN::cudnn::S4096")
@@ -17,8 +16,7 @@ RUNS = ("RUN::math::S512", "RUN::math::S4096", "RUN::flash::S512", "RUN::flash::
 
 def merged(path: Path) -> tuple[Paths, list[str]]:
     """The merged paths of a report."""
-    with open_report(path) as report:
-        found = merged_paths(range_paths(attribute(report)))
+    found = merged_paths(range_paths(attributed(path)))
     return found, found.texts()
 
 

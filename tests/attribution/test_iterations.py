@@ -17,7 +17,7 @@ from nsysprof.trace.trace import FOUND
 from tests.conftest import MakeTrace
 from tests.kit.command_line import quietly
 from tests.kit.hidden_steps import agreement
-from tests.kit.reports import TRACES
+from tests.kit.reports import TRACES, attributed, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
 TILED = TRACES.parent / "analysis" / "tiled-attention" / "tiled.sqlite"
@@ -128,8 +128,7 @@ def test_loops_in_loops(trace: MakeTrace) -> None:
     for layers in (3, 4, 5, 4, 3, 4):
         names += ["embed", *["attend", "project", "gelu", "norm"] * layers, "loss", "update"]
     path = trace(*program(*names))
-    with nsysprof.open_report(path) as report:
-        attribution = attribute(report)
+    attribution = attributed(path)
     paths = range_paths(attribution)
     merged = merged_paths(paths)
     counts = np.bincount(merged.of[paths.of])
@@ -167,8 +166,7 @@ def test_a_thread_in_step_follows(trace: MakeTrace) -> None:
         items += program(*["grad_a", "grad_b"] * 3, at=at + 1_000, first=id + 11, thread=2)
         items += program("update", at=at + 5_000, first=id + 31) if number < 7 else []
     path = trace(*items)
-    with nsysprof.open_report(path) as report:
-        attribution = attribute(report)
+    attribution = attributed(path)
     assert len(np.unique(attribution.trace.ranges.thread)) == 1
     assert set(attribution.outcome.tolist()) == {OWN_THREAD, FOLLOWED}
     assert attribution.inclusive.launches.tolist() == [10] * 7 + [9]
@@ -187,8 +185,7 @@ def test_threads_that_run_on_their_own_have_iterations_of_their_own(trace: MakeT
 def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
     """Once, with their number; the tables say `found`. In a step that is annotated nothing is looked for."""
     loop = program(*["HtoD", "gemm", "relu"] * 5)
-    with nsysprof.open_report(trace(*loop)) as report:
-        breakdown = break_down(attribute(report))
+    breakdown = broken_down(trace(*loop))
     text = summary(breakdown, full=True, width=500)
     assert "found by their pattern" in text
     assert text.count("found, not annotated") == 2  # the sentence about them, and the steps
@@ -204,8 +201,7 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
 def test_why_accounts_for_the_loop_that_launches_most(trace: MakeTrace) -> None:
     """Of two kinds of iterations, where nobody chooses."""
     names = [*["forward", "loss", "backward", "update", "zero"] * 8, "pause", *["infer", "metric", "HtoD"] * 8]
-    with nsysprof.open_report(trace(*program(*names))) as report:
-        answer = nsysprof.why(attribute(report))
+    answer = nsysprof.why(attributed(trace(*program(*names))))
     assert answer.chosen == "steps: iteration* (found, not annotated; 8, 62 % of GPU busy time)"
     assert set(answer.rows["path"]) == {"iteration*"}
 

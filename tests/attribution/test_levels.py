@@ -5,11 +5,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Items, Range, launch_kernel
 
 Spec = tuple[str, int] | tuple[str, int, int]  # a path, the ns that each of its kernels takes, and its device
@@ -42,8 +41,7 @@ def nested(specs: Iterable[Spec], gap: int = 1_000) -> list[Items]:
 
 def level_of(trace: MakeTrace, items: Iterable[Items], ranges: str = "auto") -> Level:
     """The level that is chosen."""
-    with open_report(trace(*items)) as report:
-        return choose_level(attribute(report, ranges=ranges), None, DEFAULT_MERGE)
+    return choose_level(attributed(trace(*items), ranges=ranges), None, DEFAULT_MERGE)
 
 
 def each(path: str, ns: int, count: int = 4) -> list[Spec]:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import (
     DEFAULT_MERGE,
     Paths,
@@ -20,16 +19,15 @@ from nsysprof.attribution.paths import (
     warm_up,
 )
 from nsysprof.core.nesting import ancestors_or_self, depths
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reference import refer
+from tests.kit.reports import attributed
 from tests.kit.trace import Range
 
 
 def paths_of(path: Path) -> Paths:
-    with open_report(path) as report:
-        return range_paths(attribute(report))
+    return range_paths(attributed(path))
 
 
 def merged_texts(path: Path, merge: Sequence[str] | None = DEFAULT_MERGE) -> list[str]:
@@ -206,17 +204,16 @@ def test_ancestors_and_depths_equal_a_walk() -> None:
 
 def left_out(path: Path, skip: int) -> list[str]:
     """`name@start` of the ranges left out, in order of thread and start."""
-    with open_report(path) as report:
-        found = attribute(report)
-        paths = range_paths(found)
-        merged = merged_paths(paths)
-        out = warm_up(found, merged.of[paths.of], skip)
-        ranges, names = found.trace.ranges, found.trace.range_names
-        return [
-            f"{names[name].text}@{start}"
-            for name, start, gone in zip(ranges.name.tolist(), ranges.start.tolist(), out.tolist(), strict=True)
-            if gone
-        ]
+    found = attributed(path)
+    paths = range_paths(found)
+    merged = merged_paths(paths)
+    out = warm_up(found, merged.of[paths.of], skip)
+    ranges, names = found.trace.ranges, found.trace.range_names
+    return [
+        f"{names[name].text}@{start}"
+        for name, start, gone in zip(ranges.name.tolist(), ranges.start.tolist(), out.tolist(), strict=True)
+        if gone
+    ]
 
 
 def iterations(count: int, start: int = 0, **where: Any) -> list[Range]:

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import WorkIndex, cut, index_work, range_work, reach_so_far
 from nsysprof.core.intervals import union_length
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import attributed
 from tests.kit.trace import Range, launch_kernel
 
 
 def rows_named(index: Path, *names: str) -> tuple[WorkIndex, list[NDArray[np.intp]]]:
     """The index of all ranges of a report, and the rows of each name."""
-    with open_report(index) as report:
-        attribution = attribute(report)
+    attribution = attributed(index)
     trace = attribution.trace
     texts = [trace.range_names[code].text for code in trace.ranges.name.tolist()]
     rows = [np.flatnonzero([text == name or text.startswith(f"{name}/") for text in texts]) for name in names]
@@ -94,8 +92,7 @@ def test_an_op_that_ends_before_it_starts_takes_no_time(trace: MakeTrace) -> Non
 @pytest.mark.parametrize("seed", range(30))
 def test_ops_and_reach_agree_with_the_plain_way(seed: int, trace: MakeTrace) -> None:
     """On random reports: a range has the ops that the attribution counts, and the reach is a running maximum."""
-    with open_report(trace(*random_report(seed))) as report:
-        attribution = attribute(report)
+    attribution = attributed(trace(*random_report(seed)))
     every = np.arange(len(attribution.trace.ranges))
     index = index_work(attribution, every)
     for row in every.tolist():

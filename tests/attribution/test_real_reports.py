@@ -10,7 +10,6 @@ import pytest
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.attribute import OUTCOMES, attribute
-from nsysprof.trace.report import open_report
 from tests.kit.reference import refer
 from tests.kit.reports import BLOCK, RUN, TWO, attributed, broken_down
 
@@ -265,8 +264,7 @@ def test_families_add_up_to_each_row(path: Path) -> None:
 def test_the_file_is_not_changed(path: Path) -> None:
     """Reading leaves the bytes as they are, and nothing beside the file."""
     before, beside = path.read_bytes(), sorted(path.parent.iterdir())
-    with open_report(path) as report:
-        break_down(attribute(report))
+    broken_down(path)
     assert path.read_bytes() == before
     assert sorted(path.parent.iterdir()) == beside
 

@@ -12,6 +12,7 @@ from nsysprof.trace.details import OtherRanges, RangeName
 from nsysprof.trace.nsys.reader import NsysReader
 from nsysprof.trace.trace import MPI, OPENACC, RANGE_KINDS, Trace
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Range, launch_kernel
 
 NAMES = [RangeName("MPI_Wait", "MPI"), RangeName("compute", "OpenACC")]
@@ -49,8 +50,7 @@ def test_ranges_of_the_sources_that_are_asked_for(
     with_others: Path, ranges: str, expected: list[tuple[str, str]]
 ) -> None:
     """Each kind nests by time on its thread and owns what is launched inside, also beside the others."""
-    with nsysprof.open_report(with_others) as report:
-        attribution = nsysprof.attribute(report, ranges=ranges)
+    attribution = attributed(with_others, ranges=ranges)
     paths, kind = range_paths(attribution), attribution.trace.ranges.kind
     texts = [paths.texts()[at] for at in paths.of.tolist()]
     assert list(zip(texts, [RANGE_KINDS[code] for code in kind.tolist()], strict=True)) == expected

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import nsysprof
 from nsysprof.attribution.paths import range_paths
 from nsysprof.tools.nsys import Nsys, find_importer
 from nsysprof.trace.trace import START_END
+from tests.kit.reports import attributed
 
 pytestmark = pytest.mark.nsys
 
@@ -29,6 +29,7 @@ print("done")
 """
 
 STEPS = """
+from tests.kit.reports import attributed
 import nvtx, torch
 layer = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(layer.parameters(), 1e-3)
@@ -89,10 +90,9 @@ def test_steps_that_are_marked_leave_the_ranges_of_the_program_whole(run: Run, t
     pytest.importorskip("torch")
     done = run("capture", "--mark-steps", "--modules", "-o", "steps", "--", sys.executable, "-c", STEPS)
     assert done.returncode == 0, done.stderr
-    with nsysprof.open_report(tmp_path / "traces" / "steps.sqlite") as report:
-        found = nsysprof.attribute(report)
-        names = [found.trace.range_names[code].text for code in found.trace.ranges.name.tolist()]
-        kinds, paths = found.trace.ranges.kind.tolist(), range_paths(found).texts()
+    found = attributed(tmp_path / "traces" / "steps.sqlite")
+    names = [found.trace.range_names[code].text for code in found.trace.ranges.name.tolist()]
+    kinds, paths = found.trace.ranges.kind.tolist(), range_paths(found).texts()
     assert [name for name, kind in zip(names, kinds, strict=True) if kind == START_END] == [
         *("step0", "step1", "step2", "step3")
     ]

@@ -16,7 +16,6 @@ import nsysprof
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.text import summary
-from nsysprof.attribution.attribute import attribute
 from nsysprof.bench.charts import BENCH_CHARTS, SELECTION
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import read_bench_results
@@ -44,7 +43,6 @@ from nsysprof.page.template import figures
 from nsysprof.steps.charts import CHARTS as STEPS_CHARTS
 from nsysprof.steps.steps import steps as judge_steps
 from nsysprof.steps.text import steps_text
-from nsysprof.trace.report import open_report
 from nsysprof.why.charts import CHARTS as WHY_CHARTS
 from nsysprof.why.text import why_text
 from nsysprof.why.why import why
@@ -52,6 +50,7 @@ from tests.compare.conftest import ASKED
 from tests.fleet.test_parts import examined, ranked, steps
 from tests.kit.bench_samples import SPEED, made_up, merged, write_samples
 from tests.kit.figures import check_texts, title_of
+from tests.kit.reports import attributed, broken_down
 from tests.kit.runs import made_run, made_runs
 from tests.kit.trace import Items, Range, launch_kernel, write
 
@@ -64,8 +63,7 @@ _ALL = ("math", "flash", "efficient", "cudnn", "auto")
 @cache
 def attribution(path: Path) -> Any:
     """The attribution of a shipped report."""
-    with open_report(path) as report:
-        return attribute(report)
+    return attributed(path)
 
 
 def analysed(name: str, **how: Any) -> Make:
@@ -82,8 +80,7 @@ def crowded(folder: Path) -> Any:
         items += [Range(f"inner block {number}", at + 10, at + 800, **where)]
         op = (at + 100, at + 700)
         items.append(launch_kernel("gemm", (at + 20, at + 30), op, id=number, stream=thread, device=process, **where))
-    with open_report(write(folder / "crowded.sqlite", items)) as report:
-        return break_down(attribute(report))
+    return broken_down(write(folder / "crowded.sqlite", items))
 
 
 def compared(path: Path, base: str, new: str) -> Make:
@@ -145,8 +142,7 @@ def forecast_of(**changes: Any) -> Make:
 
 
 def nothing_ran(folder: Path) -> Any:
-    with open_report(write(folder / "host.sqlite", [Range("step", 0, 100)])) as report:
-        return why(attribute(report))
+    return why(attributed(write(folder / "host.sqlite", [Range("step", 0, 100)])))
 
 
 TILED_PAIR = TILED, "RUN::tiled_o0::*", "RUN::tiled_o3::*"

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import nsysprof
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.check.baseline import Baseline, growths, refuse_repeats
 from nsysprof.check.budget import read_budget
 from nsysprof.check.check import BudgetCheck, draft
@@ -21,9 +19,9 @@ from nsysprof.check.measure import CallSamples, RangeFinder, backends_seen, call
 from nsysprof.check.text import check_document, check_markdown, check_summary
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import load_rules
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import broken_down
 from tests.kit.trace import Gpu, Items, Kernel, Launch, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
 
 LATE = 10_000_000
@@ -395,8 +393,7 @@ def test_the_spread_of_samples_is_numpys() -> None:
 def test_samples_are_the_instances(trace: MakeTrace) -> None:
     """For made-up reports of any shape the samples of each row are the rows of `instances.csv`, in order of time."""
     for seed in range(6):
-        with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
-            breakdown = break_down(attribute(report), skip=seed % 2)
+        breakdown = broken_down(trace(*random_report(seed), name=f"r{seed}.sqlite"), skip=seed % 2)
         samples = call_samples(breakdown)
         instances = breakdown.instances.sort_values("start_ns", kind="stable")
         assert samples.calls.tolist() == breakdown.merged["instances"].tolist()
@@ -465,8 +462,7 @@ def test_exposed_communication_per_call(trace: MakeTrace, key: str) -> None:
 def test_ops_inside_are_those_of_the_families(trace: MakeTrace, threads: str) -> None:
     """For made-up reports of any shape the ops by name add up to the families of the breakdown, row by row."""
     for seed in range(8):
-        with open_report(trace(*random_report(seed), name=f"r{seed}.sqlite")) as report:
-            breakdown = break_down(attribute(report, threads))
+        breakdown = broken_down(trace(*random_report(seed), name=f"r{seed}.sqlite"), threads)
         rows = list(range(len(breakdown.merged)))
         inside = ops_inside(breakdown, rows)
         mine: dict[tuple[int, str], int] = {}
@@ -516,8 +512,7 @@ def test_backends_of_ranges_inside_one_another(trace: MakeTrace) -> None:
         launch_kernel(SOFTMAX, (202, 203), (220, 230), id=3),
         duration=LATE,
     )
-    with open_report(report) as opened:
-        breakdown = break_down(attribute(opened))
+    breakdown = broken_down(report)
     found = backends_seen(breakdown, [0, 1], load_rules())
     assert dict(zip(found["row"], found["observed"], strict=True)) == {0: "flash + math", 1: "flash"}
 
@@ -558,8 +553,7 @@ def test_a_glob_stands_for_the_outermost_ranges(trace: MakeTrace) -> None:
         launch_kernel("k", (20, 21), (110, 120), id=1),
         duration=LATE,
     )
-    with open_report(report) as opened:
-        breakdown = break_down(attribute(opened))
+    breakdown = broken_down(report)
     finder = RangeFinder(breakdown)
 
     def found(glob: str) -> list[str]:
@@ -850,8 +844,7 @@ def test_a_draft_holds_on_its_report(trace: MakeTrace) -> None:
     drafted = 0
     for seed in range(12):
         report = trace(*random_report(seed), name=f"r{seed}.sqlite")
-        with open_report(report) as opened:
-            works = (break_down(attribute(opened)).merged["launches"] > 0).any()
+        works = (broken_down(report).merged["launches"] > 0).any()
         if works:
             text, answer = redrafted(report)
             assert answer.ok, check_summary(answer)

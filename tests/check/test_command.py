@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import nsysprof
 from nsysprof.analyze import files as analysis_files
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Done, Run, known_failure, runner
+from tests.kit.reports import broken_down
 from tests.kit.trace import Items, Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
@@ -173,8 +173,7 @@ def test_the_whole_document(run: Run, budget: Path) -> None:
     assert len(document["rows"]) == 16
     span = document["rows"][1]
     assert (span["allowed"], span["unit"], span["ok"]) == (2_900_000, "ns", True)
-    with nsysprof.open_report(SHIPPED) as report:
-        merged = nsysprof.break_down(nsysprof.attribute(report)).merged
+    merged = broken_down(SHIPPED).merged
     [median] = merged["span_median_ns"][merged["merged_path"] == span["range"]]
     assert span["found"] == median
 

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.trace.report import open_report
 from tests.kit.reports import BLOCK, RUN, attributed
 
 END = 90_000
@@ -35,6 +33,5 @@ def answer(*paths: Path, **how: Any) -> Comparison:
     """The comparison of one report, or of two."""
     found = []
     for path in paths:
-        with open_report(path) as report:
-            found.append(attribute(report))
+        found.append(attributed(path))
     return compare(*found, **how)

@@ -16,6 +16,7 @@ from nsysprof.errors import NsysprofError
 from tests.compare.conftest import END, answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
+from tests.kit.reports import attributed
 from tests.kit.trace import Gpu, Items, Launch, Range, launch_graph, launch_kernel, launch_memcpy
 
 
@@ -50,8 +51,7 @@ def test_it_is_the_library_s_own_function(trace: MakeTrace) -> None:
     """`nsysprof.compare` is what the command calls."""
     assert nsysprof.compare is compare
     assert nsysprof.Comparison is Comparison
-    with nsysprof.open_report(math_and_flash(trace)) as report:
-        found = nsysprof.compare(nsysprof.attribute(report), base="RUN::math::S8", new="RUN::flash::S8")
+    found = nsysprof.compare(attributed(math_and_flash(trace)), base="RUN::math::S8", new="RUN::flash::S8")
     assert found.largest == "RUN::math::S8 → RUN::flash::S8"
 
 

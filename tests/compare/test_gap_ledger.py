@@ -7,25 +7,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.gap_ledger import OVERLAP, Entry, SideLedger, apportion, evidence_texts, gap_rows, nearest
 from nsysprof.compare.loaded import load_report
 from nsysprof.compare.selection import SelectedCalls, Selection, select_calls, select_ranges, steps_of_calls
 from nsysprof.kernels.classify import load_rules
 from nsysprof.trace.details import CODE, LAUNCHING
-from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import LATENCY, WAITING_FOR
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import attributed
 from tests.kit.trace import Range, launch_graph, launch_kernel, launch_memcpy
 
 
 def side(path: Path, text: str) -> Selection:
     """A merged range of a report as a side."""
-    with open_report(path) as report:
-        loaded = load_report(attribute(report), load_rules(), ("iter*", "step*"), {})
-        code = loaded.texts.index(text)
-        return select_ranges(loaded, [select_calls(loaded, code, None)])[code]
+    loaded = load_report(attributed(path), load_rules(), ("iter*", "step*"), {})
+    code = loaded.texts.index(text)
+    return select_ranges(loaded, [select_calls(loaded, code, None)])[code]
 
 
 def table(frame: pd.DataFrame, *columns: str) -> list[tuple[object, ...]]:
@@ -120,14 +118,13 @@ def test_a_ledger_that_does_not_add_up_is_refused() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_ledger_of_any_range_adds_up(seed: int, trace: MakeTrace) -> None:
     """On random reports with crossing, unclosed and overlapping ranges, on several GPUs: sums are exact."""
-    with open_report(trace(*random_report(seed))) as report:
-        loaded = load_report(attribute(report), load_rules(), None, {})
-        every = [(code, loaded.instances([code])) for code in range(len(loaded.texts))]
-        selected = [SelectedCalls(code, windows, windows, "") for code, windows in every]
-        found = list(select_ranges(loaded, selected).values())
-        steps = steps_of_calls(loaded, [each for each in selected if len(each.calls)])
-        timed = [each for each in selected if each.code in steps]
-        found += select_ranges(loaded, timed, steps).values()
+    loaded = load_report(attributed(trace(*random_report(seed))), load_rules(), None, {})
+    every = [(code, loaded.instances([code])) for code in range(len(loaded.texts))]
+    selected = [SelectedCalls(code, windows, windows, "") for code, windows in every]
+    found = list(select_ranges(loaded, selected).values())
+    steps = steps_of_calls(loaded, [each for each in selected if len(each.calls)])
+    timed = [each for each in selected if each.code in steps]
+    found += select_ranges(loaded, timed, steps).values()
     for one in found:
         total = sum(entry.ns for entry in one.ledger.entries.values())
         assert total == one.ledger.total_ns == one.work.span_ns + (one.edges.total_ns if one.edges else 0)

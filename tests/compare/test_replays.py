@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.range_work import index_work, range_work
 from nsysprof.compare.comparison import Comparison, compare
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.command_line import runner
+from tests.kit.reports import attributed
 from tests.kit.trace import GraphNode, Items, Kernel, Launch, Range
 
 END = 90_000
@@ -48,8 +47,7 @@ def program(replays: int = 3, gap: int = 1) -> list[Items]:
 
 
 def answer(path: Path, **how: Any) -> Comparison:
-    with open_report(path) as report:
-        return compare(attribute(report, graphs="captured"), **how)
+    return compare(attributed(path, graphs="captured"), **how)
 
 
 def test_replays_are_the_calls_of_what_was_captured(trace: MakeTrace) -> None:
@@ -95,8 +93,7 @@ def test_eager_ranges_compare_as_without_graphs(trace: MakeTrace) -> None:
     """Ranges in which nothing was captured have the same rows in both readings."""
     path = trace(*program(), duration=END)
     asked: dict[str, Any] = {"base": "EAGER/iter*/layer0", "new": "EAGER/iter*/layer1"}
-    with open_report(path) as report:
-        launched = compare(attribute(report), **asked)
+    launched = compare(attributed(path), **asked)
     captured = answer(path, **asked)
     for name in ("pairs", "gaps", "clocks"):
         pd.testing.assert_frame_equal(getattr(launched, name), getattr(captured, name))
@@ -118,8 +115,7 @@ def test_windows_of_replays_by_brute_force(trace: MakeTrace, seed: int) -> None:
     for number in range(rng.randint(0, 5)):
         at = rng.randint(0, 990)
         items += [Launch(at, at + 3, 900 + number), Kernel("eager", at + 5, at + 9, 900 + number)]
-    with open_report(trace(*items, *nodes, duration=END)) as report:
-        found = attribute(report, graphs="captured")
+    found = attributed(trace(*items, *nodes, duration=END), graphs="captured")
     ranges, read = found.trace.ranges, found.trace
     names = [read.range_names[code].text for code in ranges.name.tolist()]
     windows = np.array([names.index("outer")])

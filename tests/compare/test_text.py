@@ -4,14 +4,13 @@ import re
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import gap_document
 from nsysprof.compare.text import comparison_text
-from nsysprof.trace.report import open_report
 from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
+from tests.kit.reports import attributed
 from tests.kit.trace import Items, Range, launch_kernel
 
 
@@ -91,8 +90,7 @@ def test_equal_warnings_are_one_line_with_a_count(trace: MakeTrace) -> None:
         items += [launch_kernel(GEMM, (at + 2, at + 3), (at + 5, at + 9), id=place + 1)]
         items += [Range("iter1", at + 100, at + 200)]
     path = trace(*items, duration=10**6)
-    with open_report(path) as report:
-        attribution = attribute(report)
+    attribution = attributed(path)
     found = compare(attribution, attribution, select="r*")
     assert "1 note on the input and the comparison: --full" in comparison_text(found)
     text = comparison_text(found, every=True)

@@ -31,6 +31,7 @@ from tests.diagnosis.test_kinds import (
 )
 from tests.house.test_docs import anchors
 from tests.kit.program import MS, Program
+from tests.kit.reports import attributed
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
 EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start"}
@@ -41,15 +42,14 @@ PLANTED = [code, os("nanosleep"), call("cudaMalloc"), call("cudaHostAlloc"), cop
 @pytest.mark.parametrize("act", PLANTED)
 def test_commands_agree_on_what_a_cause_costs(trace: MakeTrace, act: Act) -> None:
     """analyze and why have equal findings, and forecast the same gain where the cause is removed."""
-    with nsysprof.open_report(trace(*steps(act).items)) as report:
-        attribution = nsysprof.attribute(report)
-        answer = nsysprof.why(attribution)
-        assert answer.diagnosis is not None
-        found = answer.diagnosis.findings
-        assert break_down(attribution).findings == found
-        first = found[0]
-        assert first.change[0] == "--remove"
-        forecast = nsysprof.forecast(attribution, "step*", as_profiled=True, remove=[first.change[1]])
+    attribution = attributed(trace(*steps(act).items))
+    answer = nsysprof.why(attribution)
+    assert answer.diagnosis is not None
+    found = answer.diagnosis.findings
+    assert break_down(attribution).findings == found
+    first = found[0]
+    assert first.change[0] == "--remove"
+    forecast = nsysprof.forecast(attribution, "step*", as_profiled=True, remove=[first.change[1]])
     removed = int((forecast.base - forecast.forecast).sum())
     assert forecast.gain_ns == removed > 0
     if first.kind == "exposed-copy":  # overlapped, and not removed: by no more than what else the GPU does
@@ -66,11 +66,10 @@ def test_commands_agree_on_what_is_no_kernel(trace: MakeTrace) -> None:
         program.memset(1 << 20, MS // 2)
         in_a_row(SCALE, ADD, GELU)(program)
 
-    with nsysprof.open_report(trace(*steps(act).items)) as report:
-        attribution = nsysprof.attribute(report)
-        answer = nsysprof.why(attribution)
-        assert answer.diagnosis is not None
-        assert break_down(attribution).findings == answer.diagnosis.findings
+    attribution = attributed(trace(*steps(act).items))
+    answer = nsysprof.why(attribution)
+    assert answer.diagnosis is not None
+    assert break_down(attribution).findings == answer.diagnosis.findings
     assert "6 pointwise kernels" in answer.diagnosis.findings[0].text
 
 

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.text import gain_text, headline, nothing_text
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
+from tests.kit.reports import attributed
 from tests.kit.trace import Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
 from tests.why.test_why import NCCL
 
@@ -28,8 +27,7 @@ Act = Callable[[Program], None]
 
 def diagnosis_of(path: Path, select: str | None = None) -> Diagnosis:
     """What `nsysprof why` diagnoses."""
-    with open_report(path) as report:
-        found = why(attribute(report), select).diagnosis
+    found = why(attributed(path), select).diagnosis
     assert found is not None
     return found
 
@@ -624,8 +622,7 @@ def test_ranges_that_differ_in_numbers_are_one_cause(trace: MakeTrace) -> None:
         found = [each for each in diagnosis_of(path).findings if each.kind == "cpu-code"]
         assert sorted(each.cause for each in found) == causes
         assert found[0].lost_ns / STEPS == pytest.approx(4 * MS if count == 4 else MS, rel=0.01)
-        with open_report(path) as report:
-            answer = forecast(attribute(report), "step*", as_profiled=True, remove=[found[0].cause])
+        answer = forecast(attributed(path), "step*", as_profiled=True, remove=[found[0].cause])
         assert answer.gain_ns == found[0].gain_ns
 
 
@@ -990,14 +987,13 @@ def test_a_free_that_waits_for_a_kernel_is_no_allocation(trace: MakeTrace) -> No
 
 def test_a_glob_names_causes_to_remove(trace: MakeTrace) -> None:
     """Causes by their words, brackets included, or by a pattern; none for what none of them is called."""
-    with open_report(trace(*steps(code).items)) as report:
-        attribution = attribute(report)
-        kinds = classify(load_rules(None), attribution.trace.op_names)
-        case = case_of(attribution, None, kinds, None)
-        [(_, group), *_] = groups(case)
-        assert removal_of(case, group.cause) is not None
-        assert removal_of(case, f"{group.cause[:4]}*") is not None
-        assert removal_of(case, "nothing*") is None
+    attribution = attributed(trace(*steps(code).items))
+    kinds = classify(load_rules(None), attribution.trace.op_names)
+    case = case_of(attribution, None, kinds, None)
+    [(_, group), *_] = groups(case)
+    assert removal_of(case, group.cause) is not None
+    assert removal_of(case, f"{group.cause[:4]}*") is not None
+    assert removal_of(case, "nothing*") is None
 
 
 @pytest.mark.parametrize(

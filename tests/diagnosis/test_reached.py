@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-import nsysprof
 from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import case_of
@@ -15,6 +14,7 @@ from nsysprof.kernels.classify import kinds_of
 from tests.conftest import MakeTrace
 from tests.kit.counters import Counted, write_counters
 from tests.kit.program import MS, Program
+from tests.kit.reports import attributed
 from tests.kit.trace import CudaDevice, Gpu, Item
 
 PEAK, BANDWIDTH = 132 * 1980e6, 4_814_304_000_000  # of an H200: FLOP/s per FLOP in a clock, bytes per s
@@ -32,9 +32,8 @@ def steps(name: str, *items: Item, device: int = 0) -> list[Item]:
 
 def case(path: Path) -> Case:
     """What is to be diagnosed of a report."""
-    with nsysprof.open_report(path) as report:
-        attribution = nsysprof.attribute(report)
-        return case_of(attribution, "step", kinds_of(attribution.trace), None)
+    attribution = attributed(path)
+    return case_of(attribution, "step", kinds_of(attribution.trace), None)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from nsysprof.forecast.forecast import PUBLISHED
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Range, launch_kernel
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "forecasts"
@@ -60,11 +61,9 @@ def test_each_program_is_asked_as_a_report_of_its_own(study: ModuleType, trace: 
         *(Range(name, at, at + 90) for name, at in (("warm-up", 0), ("one", 100), ("warm-up", 200), ("two", 300))),
         *(launch_kernel("k", (at, at + 1), (at + 2, at + 9), id=at) for at in (10, 110, 210, 310)),
     )
-    import nsysprof
 
-    with nsysprof.open_report(foretell.cut(whole, "two")) as report:
-        part = nsysprof.attribute(report).trace
-        assert part.ops.start.tolist() == [212, 312]
+    part = attributed(foretell.cut(whole, "two")).trace
+    assert part.ops.start.tolist() == [212, 312]
 
 
 def test_errors_and_intervals_are_judged(study: ModuleType, tmp_path: Path) -> None:

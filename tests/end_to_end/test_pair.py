@@ -10,6 +10,7 @@ import nsysprof
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.backward import find_backward, forward_of_launches
 from nsysprof.attribution.paths import range_paths
+from tests.kit.reports import attributed
 
 PAIR = Path(__file__).parents[2] / "traces" / "pair"
 NSYS, TORCH = PAIR / "pair.sqlite", PAIR / "pair-torch.json.gz"
@@ -62,10 +63,9 @@ def test_both_recorders_see_the_same_kernels_in_each_range(ranges: str) -> None:
 
 def forward_paths(path: Path, ranges: str) -> Counter[tuple[str, str]]:
     """Each kernel of backward with the operator of forward that it answers."""
-    with nsysprof.open_report(path) as report:
-        found = nsysprof.attribute(report, ranges=ranges)
-        paths, trace = range_paths(found), found.trace
-        texts, forward = paths.texts(), forward_of_launches(found, find_backward(found))
+    found = attributed(path, ranges=ranges)
+    paths, trace = range_paths(found), found.trace
+    texts, forward = paths.texts(), forward_of_launches(found, find_backward(found))
     out: Counter[tuple[str, str]] = Counter()
     for name, launch in zip(trace.ops.name.tolist(), trace.ops.launch.tolist(), strict=True):
         if launch >= 0 and forward[launch] >= 0:

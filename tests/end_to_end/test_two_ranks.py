@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet, fleet_answer
 from nsysprof.fleet.examine import ReportTask, examine_report
 from nsysprof.fleet.files import write_fleet
 from nsysprof.fleet.inputs import find_reports
-from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
+from tests.kit.reports import attributed
 
 STUDY = Path(__file__).parents[2] / "analysis" / "two-ranks"
 COST = ["seconds", "peak_bytes", "report"]
@@ -97,8 +96,7 @@ def test_blocking_communication_adds_up_on_both_ranks() -> None:
     assert (ranks["late_peer_ns"] + ranks["transfer_ns"] == ranks["blocking_ns"]).all()
     assert (ranks["blocking_ns"] <= ranks["exposed_ns"]).all()
     for rank, blocking in enumerate(ranks["blocking_ns"].tolist()):
-        with open_report(STUDY / f"rank_{rank}.sqlite") as report:
-            windows = why(attribute(report), "step*").windows
+        windows = why(attributed(STUDY / f"rank_{rank}.sqlite"), "step*").windows
         assert windows["blocking_ns"].sum() == pytest.approx(blocking, rel=1e-3)
 
 

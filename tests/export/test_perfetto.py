@@ -9,18 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.record_source import RecordSource, record_source
-from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.export import perfetto
 from nsysprof.export.export import write_export
 from nsysprof.export.tracks import stream_ranges
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.gpu_samples import gpu_samples
 from tests.kit.perfetto_trace import ReadTrace, Slice, read_trace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import broken_down
 from tests.kit.trace import (
     Items,
     Kernel,
@@ -42,8 +40,7 @@ OP_CATEGORIES = ("kernel", "memcpy", "memset", "graph", "migration")
 
 def source_of(path: Path, threads: str = "follow") -> RecordSource:
     """What is exported of a report, whose file is closed again."""
-    with open_report(path) as report:
-        return record_source(break_down(attribute(report, threads)))
+    return record_source(broken_down(path, threads))
 
 
 def written(source: RecordSource, folder: Path) -> ReadTrace:

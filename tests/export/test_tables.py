@@ -11,17 +11,15 @@ import pandas as pd
 import pytest
 
 from nsysprof import __version__
-from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.analyze.records import OPS, TABLES, record_tables
-from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.export import export as table_files
 from nsysprof.export.export import write_export
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import broken_down
 from tests.kit.trace import GraphTrace, Kernel, Range, launch_kernel, launch_memcpy
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -33,8 +31,7 @@ SHAPE = {f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"}
 
 def source_of(path: Path, threads: str = "follow") -> RecordSource:
     """What is exported of a report, whose file is closed again."""
-    with open_report(path) as report:
-        return record_source(break_down(attribute(report, threads)))
+    return record_source(broken_down(path, threads))
 
 
 def parquet(source: RecordSource, folder: Path) -> dict[str, pd.DataFrame]:

@@ -18,7 +18,7 @@ from nsysprof.kernels.classify import load_rules
 from nsysprof.waits.changes import Changes
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
-from tests.kit.reports import BLOCK, RUN
+from tests.kit.reports import BLOCK, RUN, attributed
 from tests.kit.trace import CudaDevice, Gpu, Items, Kernel, Launch, Memcpy, PageFault, Range, launch_kernel
 
 STEPS, GEMMS = 6, 8
@@ -32,8 +32,7 @@ def nothing_published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(path: Path, **changes: Any) -> Forecast:
     """The forecast of the steps of a report."""
-    with nsysprof.open_report(path) as report:
-        return nsysprof.forecast(nsysprof.attribute(report), "step", **changes)
+    return nsysprof.forecast(attributed(path), "step", **changes)
 
 
 def steps(do: Callable[[Program], None] = lambda _: None) -> Program:
@@ -254,8 +253,7 @@ def test_an_interval_ends_where_the_gpu_has_what_stays_to_do(trace: MakeTrace) -
 
 def of_kernels(range_glob: str, scale: str) -> Forecast:
     """The forecast of steps of the shipped report with other kernels."""
-    with nsysprof.open_report(RUN) as report:
-        return nsysprof.forecast(nsysprof.attribute(report), range_glob, as_profiled=True, scale=[scale])
+    return nsysprof.forecast(attributed(RUN), range_glob, as_profiled=True, scale=[scale])
 
 
 @pytest.mark.parametrize(

@@ -19,20 +19,17 @@ from nsysprof.forecast.path import PARTS, PathParts, path_parts
 from nsysprof.forecast.profiler import _quicker
 from nsysprof.forecast.text import forecast_sentence, forecast_text
 from nsysprof.kernels.classify import kinds_of
-from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import KERNEL, MEMCPY
-from nsysprof.waits.changes import AbstainError
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.network import network_of
 from nsysprof.waits.replay import NEVER, ZERO, replay
 from nsysprof.waits.spans import moments_of
-from nsysprof.waits.swap import times_by_name
 from tests.conftest import MakeTrace
 from tests.kit import simulated
 from tests.kit.command_line import runner
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
-from tests.kit.reports import TRACES
+from tests.kit.reports import TRACES, attributed
 from tests.kit.trace import Gpu, Items, Launch, Range, launch_kernel, launch_memcpy
 
 BLOCK, STEPS = TRACES / "block.sqlite", "RUN::math::S1024/iter*"
@@ -48,8 +45,7 @@ def nothing_published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(path: Path, select: str | None = None, **changes: Any) -> Forecast:
     """The forecast of a report."""
-    with nsysprof.open_report(path) as report:
-        return nsysprof.forecast(nsysprof.attribute(report), select, **changes)
+    return nsysprof.forecast(attributed(path), select, **changes)
 
 
 def refusal(path: Path, select: str | None = None, **changes: Any) -> str:
@@ -63,8 +59,7 @@ def refusal(path: Path, select: str | None = None, **changes: Any) -> str:
 def test_windows_of_a_replay_are_those_of_the_recording() -> None:
     """A change that changes nothing leaves every step as it was recorded."""
     same = ask(BLOCK, STEPS, as_profiled=True, delay=["backward=0us"])
-    with nsysprof.open_report(BLOCK) as report:
-        windows = nsysprof.why(nsysprof.attribute(report), STEPS).windows
+    windows = nsysprof.why(attributed(BLOCK), STEPS).windows
     length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
     assert (same.base == length).all()
     assert (same.forecast == length).all()
@@ -91,11 +86,10 @@ def test_without_the_profiler_ops_follow_one_another_sooner(trace: MakeTrace, pa
         launch_kernel("c", (2_100, 2_500), (end + 5_000 + pause, end + 20_000), id=3),
         launch_kernel("late", (60_000, 61_000), (63_000, 70_000), id=4),
     )
-    with nsysprof.open_report(path) as report:
-        attribution = nsysprof.attribute(report).launched
-        facts = read_facts(attribution, kinds_of(attribution.trace, None), None)
-        moments = moments_of(attribution.trace, np.zeros(0, np.intp))
-        network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
+    attribution = attributed(path).launched
+    facts = read_facts(attribution, kinds_of(attribution.trace, None), None)
+    moments = moments_of(attribution.trace, np.zeros(0, np.intp))
+    network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
     before, after = replay(network), replay(_quicker(network))
     assert (before.start == attribution.trace.ops.start).all()
     saved = pause - plain
@@ -190,8 +184,7 @@ def test_steps_that_wait_each_time_shrink_without_the_wait(trace: MakeTrace) -> 
 
 def test_a_replay_beyond_the_memory_limit_says_so() -> None:
     """The limit bounds reading; a replay needs what it needs."""
-    with nsysprof.open_report(BLOCK) as report:
-        answer = nsysprof.forecast(nsysprof.attribute(report, memory_limit=1), STEPS, delay=["iter*=5us"])
+    answer = nsysprof.forecast(attributed(BLOCK, memory_limit=1), STEPS, delay=["iter*=5us"])
     assert "more than the memory limit" in " ".join(answer.notes)
 
 
@@ -352,20 +345,6 @@ def test_short_forecasts_keep_digits_and_paths_without_a_change_are_counted() ->
     assert " → 0.047 ms (" in text
     assert "3 paths more: see other_paths in forecast.json" in text
     assert "steps of 8 other paths do not change" in text
-
-
-@pytest.mark.parametrize("second", [10, 20, 21])
-def test_a_name_whose_times_differ_by_more_than_twice_is_refused(trace: MakeTrace, tmp_path: Path, second: int) -> None:
-    """The same name stands for different work then; of others the median is taken."""
-    table = tmp_path / "kernels.csv"
-    table.write_text(f"kernel,median_ns\nk,10\nk,{second}\nother,5\n")
-    with open_report(trace(launch_kernel("k", (0, 1), (2, 9), id=1))) as report:
-        read = read_tables(report)
-        if second <= 20:
-            assert list(times_by_name(read, table).values()) == [(10 + second) // 2]
-        else:
-            with pytest.raises(AbstainError, match="k takes 10 ns to 21 ns in"):
-                times_by_name(read, table)
 
 
 def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path) -> None:

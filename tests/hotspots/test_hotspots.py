@@ -22,6 +22,7 @@ from tests.kit.command_line import quietly
 from tests.kit.counters import Counted, write_counters
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import Gpu, Item, Range, launch_kernel
 
 US, MS = 1_000, 1_000_000
@@ -57,10 +58,9 @@ def program(tmp_path: Path, *, mm: int = 2 * MS, add: int = MS, **changes: Any) 
 
 def found(path: Path, by: str = "kernel") -> Hotspots:
     """The answer."""
-    with nsysprof.open_report(path) as report:
-        answer = hotspots(nsysprof.attribute(report), by=by)
-        assert answer.diagnosis is not None
-        return answer
+    answer = hotspots(attributed(path), by=by)
+    assert answer.diagnosis is not None
+    return answer
 
 
 def test_shapes_say_what_limits_a_kernel(tmp_path: Path) -> None:
@@ -86,10 +86,7 @@ def test_a_gain_is_that_of_the_forecast(tmp_path: Path) -> None:
     assert first.gain_basis == REPLAYED
     assert f"--scale {MM}={first.scale:g}" in command(answer, first)
     assert answer.place is not None
-    with nsysprof.open_report(path) as report:
-        scaled = nsysprof.forecast(
-            nsysprof.attribute(report), "step", as_profiled=True, scale=[f"{MM}={first.scale:g}"]
-        )
+    scaled = nsysprof.forecast(attributed(path), "step", as_profiled=True, scale=[f"{MM}={first.scale:g}"])
     assert first.gain_ns == pytest.approx(scaled.gain_ns / answer.place.steps)
     assert first.gain_ns == pytest.approx((1 - first.scale) * first.step_ns, rel=0.01)
 
@@ -177,11 +174,9 @@ def test_the_command_writes_kernels_and_a_document(tmp_path: Path) -> None:
 
 def test_analyze_names_the_longest_kernel_of_a_busy_gpu(tmp_path: Path) -> None:
     """Where the GPU computes for most of the steps, and not where it idles."""
-    with nsysprof.open_report(program(tmp_path)) as report:
-        busy = summary(nsysprof.break_down(nsysprof.attribute(report)))
+    busy = summary(broken_down(program(tmp_path)))
     idle = write_trace(tmp_path / "idle.json", [annotation("step", 0, MS), *work(MM, "aten::mm", 10, (20, 30), 1)])
-    with nsysprof.open_report(idle) as report:
-        assert "Longest kernel" not in summary(nsysprof.break_down(nsysprof.attribute(report), select="step"))
+    assert "Longest kernel" not in summary(broken_down(idle, select="step"))
     assert f"Longest kernel: {MM} takes 66 % of each step" in busy
     assert "nsysprof hotspots" in busy
 
@@ -196,8 +191,7 @@ def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
         items += launch_kernel("gemm_half_kernel", (at + 20, at + 30), (at + 40, at + MS // 2), id=2 * step + 1)
         items += [Range("aten::mm, op_id = 1, sizes = [[4096, 40", at + 200, at + 300)]
         items += launch_kernel("other", (at + 220, at + 230), (at + MS // 2, at + MS // 2 + 10), id=2 * step + 2)
-    with nsysprof.open_report(trace(*items)) as report:
-        work_of = op_work(nsysprof.attribute(report).trace)
+    work_of = op_work(attributed(trace(*items)).trace)
     assert work_of.flops.tolist()[:1] == [2 * 4096**3]
     assert work_of.moved.tolist()[:1] == [3 * 2 * 4096**2]
     assert work_of.dtype.tolist()[:1] == ["fp16"]
@@ -250,8 +244,7 @@ def test_counters_come_before_what_was_sampled(trace: MakeTrace, tmp_path: Path)
     def counted(grid: str, times: int = 1) -> Hotspots:
         rows = [Counted("", "triad", 1 << 20, 1 << 20, grid, more={"fp32_flops": times * flops, "tensor_flops": 0})]
         file = write_counters(tmp_path / "c.csv", rows)
-        with nsysprof.open_report(path) as report:
-            return hotspots(nsysprof.attribute(report), counters=file)
+        return hotspots(attributed(path), counters=file)
 
     [spot] = counted("4096x1x1").spots
     assert (spot.limit, spot.basis, spot.unit) == ("compute", "counters", "FP32 on CUDA cores")
@@ -275,8 +268,7 @@ def test_measured_peaks_come_before_the_data_sheet(trace: MakeTrace, tmp_path: P
     path = streaming(trace, H200)
     rows = [Counted("", "triad", 2 << 30, 2 << 30, "4096x1x1")]
     file = write_counters(tmp_path / "c.csv", rows)
-    with nsysprof.open_report(path) as report:
-        [spot] = hotspots(nsysprof.attribute(report), counters=file, peaks=write_samples(tmp_path)).spots
+    [spot] = hotspots(attributed(path), counters=file, peaks=write_samples(tmp_path)).spots
     assert spot.limit_share == pytest.approx((4 << 30) / 1.999e-3 / 4.1e12, rel=0.01)
     assert spot.scale == pytest.approx(spot.limit_share, abs=0.01)
 

@@ -29,6 +29,7 @@ from nsysprof.waits.causes import WAITING_FOR
 from nsysprof.why.files import why_document
 from tests.kit import manual
 from tests.kit.command_line import quietly, runner
+from tests.kit.reports import attributed, broken_down
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -147,8 +148,7 @@ def test_the_block_below_a_command_is_what_it_prints(
 
 def test_the_keys_of_steps_are_explained() -> None:
     """The page on `steps` has each key of `steps.json`, of its paths and findings."""
-    with nsysprof.open_report(ROOT / "traces" / "run.sqlite") as report:
-        document = steps_document(nsysprof.steps(nsysprof.attribute(report)))
+    document = steps_document(nsysprof.steps(attributed(ROOT / "traces" / "run.sqlite")))
     table = PAGES["steps"].split("### The keys of steps.json")[1].split("[All options]")[0]
     named = set(re.findall(r"`(\w+)`", table))
     assert {*document, *document["paths"][0], *document["findings"][0]} <= named
@@ -156,8 +156,7 @@ def test_the_keys_of_steps_are_explained() -> None:
 
 def test_the_keys_of_waits_are_explained() -> None:
     """The page on `why` has each key of `why.json`, of its paths and findings."""
-    with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
-        document = why_document(nsysprof.why(nsysprof.attribute(report)))
+    document = why_document(nsysprof.why(attributed(ROOT / "traces" / "block.sqlite")))
     table = PAGES["why"].split("### The keys of why.json")[1].split("\n[All options]")[0]
     rows = [line.split(" | ", 1) for line in table.splitlines() if line.startswith("| `")]
     assert [key for row in rows for key in re.findall(r"`(\w+)`", row[0])] == list(document)
@@ -339,8 +338,7 @@ def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
 
 def test_the_share_of_another_thread_is_true() -> None:
     """How much of a training step the autograd thread launches is what its ledger says."""
-    with nsysprof.open_report(ROOT / "traces" / "block.sqlite") as report:
-        ledger = nsysprof.break_down(nsysprof.attribute(report)).ledger
+    ledger = broken_down(ROOT / "traces" / "block.sqlite").ledger
     [share] = [round(100 * row["share"]) for row in ledger.to_dict("records") if row["fate"] == "followed"]
     prose = " ".join(PAGES["attribution"].split())
     assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in prose

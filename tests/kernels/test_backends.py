@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from nsysprof.attribution import range_work
-from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.text import backend_table, difference_lines
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, attributed, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy, launch_memset
@@ -72,8 +70,7 @@ def run(name: str, *kernels: str, at: int = 0, **where: Any) -> list[Items]:
 
 
 def judged(path: Path, threads: str = "follow", rules: Path | None = None) -> BackendVerdict:
-    with open_report(path) as report:
-        return judge_backends(attribute(report, threads), load_rules(rules))
+    return judge_backends(attributed(path, threads), load_rules(rules))
 
 
 def observed(verdict: BackendVerdict) -> list[tuple[str, str]]:
@@ -228,80 +225,117 @@ def test_own_rules_name_own_backends(trace: MakeTrace, tmp_path: Path) -> None:
 # ---- which kernels count
 
 
-def test_kernels_deeper_inside_count(trace: MakeTrace) -> None:
-    """What iterations and their inner ranges launch is the run's, wherever the run lies and in whatever domain."""
-    path = trace(
-        Range("main", 0, 5000),
-        *run("RUN::flash::S64", FLASH, FLASH, at=100, domain=3),
-        Range("iter0", 101, 110),
-        Range("iter1", 110, 150, domain=2),
-        duration=END,
-    )
-    [row] = judged(path).records()
-    assert (row["observed"], row["kernels"], row["instances"]) == ("flash", 2, 1)
+BACKWARD = [
+    launch_kernel(name, (100 + i, 101 + i), (200 + 10 * i, 205 + 10 * i), id=900 + i, thread=2)
+    for i, name in enumerate([GEMM, SOFTMAX_BACKWARD, GEMM])
+]
+WHOLE = "the backend of RUN::flash::S64 is unknown: CUDA graphs were traced whole; capture with --cuda-graph-trace=node"
+# what ran; name, backend, kernels and instances of each row; whether it is what was asked for; the warning
+COUNTED: dict[str, tuple[list[Items], list[tuple[str, str, int, int]], list[bool | None], str]] = {
+    "what iterations and their inner ranges launch is the run's, wherever it lies and in whatever domain": (
+        [
+            *(Range("main", 0, 5000), *run("RUN::flash::S64", FLASH, FLASH, at=100, domain=3)),
+            *(Range("iter0", 101, 110), Range("iter1", 110, 150, domain=2)),
+        ],
+        [("flash::S64", "flash", 2, 1)],
+        [True],
+        "",
+    ),
+    "warm-up, checks and other names beside the run say nothing of it": (
+        [
+            *(*run("WARMUP::flash::S64", CUDNN), *run("CHECK::flash::S64", GEMM, SOFTMAX, at=600)),
+            *(*run("RUN::flash::S64", FLASH, at=1200), *run("RUN::flash", CUDNN, at=1800)),
+            *run("xRUN::flash::S64", CUDNN, at=2400),
+        ],
+        [("flash::S64", "flash", 1, 1)],
+        [True],
+        "",
+    ),
+    "a run inside a run is a part of it and gets no row": (
+        [*run("RUN::auto::B1", FLASH), Range("x", 3, 400), Range("RUN::cudnn::S64", 5, 300)],
+        [("auto::B1", "flash", 1, 1)],
+        [True],
+        "",
+    ),
+    "a window counts what is launched in it, though iterations own that": (
+        [*run("RUN::flash::S64", FLASH, SPLIT, kind="start_end"), Range("iter0", 1, 60, thread=1)],
+        [("flash::S64", "flash", 2, 1)],
+        [True],
+        "",
+    ),
+    "what a helper thread launches for `backward` is the run's": (
+        [*run("RUN::flash::S64", FLASH), *BACKWARD],
+        [("flash::S64", "flash + math", 4, 1)],
+        [False],
+        "",
+    ),
+    "unless threads are told apart (strict)": (
+        [*run("RUN::flash::S64", FLASH), *BACKWARD],
+        [("flash::S64", "flash", 1, 1)],
+        [True],
+        "",
+    ),
+    "work of a helper thread while two threads have ranges open is nobody's": (
+        [
+            *(*run("RUN::flash::S64", FLASH), Range("loader", 0, 600, thread=3)),
+            launch_kernel(CUDNN, (100, 101), (200, 210), id=900, thread=2),
+        ],
+        [("flash::S64", "flash", 1, 1)],
+        [True],
+        "GPU ops with an uncertain range, not counted for its backend: 1",
+    ),
+    "memory operations are no kernels, and copies alone no sign of any backend": (
+        [
+            *(*run("RUN::cudnn::S64", CUDNN), launch_memset((50, 51), (60, 61), id=50)),
+            *(*run("RUN::cudnn::S128", at=1000), launch_memcpy((1001, 1002), (1010, 1020), id=2000)),
+        ],
+        [("cudnn::S64", "cudnn", 1, 1), ("cudnn::S128", "none", 0, 1)],
+        [True, None],
+        "",
+    ),
+    "where one process ran another backend the name has two rows": (
+        [
+            *(*run("RUN::flash::S64", CUDNN, process=2), *run("RUN::flash::S64", FLASH, at=1000)),
+            *run("RUN::flash::S64", FLASH, at=2000, process=2),
+        ],
+        [("flash::S64", "cudnn", 1, 1), ("flash::S64", "flash", 2, 2)],
+        [False, True],
+        "",
+    ),
+    "rows come in the order of the program, not by name nor by process": (
+        [
+            *(*run("RUN::math::S64", GEMM, SOFTMAX, at=2000), *run("RUN::flash::S64", FLASH, at=1000, process=2)),
+            *run("RUN::auto::S64", CUDNN),
+        ],
+        [("auto::S64", "cudnn", 1, 1), ("flash::S64", "flash", 1, 1), ("math::S64", "math", 2, 1)],
+        [True, True, True],
+        "",
+    ),
+    "a graph that was traced whole may hold any kernel": (
+        [*run("RUN::flash::S64", FLASH), launch_graph((50, 51), (60, 90), id=50)],
+        [("flash::S64", "unknown", 1, 1)],
+        [None],
+        WHOLE,
+    ),
+    "the nodes of a graph are kernels like others": (
+        [Range("RUN::flash::S64", 0, 100), launch_kernel(CUDNN, (10, 11), (20, 30), id=1, graph_node=4)],
+        [("flash::S64", "cudnn", 1, 1)],
+        [False],
+        "",
+    ),
+}
 
 
-def test_kernels_outside_do_not_count(trace: MakeTrace) -> None:
-    """Warm-up, checks and other names beside the run say nothing of it."""
-    path = trace(
-        *run("WARMUP::flash::S64", CUDNN),
-        *run("CHECK::flash::S64", GEMM, SOFTMAX, at=600),
-        *run("RUN::flash::S64", FLASH, at=1200),
-        *run("RUN::flash", CUDNN, at=1800),
-        *run("xRUN::flash::S64", CUDNN, at=2400),
-        duration=END,
-    )
-    assert observed(judged(path)) == [("RUN::flash::S64", "flash")]
-
-
-def test_the_outermost_run_counts(trace: MakeTrace) -> None:
-    """A run inside a run is a part of it and gets no row."""
-    path = trace(*run("RUN::auto::B1", FLASH), Range("x", 3, 400), Range("RUN::cudnn::S64", 5, 300), duration=END)
-    assert observed(judged(path)) == [("RUN::auto::B1", "flash")]
-
-
-def test_a_window_counts_what_is_launched_in_it(trace: MakeTrace) -> None:
-    """A start/end range is judged by all launches inside, though the iterations own them."""
-    path = trace(*run("RUN::flash::S64", FLASH, SPLIT, kind="start_end"), Range("iter0", 1, 60, thread=1), duration=END)
-    assert [(row["observed"], row["kernels"]) for row in judged(path).records()] == [("flash", 2)]
-
-
-@pytest.mark.parametrize(("threads", "expected"), [("follow", "flash + math"), ("strict", "flash")])
-def test_work_of_the_autograd_thread_counts(trace: MakeTrace, threads: str, expected: str) -> None:
-    """What a helper thread launches for `backward` is the run's, unless threads are told apart."""
-    backward = [
-        launch_kernel(name, (100 + i, 101 + i), (200 + 10 * i, 205 + 10 * i), id=900 + i, thread=2)
-        for i, name in enumerate([GEMM, SOFTMAX_BACKWARD, GEMM])
-    ]
-    verdict = judged(trace(*run("RUN::flash::S64", FLASH), *backward, duration=END), threads)
-    assert observed(verdict) == [("RUN::flash::S64", expected)]
-    assert agreement(verdict) == [threads == "strict"]
-
-
-def test_work_without_a_clear_owner_is_told(trace: MakeTrace) -> None:
-    """Work of a helper thread while two threads have ranges open is nobody's, and the verdict says so."""
-    path = trace(
-        *run("RUN::flash::S64", FLASH),
-        Range("loader", 0, 600, thread=3),
-        launch_kernel(CUDNN, (100, 101), (200, 210), id=900, thread=2),
-        duration=END,
-    )
-    verdict = judged(path)
-    assert observed(verdict) == [("RUN::flash::S64", "flash")]
-    assert verdict.warnings == ("GPU ops with an uncertain range, not counted for its backend: 1",)
-
-
-def test_memory_operations_are_no_kernels(trace: MakeTrace) -> None:
-    """cuDNN's memsets are not counted, and copies alone are no sign of any backend."""
-    path = trace(
-        *run("RUN::cudnn::S64", CUDNN),
-        launch_memset((50, 51), (60, 61), id=50),
-        *run("RUN::cudnn::S128", at=1000),
-        launch_memcpy((1001, 1002), (1010, 1020), id=2000),
-        duration=END,
-    )
-    rows = judged(path).records()
-    assert [(row["observed"], row["agrees"], row["kernels"]) for row in rows] == [("cudnn", True, 1), ("none", None, 0)]
+@pytest.mark.parametrize("case", COUNTED)
+def test_which_kernels_count(trace: MakeTrace, case: str) -> None:
+    """For which run, and what is to be said of it."""
+    items, rows, agrees, warning = COUNTED[case]
+    verdict = judged(trace(*items, duration=END), "strict" if "strict" in case else "follow")
+    found = [(row["range"], row["observed"], row["kernels"], row["instances"]) for row in verdict.records()]
+    assert found == [(f"RUN::{name}", *rest) for name, *rest in rows]
+    assert agreement(verdict) == agrees
+    assert verdict.differences.index.tolist() == [at for at, each in enumerate(agrees) if each is False]
+    assert verdict.warnings == ((warning,) if warning else ())
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 1 << 22])
@@ -345,35 +379,6 @@ def test_instances_that_agree_share_a_row(trace: MakeTrace) -> None:
     assert row["evidence"] == (
         "flash_fwd 64x128x128x4 x 3, flash_fwd_splitkv 64x64 x 1, flash_fwd_splitkv_combine 64x64 x 1"
     )
-
-
-def test_instances_that_differ_get_rows_of_their_own(trace: MakeTrace) -> None:
-    """Where one process ran another backend, the name has two rows, the earlier first, and one of them differs."""
-    path = trace(
-        *run("RUN::flash::S64", CUDNN, process=2),
-        *run("RUN::flash::S64", FLASH, at=1000),
-        *run("RUN::flash::S64", FLASH, at=2000, process=2),
-        duration=END,
-    )
-    verdict = judged(path)
-    assert observed(verdict) == [("RUN::flash::S64", "cudnn"), ("RUN::flash::S64", "flash")]
-    assert verdict.ranges["instances"].tolist() == [1, 2]
-    assert verdict.differences.index.tolist() == [0]
-
-
-def test_rows_come_in_the_order_of_the_program(trace: MakeTrace) -> None:
-    """Not by name nor by process, but by when a name first ran."""
-    path = trace(
-        *run("RUN::math::S64", GEMM, SOFTMAX, at=2000),
-        *run("RUN::flash::S64", FLASH, at=1000, process=2),
-        *run("RUN::auto::S64", CUDNN),
-        duration=END,
-    )
-    assert observed(judged(path)) == [
-        ("RUN::auto::S64", "cudnn"),
-        ("RUN::flash::S64", "flash"),
-        ("RUN::math::S64", "math"),
-    ]
 
 
 def test_evidence_is_what_decided(trace: MakeTrace) -> None:
@@ -436,26 +441,6 @@ def test_many_unknown_names_are_not_all_listed(trace: MakeTrace) -> None:
     [warning] = judged(trace(*[item for each in items for item in each], duration=END)).warnings
     assert "RUN::mine::S4 and 2 more is unknown" in warning
     assert "qwxyz4 and 2 more;" in warning
-
-
-def test_graphs_traced_whole_are_unknown(trace: MakeTrace) -> None:
-    """A graph may hold any kernel, so what is seen beside it proves nothing; the warning says how to capture."""
-    path = trace(*run("RUN::flash::S64", FLASH), launch_graph((50, 51), (60, 90), id=50), duration=END)
-    verdict = judged(path)
-    assert (observed(verdict), agreement(verdict)) == ([("RUN::flash::S64", "unknown")], [None])
-    assert verdict.warnings == (
-        "the backend of RUN::flash::S64 is unknown: CUDA graphs were traced whole;"
-        " capture with --cuda-graph-trace=node",
-    )
-
-
-def test_graphs_traced_by_node_are_known(trace: MakeTrace) -> None:
-    """The nodes of a graph are kernels like others."""
-    path = trace(
-        Range("RUN::flash::S64", 0, 100), launch_kernel(CUDNN, (10, 11), (20, 30), id=1, graph_node=4), duration=END
-    )  # fmt: skip
-    verdict = judged(path)
-    assert (observed(verdict), agreement(verdict)) == ([("RUN::flash::S64", "cudnn")], [False])
 
 
 # ---- as text and as JSON
@@ -589,18 +574,6 @@ def test_a_wrong_request_is_found_out(tmp_path: Path) -> None:
     assert line.endswith(" x 40)")
     [row] = [line for line in backend_table(verdict).splitlines() if "(differs)" in line]
     assert row.split()[:4] == ["RUN::flash::S4097", "flash", "cudnn", "(differs)"]
-
-
-@pytest.mark.parametrize(
-    ("backend", "request_as", "ran"),
-    [("math", "flash", "math"), ("flash", "math", "flash"), ("efficient", "cudnn", "efficient")],
-)
-def test_each_backend_is_distinguished_from_the_others(tmp_path: Path, backend: str, request_as: str, ran: str) -> None:
-    """A request renamed for all its sizes differs for all of them."""
-    verdict = renamed(tmp_path, f"RUN::{backend}::", f"RUN::{request_as}::B")
-    renamed_ones = verdict.ranges[verdict.ranges["range"].str.contains("::B")]
-    assert set(renamed_ones["observed"]) == {ran}
-    assert verdict.differences.index.tolist() == renamed_ones.index.tolist() != []
 
 
 @pytest.mark.parametrize("width", [80, 120])

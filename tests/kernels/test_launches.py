@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import nsysprof
 from nsysprof.kernels.launches import REASONS, Launches, launch_columns, launches, main_launch
 from nsysprof.trace.about import Gpu
 from nsysprof.trace.details import no_op_details, packed
 from tests.kit.kineto import annotation, launch, write_trace
+from tests.kit.reports import broken_down
 
 H200 = Gpu(0, "NVIDIA H200", sm_count=132, compute_capability=(9, 0))
 
@@ -76,8 +76,7 @@ def test_kernels_csv_says_how_kernels_are_launched(tmp_path: Path) -> None:
     events = [annotation("step", 0, 100), *launch("gemm", (10, 15), (20, 30), id=1)]
     events[2]["args"] |= {"grid": [264, 2, 1], "registers per thread": 40, "shared memory": 1024}
     path = write_trace(tmp_path / "t.json", events)
-    with nsysprof.open_report(path) as report:
-        table: pd.DataFrame = nsysprof.break_down(nsysprof.attribute(report)).kernels
+    table: pd.DataFrame = broken_down(path).kernels
     row = table.iloc[0]
     assert (row["grid"], row["block"], row["registers"], row["shared_bytes"]) == ("264x2", "128", 40, 1024)
     assert (row["blocks_per_sm"], row["occupancy"], row["occupancy_limit"]) == (12, 0.75, "registers")

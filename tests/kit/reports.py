@@ -19,9 +19,9 @@ TRACES = Path(__file__).parents[2] / "traces"
 RUN, BLOCK, TWO = (TRACES / f"{name}.sqlite" for name in ("run", "block", "two-processes"))
 
 
-def attributed(path: Path = RUN, threads: str = "follow") -> Attribution:
-    """The attribution of a report, whose file is closed again."""
-    return _shipped(path, threads) if path.parent == TRACES else _attributed(path, threads)
+def attributed(path: Path = RUN, threads: str = "follow", **how: Any) -> Attribution:
+    """The attribution of a report, whose file is closed again; nobody may change one of a shipped report."""
+    return _shipped(path, threads) if path.parent == TRACES and not how else _attributed(path, threads, **how)
 
 
 def broken_down(path: Path = RUN, threads: str = "follow", **how: Any) -> Breakdown:
@@ -37,9 +37,9 @@ def source_of(report: Report) -> Source:
     return report.reader.source
 
 
-def _attributed(path: Path, threads: str) -> Attribution:
+def _attributed(path: Path, threads: str, **how: Any) -> Attribution:
     with open_report(path) as report:
-        return attribute(report, threads)
+        return attribute(report, threads, **how)
 
 
 _shipped = lru_cache(_attributed)

@@ -8,9 +8,7 @@ import pytest
 
 from nsysprof.analyze import records as export
 from nsysprof.analyze import tables as analyze
-from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.files import write_tables
-from nsysprof.attribution.attribute import attribute
 from nsysprof.bench import tables as bench
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import GAPS, MEASURED, write_gaps
@@ -19,8 +17,8 @@ from nsysprof.counters.count import COUNTERS
 from nsysprof.fleet import tables as fleet
 from nsysprof.formats.counters import CounterCells
 from nsysprof.results.table import Table, table
-from nsysprof.trace.report import open_report
 from tests.kit.manual import declared_tables
+from tests.kit.reports import attributed, broken_down
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "traces" / "run.sqlite"
@@ -47,17 +45,15 @@ def test_declared_columns_are_those_of_studies(declared: Table, path: Path) -> N
 
 def test_declared_columns_are_those_of_an_analysis(tmp_path: Path) -> None:
     """In order, byte for byte."""
-    with open_report(RUN) as report:
-        write_tables(break_down(attribute(report)), tmp_path)
+    write_tables(broken_down(RUN), tmp_path)
     for declared in (analyze.RANGES, analyze.INSTANCES, analyze.KERNELS):
         assert declared.names == header(tmp_path / declared.file)
 
 
 def test_declared_columns_are_those_of_a_comparison(tmp_path: Path) -> None:
     """With hardware counters, which lie beside the report."""
-    with open_report(RUN) as report:
-        attribution = attribute(report)
-        write_gaps(compare(attribution, base="RUN::math::*", new="RUN::flash::*"), tmp_path)
+    attribution = attributed(RUN)
+    write_gaps(compare(attribution, base="RUN::math::*", new="RUN::flash::*"), tmp_path)
     assert GAPS.names + MEASURED.names == header(tmp_path / GAPS.file)
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.scrub.scrub import scrub_report
@@ -29,6 +27,7 @@ from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
 from tests.kit.command_line import runner
+from tests.kit.reports import broken_down
 from tests.kit.trace import (
     Diagnostic,
     DomainCreate,
@@ -201,8 +200,7 @@ def ask(path: Path, sql: str) -> list[Any]:
 
 def answers(path: Path) -> dict[str, Any]:
     """All that an analysis says of the work in a report."""
-    with open_report(path) as report:
-        found = break_down(attribute(report))
+    found = broken_down(path)
     frames = {name: getattr(found, name).to_dict("list") for name in ("ranges", "kernels", "ledger")}
     return {**frames, "totals": found.totals}
 

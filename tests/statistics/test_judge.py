@@ -178,19 +178,23 @@ def test_few_steady_steps_are_no_two_kinds(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("many", "few", "apart", "kinds"),
+    ("many", "few", "apart", "noise", "kinds"),
     [
-        (90, 10, 0.5, False),
-        (89, 11, 0.5, True),
-        (89, 11, 0.02, False),
-        (16, 3, 0.5, True),
-        (17, 2, 0.5, False),
-        (12, 3, 0.5, False),
+        (90, 10, 0.5, 0.01, False),
+        (89, 11, 0.5, 0.01, True),
+        (89, 11, 0.02, 0.01, False),
+        (89, 11, 0.45, 0.1, False),  # a gap of 0.27 beside middle halves of 0.1
+        (89, 11, 0.5, 0.1, True),  # of 0.32
+        (16, 3, 0.5, 0.01, True),
+        (17, 2, 0.5, 0.01, False),
+        (12, 3, 0.5, 0.01, False),
     ],
 )
-def test_a_second_kind_is_more_than_a_tenth_and_clearly_apart(many: int, few: int, apart: float, kinds: bool) -> None:
+def test_a_second_kind_is_more_than_a_tenth_and_clearly_apart(
+    many: int, few: int, apart: float, noise: float, kinds: bool
+) -> None:
     """Of 16 steps or more, and three at least; the rest differs by nothing."""
-    spread = 0.01 * np.linspace(-1, 1, many)
-    found = _second_kind(np.concatenate([spread, apart + 0.01 * np.linspace(-1, 1, few)]))
+    spread = noise * np.linspace(-1, 1, many)
+    found = _second_kind(np.concatenate([spread, apart + noise * np.linspace(-1, 1, few)]))
     assert found[:many].tolist() == [0.0] * many
     assert found[many:].tolist() == pytest.approx([apart if kinds else 0.0] * few)

@@ -19,13 +19,12 @@ from nsysprof.steps.findings import findings
 from nsysprof.steps.ledger import NEAR
 from nsysprof.steps.steps import NO_GPU, Steps
 from nsysprof.steps.text import steps_text
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.command_line import runner
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.program import MS, US, Program
 from tests.kit.random_reports import random_report
-from tests.kit.reports import BLOCK, RUN, TWO
+from tests.kit.reports import BLOCK, RUN, TWO, attributed
 from tests.kit.trace import Items, OsCall, Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +33,7 @@ RANK = ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"
 
 def steps_of(path: Path, per: str | None = None, ranges: str = "auto") -> Steps:
     """The steps of a report."""
-    with open_report(path) as report:
-        return nsysprof.steps(nsysprof.attribute(report, ranges=ranges), per)
+    return nsysprof.steps(attributed(path, ranges=ranges), per)
 
 
 def check(answer: Steps) -> None:

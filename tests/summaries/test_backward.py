@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import nsysprof
 from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from tests.attribution.test_backward import TRAINING
 from tests.kit.kineto import Event, operator, write_trace
+from tests.kit.reports import attributed
 
 
 def test_forward_and_backward_of_a_module_stand_in_one_row(tmp_path: Path) -> None:
@@ -19,8 +18,9 @@ def test_forward_and_backward_of_a_module_stand_in_one_row(tmp_path: Path) -> No
         (TRAINING, "sum", "350 ns of GPU ops in 4 backward operators with a known forward operator"),
         ([*host, lost], "cpu", "170 ns on the CPU in 4 backward operators with a known forward operator; of 1"),
     ):
-        with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
-            answer = break_down(attribute(report, ranges="modules")).summaries["backward"]
+        answer = break_down(attributed(write_trace(tmp_path / "t.json", events), ranges="modules")).summaries[
+            "backward"
+        ]
         found = {row["merged_path"].rpartition("/")[2]: row for row in answer.files["backward.csv"].records()}
         names = ("forward_sum_ns", "backward_sum_ns", "forward_cpu_ns", "backward_cpu_ns", "backward_cpu_ratio")
         gpu = [(150, 350), (100, 300), (50, 50)] if shown == "sum" else [(0, 0)] * 3

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.summaries.calls import read_kinds
 from nsysprof.summaries.summary import Answer
 from nsysprof.tools.nsys import Nsys, stats
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.events import Strings
-from tests.kit.reports import TRACES
+from tests.kit.reports import TRACES, broken_down
 from tests.kit.trace import Items, Kernel, Launch, MpiCall, OsCall, Range, Row, launch_kernel, launch_memcpy
 
 SHIPPED = sorted(TRACES.glob("*.sqlite"))
@@ -28,8 +25,7 @@ MPI = [f"MPI_{name}_EVENTS" for name in ("COLLECTIVES", "OTHER", "P2P", "START_W
 
 def answer_of(path: Path, threads: str = "follow", **asked: Any) -> Answer | None:
     """The answer about host calls."""
-    with open_report(path) as report:
-        return break_down(attribute(report, threads), **asked).summaries.get("calls")
+    return broken_down(path, threads, **asked).summaries.get("calls")
 
 
 def rows_of(path: Path, threads: str = "follow", **asked: Any) -> list[dict[str, Any]]:

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from nsysprof.why.why import why
 from tests.kit.kineto import annotation, collective, launch, write_trace
+from tests.kit.reports import attributed, broken_down
 
 STEP = [
     annotation("step", 0, 1000),
@@ -25,9 +23,8 @@ STEP = [
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    with open_report(path) as report:
-        found = break_down(attribute(report)).summaries.get("collectives")
-        return list(found.files["collectives.csv"].records()) if found else []
+    found = broken_down(path).summaries.get("collectives")
+    return list(found.files["collectives.csv"].records()) if found else []
 
 
 def test_collectives_are_added_up_by_communicator_and_size(tmp_path: Path) -> None:
@@ -60,6 +57,5 @@ def test_what_is_not_recorded_claims_nothing(tmp_path: Path) -> None:
 
 def test_waiting_names_the_communicator(tmp_path: Path) -> None:
     """In `why.csv`, beside the size of the message."""
-    with open_report(write_trace(tmp_path / "t.json", STEP)) as report:
-        culprits = set(why(attribute(report)).rows["culprit"])
+    culprits = set(why(attributed(write_trace(tmp_path / "t.json", STEP))).rows["culprit"])
     assert "ncclDevKernel_Generic of 192 B among ranks 0-1 (all group 0) in step" in culprits

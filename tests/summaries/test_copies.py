@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.summary import Answer
 from nsysprof.tools.nsys import Nsys, stats
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import (
     Launch,
     Memcpy,
@@ -31,8 +30,7 @@ A100 = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMin
 
 def answer_of(path: Path, **how: Any) -> Answer | None:
     """The summary of copies of a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report, **how)).summaries.get("copies")
+    return break_down(attributed(path, **how)).summaries.get("copies")
 
 
 def rows_of(path: Path, **how: Any) -> list[dict[str, Any]]:
@@ -200,10 +198,9 @@ def test_size_bytes_of_kernels_csv(trace: MakeTrace) -> None:
         launch_memcpy((109, 110), (111, 112), id=4, bytes=7),
         launch_memset((205, 206), (207, 208), id=5, bytes=3),
     )
-    with open_report(path) as report:
-        found = break_down(attribute(report))
-        kernels = found.kernels.set_index(["path", "kernel"])["size_bytes"].to_dict()
-        merged = found.merged_kernels.set_index(["row", "kernel"])["size_bytes"].to_dict()
+    found = broken_down(path)
+    kernels = found.kernels.set_index(["path", "kernel"])["size_bytes"].to_dict()
+    merged = found.merged_kernels.set_index(["row", "kernel"])["size_bytes"].to_dict()
     assert kernels == {("step0", "k"): 0, ("step0", "memcpy HtoD"): 10, ("step1", "memcpy HtoD"): 27, ("", "memset"): 3}
     assert merged == {(0, "k"): 0, (0, "memcpy HtoD"): 37, (-1, "memset"): 3}
 
@@ -222,10 +219,9 @@ def test_sums_equal_plain_sql() -> None:
 
 def added_up(path: Path) -> dict[str, tuple[int, ...]]:
     """Count, time and bytes by operation, from ``copies.csv``; and the same from ``kernels.csv``."""
-    with open_report(path) as report:
-        found = break_down(attribute(report))
-        rows = found.summaries["copies"].files["copies.csv"].frame()
-        kernels = found.kernels
+    found = broken_down(path)
+    rows = found.summaries["copies"].files["copies.csv"].frame()
+    kernels = found.kernels
     names = ["count", "sum_ns", "size_bytes"]
     out: dict[str, tuple[int, ...]] = {}
     for table, by in ((rows, "operation"), (kernels[kernels["family"].isin(["memcpy", "memset"])], "kernel")):

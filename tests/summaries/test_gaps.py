@@ -4,20 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.gaps import PARTS
 from nsysprof.summaries.summary import Answer
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.reports import broken_down
 from tests.kit.trace import Items, Launch, Memcpy, launch_kernel, launch_memset
 
 MS = 1_000_000
 
 
 def answer(path: Path) -> Answer:
-    with open_report(path) as report:
-        return break_down(attribute(report)).summaries["gaps"]
+    return broken_down(path).summaries["gaps"]
 
 
 def work() -> list[Items]:

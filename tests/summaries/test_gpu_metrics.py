@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.gpu_metrics import clock_change, clocks
 from nsysprof.summaries.summary import Answer
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import Gpu, Item, Range, launch_kernel
 
 
 def answer_of(path: Path) -> Answer | None:
     """The summary of a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report)).summaries.get("gpu_metrics")
+    return broken_down(path).summaries.get("gpu_metrics")
 
 
 def rows_of(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -157,10 +154,9 @@ def test_clocks_of_stretches_of_time(trace: MakeTrace) -> None:
     """The mean over the samples that they touch; unknown outside of the sampled time, and for another GPU."""
     hz = [1_980_000_000] * 5 + [1_500_000_000] * 5
     times = np.array([0, 500_000, 0, 120_000, 2_000_000]), np.array([500_000, 1_000_000, 1_000_000, 290_000, 2_100_000])
-    with open_report(trace(kernels("k", [(0, 900_000)]), gpu_samples({"clock_hz": hz}))) as report:
-        recording = attribute(report).trace
-        found = clocks(recording, 0, *times)
-        assert np.isnan(clocks(recording, 1, *times)).all()
+    recording = attributed(trace(kernels("k", [(0, 900_000)]), gpu_samples({"clock_hz": hz}))).trace
+    found = clocks(recording, 0, *times)
+    assert np.isnan(clocks(recording, 1, *times)).all()
     assert found[:4] == pytest.approx([1.98e9, 1.5e9, 1.74e9, 1.98e9])
     assert math.isnan(found[4])
 

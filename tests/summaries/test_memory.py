@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.memory import gpu_memory
 from nsysprof.summaries.summary import Answer
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import Items, MemoryEvent, Range, allocate, launch_kernel
 
 KERNEL = launch_kernel("k", (1, 2), (3, 4), id=9999)
@@ -20,8 +20,7 @@ KERNEL = launch_kernel("k", (1, 2), (3, 4), id=9999)
 
 def answer_of(path: Path, **how: Any) -> Answer:
     """The summary of the memory of a report."""
-    with open_report(path) as report:
-        found = break_down(attribute(report, **how)).summaries["memory"]
+    found = break_down(attributed(path, **how)).summaries["memory"]
     assert isinstance(found, Answer)
     return found
 
@@ -34,10 +33,9 @@ def rows_of(path: Path, **how: Any) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_not_recorded_is_no_answer(trace: MakeTrace) -> None:
     """Nothing, not zero."""
-    with open_report(trace(KERNEL)) as report:
-        found = break_down(attribute(report))
-        assert found.summaries.get("memory") is None
-        assert gpu_memory(found.attribution.trace) == {}
+    found = broken_down(trace(KERNEL))
+    assert found.summaries.get("memory") is None
+    assert gpu_memory(found.attribution.trace) == {}
 
 
 def test_ranges_allocate_and_give_back(trace: MakeTrace) -> None:

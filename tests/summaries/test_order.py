@@ -5,18 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.permutation import permute
+from tests.kit.reports import broken_down
 from tests.kit.trace import Items, Memcpy, PageFault, Range, allocate, launch_kernel, launch_memcpy, launch_memset
 
 
 def everything(path: Path) -> str:
     """All that these summaries say of a report, in their order."""
-    with open_report(path) as report:
-        found = break_down(attribute(report)).summaries
+    found = broken_down(path).summaries
     return repr([(found[name].json(1 << 30), found[name].show(99)) for name in ("copies", "memory", "unified")])
 
 

@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 
 from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries import streams
 from nsysprof.summaries.summary import Answer
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
-from tests.kit.reports import RUN, TWO, attributed
+from tests.kit.reports import RUN, TWO, attributed, broken_down
 from tests.kit.trace import Kernel, Range, ThreadName, launch_graph, launch_kernel, launch_memset
 
 
 def answer(path: Path) -> Answer:
-    with open_report(path) as report:
-        return break_down(attribute(report)).summaries["streams"]
+    return broken_down(path).summaries["streams"]
 
 
 def rows(path: Path) -> list[tuple[object, ...]]:
@@ -56,8 +53,7 @@ def test_only_several_streams_with_work_are_shown(trace: MakeTrace) -> None:
 
 def test_no_work_is_no_answer(trace: MakeTrace) -> None:
     """A report without GPU ops has no streams."""
-    with open_report(trace(Range("step", 0, 9))) as report:
-        assert "streams" not in break_down(attribute(report)).summaries
+    assert "streams" not in broken_down(trace(Range("step", 0, 9))).summaries
 
 
 @pytest.mark.parametrize("seed", range(4))

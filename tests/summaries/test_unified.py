@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from nsysprof.analyze.analyze import break_down
-from nsysprof.attribution.attribute import attribute
 from nsysprof.summaries.summary import Answer
 from nsysprof.tools.nsys import Nsys, stats
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
+from tests.kit.reports import broken_down
 from tests.kit.trace import Items, Memcpy, PageFault, Row, global_pid, launch_kernel
 
 WRITE = 2
@@ -19,8 +17,7 @@ WRITE = 2
 
 def answer_of(path: Path) -> Answer | None:
     """The summary of the unified memory of a report."""
-    with open_report(path) as report:
-        return break_down(attribute(report)).summaries.get("unified")
+    return broken_down(path).summaries.get("unified")
 
 
 def rows_of(path: Path, name: str) -> list[dict[str, Any]]:
@@ -49,9 +46,8 @@ FAULTY: tuple[Items, ...] = (
 def test_nothing_is_no_answer(trace: MakeTrace) -> None:
     """Without migrations and page faults there is no summary, and null in the document."""
     path = trace(launch_kernel("k", (1, 2), (3, 4), id=1))
-    with open_report(path) as report:
-        found = break_down(attribute(report))
-        assert (found.summaries.get("unified"), found.unified) == (None, None)
+    found = broken_down(path)
+    assert (found.summaries.get("unified"), found.unified) == (None, None)
 
 
 def test_events_by_cause(trace: MakeTrace) -> None:

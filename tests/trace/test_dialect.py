@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.dialect import CUDA_CPP, JAX, OPENACC_FORTRAN, OPENMP, PYTORCH, UNKNOWN, dialect
-from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.kineto import launch, write_trace
+from tests.kit.reports import attributed
 from tests.kit.trace import DomainCreate, Kernel, Launch, Process, Range
 
 KERNELS = {
@@ -35,8 +34,7 @@ BY_NAME = [(kernel, expected) for expected, names in KERNELS.items() for kernel 
 
 def spoken(path: Path) -> str:
     """The dialect of a report."""
-    with open_report(path) as report:
-        return dialect(attribute(report).trace)
+    return dialect(attributed(path).trace)
 
 
 @pytest.mark.parametrize(("kernel", "expected"), BY_NAME)

@@ -11,6 +11,7 @@ from nsysprof.tools.nsys import Nsys, stats
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import RANGE_KINDS
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.schema import STYLES
 from tests.kit.trace import Construct, Items, MpiCall, Process, Range, launch_kernel, launch_memcpy
 
@@ -30,8 +31,7 @@ def ranges_of(path: Path, *sources: str) -> list[tuple[str, str, int, int, str]]
 
 def owners(path: Path, ranges: str) -> list[str]:
     """The path of the owner of each GPU op, "" for none."""
-    with open_report(path) as report:
-        attribution = nsysprof.attribute(report, ranges=ranges)
+    attribution = attributed(path, ranges=ranges)
     paths = range_paths(attribution)
     texts = [paths.texts()[at] for at in paths.of.tolist()]
     return [texts[at] if at >= 0 else "" for at in attribution.op_owner.tolist()]
@@ -66,8 +66,7 @@ def test_a_call_with_a_row_for_each_request_counts_once(trace: MakeTrace) -> Non
 def test_a_call_that_never_returns_ends_with_the_session(trace: MakeTrace) -> None:
     """It is a range until the end, and a warning counts it."""
     path = trace(MpiCall("MPI_Recv", 10, None), *launch_kernel("k", (20, 22), (30, 40), id=1))
-    with open_report(path) as report:
-        whole = nsysprof.attribute(report, ranges="mpi").trace
+    whole = attributed(path, ranges="mpi").trace
     assert whole.ranges.end.tolist() == [40]
     assert "calls of MPI or OpenACC that did not return while nsys recorded: 1" in whole.warnings
 
@@ -78,8 +77,7 @@ def test_of_many_calls_that_never_return_one_is_open(trace: MakeTrace) -> None:
     path = trace(*calls, *launch_kernel("k", (220, 222), (230, 240), id=1))
     lasting = [row[2:4] for row in ranges_of(path, "mpi") if row[3] > row[2]]
     assert lasting == [(198, 240), (199, 240)]
-    with open_report(path) as report:
-        assert nsysprof.attribute(report, ranges="mpi").parent.max() == -1
+    assert attributed(path, ranges="mpi").parent.max() == -1
 
 
 def test_constructs_are_named_as_nsys_names_them(trace: MakeTrace) -> None:
@@ -166,8 +164,7 @@ def test_ranges_do_not_depend_on_the_order_of_rows(trace: MakeTrace) -> None:
     ]
     columns = []
     for order in (rows, rows[::-1]):
-        with open_report(trace(*order)) as report:
-            found = nsysprof.attribute(report).trace
+        found = attributed(trace(*order)).trace
         texts = [found.range_names[code].text for code in found.ranges.name.tolist()]
         columns.append((texts, found.ranges.start.tolist(), found.ranges.kind.tolist()))
     assert columns[0] == columns[1]

@@ -34,6 +34,7 @@ from tests.kit.kineto import (
     write_trace,
 )
 from tests.kit.mutations import some_trace
+from tests.kit.reports import attributed
 
 STEP = [
     annotation("ProfilerStep#1", 0, 1000),
@@ -49,8 +50,7 @@ STEP = [
 
 def read(path: Path, ranges: str = "auto", threads: str = "strict") -> Attribution:
     """Read and attribute a trace."""
-    with nsysprof.open_report(path) as report:
-        return attribute(report, threads, ranges=ranges)
+    return attributed(path, threads, ranges=ranges)
 
 
 def same_as_plain(path: Path, inner: str = "") -> None:
@@ -171,8 +171,7 @@ def test_ops_keep_their_streams_and_devices(tmp_path: Path) -> None:
     for id, (name, (stream, device)) in enumerate(where.items(), 1):
         events += [call("cudaLaunchKernel", 10 * id, 10 * id + 2, id)]
         events += [gpu_op("kernel", name, 100 * id, 100 * id + 9, id, stream, device=device)]
-    with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
-        trace = attribute(report).trace
+    trace = attributed(write_trace(tmp_path / "t.json", events)).trace
     streams = [trace.streams[code] for code in trace.ops.stream.tolist()]
     names = [trace.op_names[code] for code in trace.ops.name.tolist()]
     found = [(each.id, trace.devices[each.device].cuda_id) for each in streams]
@@ -229,12 +228,9 @@ def test_ids_that_are_no_small_numbers(tmp_path: Path) -> None:
     wrote numbers as texts.
     """
     far = [*launch("k", (10, 20), (30, 40), id=1, tid=-549452224), annotation("a", 0, 50, tid=-549452224)]
-    with nsysprof.open_report(
-        write_trace(tmp_path / "t.json", [*far, annotation("b", 0, 5, pid="Spans", tid="x")])
-    ) as report:
-        found = attribute(report)
-        assert found.ledger[0].ops == 1
-        assert found.trace.thread_label(1) == "thread -549452224 4195904"
+    found = attributed(write_trace(tmp_path / "t.json", [*far, annotation("b", 0, 5, pid="Spans", tid="x")]))
+    assert found.ledger[0].ops == 1
+    assert found.trace.thread_label(1) == "thread -549452224 4195904"
     beside = [annotation("a", 0, 50, tid="101"), *launch("k", (10, 20), (30, 40), id=1, tid="102")]
     found = read(write_trace(tmp_path / "s.json", beside), threads="strict")
     assert [number & 0xFFFFFF for number in found.trace.threads.tolist()] == [101, 102]

@@ -34,6 +34,7 @@ from nsysprof.trace.trace import (
     Trace,
 )
 from tests.kit.command_line import runner
+from tests.kit.reports import attributed
 
 ROOT = Path(__file__).parents[2]
 PROCESS = 1 << 24  # a globalPid: the process id times 2^24
@@ -131,9 +132,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_toy_trace_is_attributed_and_broken_down(toy: Path) -> None:
     """Work goes to the innermost range of its thread, and that of a helper thread to the range that is open."""
-    with nsysprof.open_report(toy) as report:
-        attribution = nsysprof.attribute(report)
-        breakdown = nsysprof.break_down(attribution)
+    attribution = attributed(toy)
+    breakdown = nsysprof.break_down(attribution)
     busy = dict(zip(breakdown.ranges["path"], breakdown.ranges["busy_ns"], strict=True))
     assert busy == {"train": 65, "train/forward": 40}
     ledger = {row["fate"]: (row["ops"], row["sum_ns"]) for row in breakdown.ledger.to_dict("records")}

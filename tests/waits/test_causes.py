@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work, range_work
 from nsysprof.core.intervals import cover_before
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.report import open_report
 from nsysprof.waits.causes import CAUSE_BEFORE, WAITING_FOR, Gaps, WaitFacts, find_gaps, wait_facts
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
+from tests.kit.reports import attributed
 from tests.kit.trace import EventRecord, Launch, OsCall, Range, StreamWait, launch_kernel, launch_memcpy
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -26,9 +26,8 @@ def facts_of(attribution: Attribution) -> WaitFacts:
 
 def gaps_of(path: Path, name: str = "run", calls: str | None = None) -> Gaps:
     """The gaps of the range of that name."""
-    with open_report(path) as report:
-        attribution = attribute(report)
-        facts = facts_of(attribution)
+    attribution = attributed(path)
+    facts = facts_of(attribution)
     trace = attribution.trace
     texts = np.array([trace.range_names[code].text for code in trace.ranges.name.tolist()], object)
     index = index_work(attribution, np.arange(len(texts)))
@@ -169,9 +168,8 @@ def test_windows_do_not_see_each_other(trace: MakeTrace) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_gaps_and_busy_time_make_the_span(seed: int, trace: MakeTrace) -> None:
     """On random reports, for every range at once: span − gaps is the union of its ops."""
-    with open_report(trace(*random_report(seed))) as report:
-        attribution = attribute(report)
-        facts = facts_of(attribution)
+    attribution = attributed(trace(*random_report(seed)))
+    facts = facts_of(attribution)
     every = np.arange(len(attribution.trace.ranges))
     index = index_work(attribution, every)
     work = range_work(index, every)

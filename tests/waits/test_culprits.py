@@ -4,12 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from nsysprof.waits.culprits import _missing
 from nsysprof.waits.walk import HOLE, UNKNOWN
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Kernel, Launch, Range, launch_kernel, launch_memcpy
 
 US = 1000
@@ -17,10 +16,9 @@ US = 1000
 
 def rows(path: Path) -> list[tuple[int, int, str, str, str, str]]:
     """Start and end in µs of host time behind 10 µs, the call, what exposed it, and the ops copied and waited for."""
-    with open_report(path) as report:
-        answer = why(attribute(report), "run")
-        trace, calls = answer.attribution.trace, answer.facts.activity.calls
-        waits = answer.waits[(answer.waits["cause"] == "host") & (answer.waits["start_ns"] >= 10 * US)]
+    answer = why(attributed(path), "run")
+    trace, calls = answer.attribution.trace, answer.facts.activity.calls
+    waits = answer.waits[(answer.waits["cause"] == "host") & (answer.waits["start_ns"] >= 10 * US)]
 
     def call(row: int) -> str:
         return calls.names[calls.name[row]] if row >= 0 else ""
@@ -96,8 +94,7 @@ def test_a_copy_of_two_layers_is_that_of_the_outer_call(trace: MakeTrace) -> Non
 
 def test_rows_of_calls_are_no_columns_of_why_csv(trace: MakeTrace) -> None:
     """What they say is for programs: in files texts say it."""
-    with open_report(trace(Range("run", 0, 100), launch_kernel("a", (10, 15), (20, 40), id=1))) as report:
-        answer = why(attribute(report), "run")
+    answer = why(attributed(trace(Range("run", 0, 100), launch_kernel("a", (10, 15), (20, 40), id=1))), "run")
     assert not {"call", "exposing", "copied", "on"} & set(answer.rows.columns)
     assert {"call", "exposing", "copied", "on"} <= set(answer.waits.columns)
 
@@ -110,8 +107,7 @@ def test_what_is_missing_is_named_by_its_own_op(trace: MakeTrace) -> None:
         Kernel("lost", *us(100, 110), 77),
         launch_kernel("last", us(200, 205), us(210, 290), id=3),
     )
-    with open_report(path) as report:
-        facts = why(attribute(report), "run").facts
+    facts = why(attributed(path), "run").facts
     ops = np.arange(3)
     words = [
         [facts.texts.words[code] for code in _missing(facts, ops, np.full(3, kind, np.uint8), np.full(3, 5))]

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from nsysprof.attribution.attribute import attribute
-from nsysprof.trace.report import open_report
 from nsysprof.waits.paging import Paging, paging
 from tests.conftest import MakeTrace
+from tests.kit.reports import attributed
 from tests.kit.trace import Item, Kernel, Memcpy, PageFault
 
 TO_GPU, TO_HOST = 11, 12
@@ -14,8 +13,7 @@ PREFETCH, FAULT = 1, 2
 
 def found(trace: MakeTrace, *items: Item, gpu: int = 0) -> Paging | None:
     """What two steps of 100 ns cost."""
-    with open_report(trace(*items)) as report:
-        return paging(attribute(report).trace, gpu, np.array([0, 100]), np.array([100, 200]))
+    return paging(attributed(trace(*items)).trace, gpu, np.array([0, 100]), np.array([100, 200]))
 
 
 def test_kernels_and_the_host_wait_for_pages(trace: MakeTrace) -> None:

@@ -24,7 +24,7 @@ from tests.conftest import MakeTrace
 from tests.kit import simulated
 from tests.kit.program import Program as Recorded
 from tests.kit.random_waits import random_waits
-from tests.kit.reports import TRACES
+from tests.kit.reports import TRACES, attributed
 from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, StreamWait, launch_kernel, launch_memcpy
 
 SHIPPED = sorted(path for at in ("traces", "analysis") for path in (TRACES.parent / at).rglob("*.sqlite"))
@@ -302,10 +302,9 @@ def test_a_range_that_waits_for_the_gpu_is_no_graph(trace: MakeTrace, before: in
                 program.launch("k", 50_000)
                 if waits and step == 0:
                     program.wait()
-        with open_report(trace(*program.items)) as report:
-            attribution = attribute(report)
-            facts = read_facts(attribution, kinds_of(attribution.trace), None)
-            chosen = choose_windows(attribution, facts.communication, "step", None)
+        attribution = attributed(trace(*program.items))
+        facts = read_facts(attribution, kinds_of(attribution.trace), None)
+        chosen = choose_windows(attribution, facts.communication, "step", None)
         tried = Program(facts, chosen.windows, None)
         [step_] = steps_of(tried, Changes(graph=["step"]))
         if waits:

@@ -5,16 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.report import open_report
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.stretch import stretch_of
 from tests.conftest import MakeTrace
 from tests.kit import program as made
-from tests.kit.reports import TRACES
+from tests.kit.reports import TRACES, attributed
 from tests.kit.trace import Range, launch_kernel, launch_memcpy
 
 STEPS = 12
@@ -22,11 +20,10 @@ STEPS = 12
 
 def program_of(path: Path, select: str) -> Program:
     """The steps of a report; what a stretch needs is read while it is open."""
-    with open_report(path) as report:
-        attribution = attribute(report)
-        kinds = classify(load_rules(None), attribution.trace.op_names)
-        picked = choose_windows(attribution, kinds.communication, select, None)
-        return Program(read_facts(picked.attribution, kinds, None), picked.windows, None)
+    attribution = attributed(path)
+    kinds = classify(load_rules(None), attribution.trace.op_names)
+    picked = choose_windows(attribution, kinds.communication, select, None)
+    return Program(read_facts(picked.attribution, kinds, None), picked.windows, None)
 
 
 def slow_code() -> made.Program:

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.kernels.classify import classify, load_rules
-from nsysprof.trace.report import open_report
 from nsysprof.waits import edits
 from nsysprof.waits.facts import CAUSES, read_facts
 from nsysprof.waits.network import network_of
@@ -17,6 +15,7 @@ from nsysprof.waits.spans import moments_of
 from nsysprof.waits.whole import Cause, Wholes
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
+from tests.kit.reports import attributed
 from tests.kit.trace import Launch, Memcpy, StreamKind, launch_kernel, launch_memcpy
 
 GEMMS = 6
@@ -24,17 +23,16 @@ GEMMS = 6
 
 def without(path: Path, cause: Callable[[Wholes], Cause]) -> tuple[Wholes, Times, Times]:
     """What belongs together in a report, and its replay with and without a cause."""
-    with open_report(path) as report:
-        attribution = attribute(report).launched
-        facts = read_facts(attribution, classify(load_rules(None), attribution.trace.op_names), None)
-        moments = moments_of(attribution.trace, np.arange(len(attribution.trace.ranges)))
-        network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
-        wholes = Wholes(facts)
-        edited = network.copy()
-        edits.remove(edited, cause(wholes))
-        base = replay(network)
-        assert (base.start == attribution.trace.ops.start).all()
-        return wholes, base, replay(edited)
+    attribution = attributed(path).launched
+    facts = read_facts(attribution, classify(load_rules(None), attribution.trace.op_names), None)
+    moments = moments_of(attribution.trace, np.arange(len(attribution.trace.ranges)))
+    network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
+    wholes = Wholes(facts)
+    edited = network.copy()
+    edits.remove(edited, cause(wholes))
+    base = replay(network)
+    assert (base.start == attribution.trace.ops.start).all()
+    return wholes, base, replay(edited)
 
 
 def ops_named(wholes: Wholes, name: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import nsysprof
 from nsysprof.attribution.paths import read_instances
 from nsysprof.why import ceilings
 from tests.conftest import MakeTrace
-from tests.kit.reports import BLOCK, TWO
+from tests.kit.reports import BLOCK, TWO, attributed
 from tests.kit.trace import EventRecord, Items, Range, StreamWait, launch_kernel, launch_memcpy
 from tests.why.test_why import why_of
 
@@ -54,8 +54,9 @@ def test_the_ceiling_of_latency_is_all_of_it(trace: MakeTrace) -> None:
 def test_the_ceiling_of_a_chosen_instance_is_its_own(trace: MakeTrace) -> None:
     """The first step has no code in the way, the second has."""
     before: list[Items] = [Range("step", 0, 200), launch_kernel("k", (0, 10), (12, 200), id=11)]
-    with nsysprof.open_report(trace(*before, *late_launch(20, at=1000))) as report:
-        rows = nsysprof.why(nsysprof.attribute(report), "step", instances=read_instances("1")).rows
+    rows = nsysprof.why(
+        attributed(trace(*before, *late_launch(20, at=1000))), "step", instances=read_instances("1")
+    ).rows
     [code] = rows[rows["culprit"] == "code in log"].to_dict("records")
     assert (code["ceiling_ns"], code["ceiling_basis"]) == (69, "forecast")
 
@@ -75,9 +76,8 @@ def test_a_launch_call_and_a_hand_over_take_their_time_along() -> None:
 def test_a_ceiling_is_what_forecast_says() -> None:
     """The same number as from `nsysprof forecast --remove`, where each step has the same."""
     path, culprit = BLOCK.parent.parent / "docs/gallery/item.sqlite", "code in log"
-    with nsysprof.open_report(path) as report:
-        attribution = nsysprof.attribute(report)
-        answer = nsysprof.forecast(attribution, "step*", as_profiled=True, remove=[culprit])
+    attribution = attributed(path)
+    answer = nsysprof.forecast(attribution, "step*", as_profiled=True, remove=[culprit])
     rows = why_of(path, "step*").rows
     [row] = rows[rows["culprit"] == culprit].to_dict("records")
     assert row["ceiling_ns"] == pytest.approx(np.mean(answer.base - answer.forecast))

@@ -5,16 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.charts.marks import Lanes, Marks
 from nsysprof.charts.palette import WAITS
-from nsysprof.trace.report import open_report
 from nsysprof.why.charts import plan_why, title_of
 from nsysprof.why.instance import critical_path, median_instance
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.reports import BLOCK, RUN, TWO
+from tests.kit.reports import BLOCK, RUN, TWO, attributed
 from tests.kit.trace import Items, OsCall, Range, StreamKind, launch_kernel
 
 FULL = (264, 1, 1)  # blocks: two for each multiprocessor of the GPU of the builder
@@ -22,8 +20,7 @@ FULL = (264, 1, 1)  # blocks: two for each multiprocessor of the GPU of the buil
 
 def account(path: Path, select: str | None = None) -> Why:
     """Why the GPU waits in a report."""
-    with open_report(path) as report:
-        return why(attribute(report), select)
+    return why(attributed(path), select)
 
 
 def check(answer: Why) -> None:

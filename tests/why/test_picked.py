@@ -4,15 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.attribution.paths import SLOWEST, TYPICAL, Instances, instances_text, pick_instances
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
 from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.command_line import runner
-from tests.kit.reports import TWO
+from tests.kit.reports import TWO, attributed
 from tests.why.test_instance import steps
 from tests.why.test_why import check_sums
 
@@ -21,8 +19,7 @@ SLEEPS = (300_000, 900_000, 500_000, 700_000)
 
 def picked(path: Path, instances: Instances | None = None, skip: int = 0) -> Why:
     """The account of some windows."""
-    with open_report(path) as report:
-        return why(attribute(report), "*", instances=instances, skip=skip)
+    return why(attributed(path), "*", instances=instances, skip=skip)
 
 
 def test_windows_are_those_asked_for_and_add_up(trace: MakeTrace) -> None:

@@ -4,21 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.report import open_report
 from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.command_line import runner
+from tests.kit.reports import attributed
 from tests.kit.trace import Items, Range, launch_kernel
 from tests.why.test_instance import account, steps
 
 
 def per(path: Path, glob: str, select: str | None = None) -> Why:
     """The account with times per call."""
-    with open_report(path) as report:
-        return why(attribute(report), select, per=glob)
+    return why(attributed(path), select, per=glob)
 
 
 def layered(trace: MakeTrace) -> Path:

@@ -14,7 +14,7 @@ from nsysprof.trace.report import open_report, read_tables
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
-from tests.kit.reports import BLOCK, RUN, TWO
+from tests.kit.reports import BLOCK, RUN, TWO, attributed
 from tests.kit.trace import (
     EventRecord,
     GraphNode,
@@ -37,8 +37,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>
 
 def why_of(path: Path, select: str | None = "step", skip: int | None = None) -> Why:
     """The account of the ranges of that name, without warm-up unless it is asked for with 0 to skip."""
-    with open_report(path) as report:
-        return why(attribute(report), select, skip=skip)
+    return why(attributed(path), select, skip=skip)
 
 
 Wait: TypeAlias = tuple[str, str, str, str, int]
@@ -69,10 +68,9 @@ def check_sums(answer: Why) -> None:
 @pytest.mark.parametrize("path", [RUN, BLOCK, TWO], ids=lambda path: path.stem)
 def test_the_shipped_reports_add_up(path: Path) -> None:
     """To the nanosecond, whatever ranges are chosen."""
-    with open_report(path) as report:
-        attribution = attribute(report)
-        for select in (None, "*"):
-            check_sums(why(attribution, select))
+    attribution = attributed(path)
+    for select in (None, "*"):
+        check_sums(why(attribution, select))
 
 
 def test_a_memory_limit_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +99,10 @@ def test_copies_and_memsets_have_sizes(trace: MakeTrace) -> None:
 def test_random_reports_add_up(trace: MakeTrace, seed: int) -> None:
     """Ops before their launches, without launches, in many streams and processes."""
     path = trace(*random_report(seed))
-    with open_report(path) as report:
-        attribution = attribute(report)
-        check_sums(why(attribution))
-        if len(attribution.trace.ranges):
-            check_sums(why(attribution, "*"))
+    attribution = attributed(path)
+    check_sums(why(attribution))
+    if len(attribution.trace.ranges):
+        check_sums(why(attribution, "*"))
 
 
 FIRST = launch_kernel("gemm", (0, 5), (5, 40), id=1)
