@@ -167,11 +167,10 @@ def test_steps_in_steps_take_memory_by_their_number(trace: MakeTrace) -> None:
     count = 4_000
     items: list[Items] = [Range("step", at, 3 * count - at) for at in range(count)]
     items += [launch_kernel("k", (at, at + 1), (at + 9, at + 900), id=at) for at in range(count, 2 * count)]
-    with open_report(trace(*items)) as report:
-        attribution = attribute(report)
-        tracemalloc.start()
-        try:
-            choose_level(attribution, None, DEFAULT_MERGE)
-            assert tracemalloc.get_traced_memory()[1] < 50_000_000
-        finally:
-            tracemalloc.stop()
+    attribution = attributed(trace(*items))
+    tracemalloc.start()
+    try:
+        choose_level(attribution, None, DEFAULT_MERGE)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
