@@ -20,7 +20,7 @@ KINDS = {
     "lock": {"lock"}, "communication-late-rank": {"communication"}, "communication-exposed": {"communication"},
     "stream-dependency": {"kernel"}, "page-fault": {"pages"}, "unified-memory": {"pages"}, "small-grid": {"grid"},
     "tiny-blocks": {"grid"}, "paced": {"paced"}, "unknown": {"unknown"}, "profiler-overhead": {"profiler"},
-    "cold-start": {"set-up"}, "training-mode": {"kernel"},
+    "cold-start": {"set-up"}, "training-mode": {"kernel"}, "casts": {"kernel"}, "spills": {"grid"},
 }  # fmt: skip
 # ... and of words, for findings of other kinds.
 CAUSES = {

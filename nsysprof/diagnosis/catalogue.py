@@ -53,9 +53,9 @@ OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
 }
 # The same of the kernels of these steps.
 OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
-    "small-grid, tiny-blocks, tail-wave, low-occupancy": geometry_findings,
+    "small-grid, tiny-blocks, tail-wave, low-occupancy, spills": geometry_findings,
     "tensor-cores, misaligned": tensor_core_findings,
-    "unfused-attention, pointwise, training-mode, channels-last": fusion_findings,
+    "unfused-attention, pointwise, training-mode, memset, casts, channels-last": fusion_findings,
     "stream-dependency": stream_findings,
 }
 KERNEL_KINDS = frozenset(kind for kinds in OF_KERNELS for kind in kinds.split(", "))

@@ -221,7 +221,7 @@ def _whole_small(case: Case, group: Group) -> Cause:
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
 PAGEABLE = Kind(
     *("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole),
-    note=lambda case, group: "" if _again(case, group) else _PAYS,
+    note=lambda case, group: _fast(case, group) if _again(case, group) else _PAYS,
 )
 SMALL_COPIES = Kind(
     "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather, _whole_small
@@ -233,6 +233,12 @@ def _link(case: Case, group: Group) -> str:
     trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
     rate = case.facts.copy_sizes[op].sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
     return f"; at {format_bandwidth(rate)} and with little compute to hide them, only fewer bytes help"
+
+
+def _fast(case: Case, group: Group) -> str:
+    """The same of pageable copies that run about as fast as pinned ones."""
+    ops, op = case.facts.attribution.trace.ops, np.unique(_op(case)[group.rows])
+    return _link(case, group) if 2 * int((ops.end[op] - ops.start[op]).sum()) > group.waited_ns else ""
 
 
 EXPOSED = Kind("exposed-copy", _other_copies, _together, _mostly, _SYMPTOM, _overlap, _whole, note=_link)

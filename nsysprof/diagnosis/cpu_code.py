@@ -11,6 +11,7 @@ from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
 from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, dialect_text, fetched, in_steps, of_host, removal
+from nsysprof.trace.details import NO_RANGES
 from nsysprof.waits.purposes import compiles
 
 _NUMBER, _MANY = re.compile(r"\d+"), 3
@@ -29,6 +30,10 @@ _FASTER = {
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no copy has to be waited for",
     "cuda": "do this work on the GPU, so that its data stay there and no copy has to be waited for",
+}
+_OPERATOR = {
+    "pytorch": "run this operator on the GPU: create its tensors there (device='cuda'), or move its inputs there once",
+    "cuda": _ON_GPU["cuda"],
 }
 _LOADER = {
     "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
@@ -57,12 +62,43 @@ def _words(case: Case, row: int) -> str:
     text = case.facts.texts.words[case.pieces["culprit"][row]]
     if int(case.once_for_all(_alike)[case.pieces["culprit"][row]]) < 0:
         text = _NUMBER.sub("*", text)
-    return one_line(f"CPU time {text.removeprefix('code').strip() or 'between calls'}", NAME)
+    operator = int(case.once_for_all(_operators)[row])
+    named = f"in {case.facts.texts.words[operator]} " * (operator > 0)
+    return one_line(f"CPU time {named}{text.removeprefix('code').strip() or 'between calls'}", NAME)
+
+
+def _operators(case: Case) -> NDArray[np.int64]:
+    """The name, as a code of `Facts.texts`, of the operator that runs on the CPU for most of each piece; 0 for none.
+
+    Operators that launch nothing, and are in no other one, work on the CPU.
+    """
+    trace, pieces = case.facts.attribution.trace, case.pieces
+    out, rows = np.zeros(len(pieces["ns"]), np.int64), np.flatnonzero(_long_code(case))
+    found = trace.report.reader.other_ranges(trace, {"ops"}) if len(rows) else NO_RANGES
+    codes = (0 if name.text.startswith("autograd::") else case.facts.texts.code(name.text) for name in found.names)
+    names = np.fromiter(codes, np.int64)
+    for code in np.unique(pieces["thread"][rows]).tolist():
+        mine = np.flatnonzero(found.thread == trace.threads[code])
+        mine = mine[np.lexsort((-found.end[mine], found.start[mine]))]
+        outer = found.start[mine][1:] >= np.maximum.accumulate(found.end[mine])[:-1]
+        mine = mine[np.append(True, outer)[: len(mine)]]
+        launches = trace.launches.start[trace.launches.thread == code]
+        first, last = (np.searchsorted(launches, each[mine]) for each in (found.start, found.end))
+        mine = mine[first == last]
+        here = rows[pieces["thread"][rows] == code]
+        start, end = pieces["start_ns"][here], pieces["end_ns"][here]
+        at = np.searchsorted(found.start[mine], (start + end) // 2, side="right") - 1
+        here, start, end, op = here[at >= 0], start[at >= 0], end[at >= 0], mine[at[at >= 0]]
+        most = 2 * (np.minimum(end, found.end[op]) - np.maximum(start, found.start[op])) >= end - start
+        out[here[most]] = names[found.name[op[most]]]
+    return out
 
 
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if not in_steps(case, group):  # what a program does once between two kernels is no step's work
         return
+    if case.once_for_all(_operators)[group.rows].any():
+        yield replace(removal(dialect_text(case, _OPERATOR), group), basis=BOUND)
     if 2 * group.waited_ns > group.place.total_ns:
         yield replace(removal(dialect_text(case, _FASTER), group), basis=BOUND)
     if _of_results(case, group):
@@ -100,7 +136,9 @@ def _claims(case: Case) -> Mask:
 def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
     """By the code's range; ranges that differ in numbers alone are one: `load_layer_3` and `load_layer_4`."""
     alike, culprit = case.once_for_all(_alike), case.pieces["culprit"][rows]
-    return np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit)
+    operator = case.once_for_all(_operators)[rows]
+    out: NDArray[np.int64] = np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit) + operator * len(alike)
+    return out
 
 
 def _alike(case: Case) -> NDArray[np.int64]:

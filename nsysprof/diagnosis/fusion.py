@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.diagnosis.busy import Busy, Rows
-from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.finding import OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.kernels.classify import OTHER_SOFTMAX
@@ -30,7 +30,21 @@ _CHANNELS_LAST = {
     "cuda": "give cuDNN tensors in NHWC, the layout in which its tensor-core kernels work",
 }
 _TRAINS = "batch norm in training mode without a backward pass"
-_EVAL = "call model.eval() before inference, so that the norm needs no statistics and torch.compile folds it away"
+_EVAL = {
+    "cuda": "call model.eval() before inference, so that the norm needs no statistics and torch.compile folds it away"
+}
+_FILLS = "kernels that fill memory with a constant"
+_EMPTY = {
+    "pytorch": "allocate memory that is overwritten anyway with torch.empty, and let zero_grad set gradients to None",
+    "cuda": "leave out fills of memory that is overwritten before it is read",
+}
+_CASTS = "kernels that only convert between types"
+_ONE_TYPE = {
+    "pytorch": "keep weights and inputs in the type of the products (model.to(torch.bfloat16)), or fuse the casts with"
+    " torch.compile",
+    "cuda": "store the data in the type that the next kernel reads, or convert them in that kernel",
+    "jax": "keep parameters and inputs in the type of the products, as jnp.bfloat16",
+}
 _IN_TRAINING = re.compile(r"(?i)bn_fw_tr|batch_norm_collect_statistics")
 _BACKWARD = re.compile(r"(?i)backward|[dw]grad|bn_bw|multi_tensor_apply|addcdiv")
 _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
@@ -55,12 +69,17 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     for finder in (_attention, _chains):
         yield from finder(busy, ops, used)
     names = busy.case.facts.attribution.trace.op_names
-    if busy.case.dialect == "pytorch" and not any(_BACKWARD.search(name) for name in names):
-        norms = np.flatnonzero(busy.matches(lambda code: bool(_IN_TRAINING.search(names[code]))))
-        if busy.enough(int(busy.length[norms].sum())):
-            gain = busy.gained(busy.op[norms], busy.length[norms])
-            if busy.enough(gain):
-                yield busy.finding("training-mode", _TRAINS, f"{_TRAINS}: {{amount}}", _EVAL, gain)
+    infers = busy.case.dialect == "pytorch" and not any(_BACKWARD.search(name) for name in names)
+    trains = busy.matches(lambda code: infers and _IN_TRAINING.search(names[code]) is not None)
+    casts = _of_cause(busy, busy.op, ("cast",)) & ~np.isin(busy.op, ops[used])
+    for kind, cause, mine, texts in (
+        ("training-mode", _TRAINS, trains, _EVAL),
+        ("memset", _FILLS, _of_family(busy, busy.op, ("fill",)), _EMPTY),
+        ("casts", _CASTS, casts, _ONE_TYPE),
+    ):
+        gain = busy.gained(busy.op[mine], busy.length[mine]) if busy.enough(int(busy.length[mine].sum())) else 0
+        if gain >= OFTEN_SO * busy.place.total_ns * (kind == "casts") and busy.enough(gain):
+            yield busy.finding(kind, cause, f"{cause}: {{amount}}", dialect_text(busy.case, texts), gain)
     converts, norms = norms_of_layout(busy)
     shorter = np.zeros(len(busy.op), np.int64)
     shorter[converts] = busy.length[converts]
@@ -159,6 +178,7 @@ def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]
         return
     gain = busy.merged(ops[mine], starts, fused)
     if busy.enough(gain):
+        used[mine] = True
         some = f"{len(mine) / busy.place.steps:,.0f} {_CHAINS}"
         text = f"{some} each read and write memory: {{amount}}"
         yield busy.finding("pointwise", _CHAINS, text, dialect_text(busy.case, _COMPILE), gain, ns)

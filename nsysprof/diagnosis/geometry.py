@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from nsysprof.core.intervals import Ints, covered, merge
 from nsysprof.core.text import one_line, plural
-from nsysprof.core.units import format_share
+from nsysprof.core.units import format_bytes, format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
 from nsysprof.diagnosis.fusion import norms_of_layout
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
-from nsysprof.diagnosis.reached import least_part, shares_of
+from nsysprof.diagnosis.reached import least_part, roofs_of, shares_of
 from nsysprof.hardware.occupancy import LIMITERS
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
@@ -43,6 +43,7 @@ _MANY = {
 }
 _WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"}
 _EVEN = {"cuda": "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"}
+_UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher limit of registers"
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
     "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__",
@@ -73,6 +74,7 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
         rest = unpiped & ~laid_out & (known & ~few & ~tiny)[row]
         tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
         idle["tail-wave"] = np.where(rest, tail, 0.0)
+        idle["spills"] = _spilling(busy, found)
         idle["low-occupancy"] = np.where(rest & (tail == 0), _waiting(busy, found, used)[row], 0.0)
     for kind, share in idle.items():
         runs = (whole, own) if kind == "small-grid" else (busy.alone, busy.alone)
@@ -112,6 +114,14 @@ def _waiting(busy: Busy, found: Launches, used: NDArray[np.float64]) -> NDArray[
     more = some & (part <= MOST_WARPS) & sampled
     idle: NDArray[np.float64] = np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
     return idle
+
+
+def _spilling(busy: Busy, found: Launches) -> NDArray[np.float64]:
+    """The part of its time in which each kernel writes and reads the local memory of its threads, once each."""
+    rate = roofs_of(busy.case, busy.place).bytes_per_s
+    row, spilled = found.of[busy.op], 2.0 * np.maximum(found.local_memory, 0) * found.threads * found.blocks
+    part: NDArray[np.float64] = spilled[row] / rate * 1e9 / np.maximum(busy.length, 1)
+    return np.minimum(np.nan_to_num(part), 1.0)
 
 
 def _tail(found: Launches) -> NDArray[np.float64]:
@@ -162,6 +172,8 @@ def _shape(found: Launches, kind: str, row: int) -> str:
     if kind == "tail-wave":
         waves = float(found.waves[row])
         return f"{shape}, {waves:.2f} waves, so that the last one leaves most of the GPU empty"
+    if kind == "spills":
+        return f"with {format_bytes(int(found.local_memory[row]))} of local memory per thread, which registers spill to"
     limiter = LIMITERS[int(found.held.limiter[row])]
     return f"at {format_share(float(found.held.occupancy[row]))} occupancy, limited by {limiter}"
 
@@ -177,4 +189,6 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int) -> str:
         return text + (f", in blocks of 128 to 256 threads, not {threads:,}" if narrow else "")
     if kind == "tail-wave":
         return _EVEN["cuda"].format(wave=f"{int(found.held.blocks[row]) * found.sms:,}")
+    if kind == "spills":
+        return _UNSPILLED.format(**values)
     return _FULLER[LIMITERS[int(found.held.limiter[row])]].format(**values)

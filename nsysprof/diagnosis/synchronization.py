@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import NAME, OFTEN_SO
+from nsysprof.diagnosis.finding import NAME
 from nsysprof.diagnosis.kinds import (
     Group,
     Kind,
@@ -23,9 +23,11 @@ from nsysprof.diagnosis.kinds import (
     of_host,
     removal,
 )
+from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.waits.purposes import COPY, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
 
+_LEAST = 0.05  # of the steps: clean ones of planted faults lose up to 3 %
 _READ = {
     "pytorch": "read the value less often: keep it on the GPU and call .item() every so many steps",
     "cuda": "keep the value on the GPU, or copy it with cudaMemcpyAsync and read it a step later",
@@ -63,7 +65,15 @@ def _words(case: Case, row: int) -> str:
 def _calls(case: Case, group: Group) -> Cause:
     pieces = case.pieces
     calls = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])[group.rows]
-    return case.program.wholes.of_calls(np.unique(calls[calls >= 0]))
+    wholes, trace = case.program.wholes, case.facts.attribution.trace
+    cause = wholes.of_calls(np.unique(calls[calls >= 0]))
+    if "nonzero()" not in group.cause:
+        return cause
+    counts = np.array(["nonzero" in name.lower() for name in trace.op_names], bool)  # its kernels go, too
+    ops = np.flatnonzero(counts[trace.ops.name] & (trace.ops.launch >= 0))
+    made = wholes.of_launch[np.unique(trace.ops.launch[ops])]
+    cause |= launching_time(case, group.place, np.union1d(cause.calls, made[made >= 0]))
+    return cause | wholes.of_ops(ops)
 
 
 def _read(case: Case, group: Group) -> bool:
@@ -90,7 +100,7 @@ SYNCHRONIZATION = Kind(
     "{cause} drains the GPU queue, and the GPU idles until the CPU has launched again: {amount}",
     _drop,
     _calls,
-    least_share=OFTEN_SO,
+    least_share=_LEAST,
     exposes=True,
     note=lambda case, group: "; the CPU reads what the GPU wrote to managed memory" * _read(case, group),
 )

@@ -18,6 +18,10 @@ _TF32 = {
     "cuda": "if TF32 is precise enough, set CUBLAS_TF32_TENSOR_OP_MATH",
     "jax": 'if TF32 is precise enough, set jax.default_matmul_precision("tensorfloat32")',
 }
+_HALF = {
+    "pytorch": "if half precision is precise enough, run them under torch.autocast: this GPU gains nothing from TF32",
+    "cuda": "if half precision is precise enough, store these matrices in FP16: this GPU gains nothing from TF32",
+}
 _CONVOLUTIONS = "convolutions in FP32 on CUDA cores"
 _CONVOLUTION_TF32 = {
     "pytorch": "if TF32 or half precision is precise enough, set torch.backends.cudnn.allow_tf32 = True, or use"
@@ -55,6 +59,8 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
     family, unit, cause = (np.array(each) for each in (kinds.family, kinds.math_unit, kinds.cause))
     speedup, convolution, product = _speedup(busy), cause == "convolution", family == "gemm"
+    half = speedup <= 1
+    speedup = _speedup(busy, fast="fp16") if half else speedup
     allowed = (convolution & (unit == "tensor core")).any() or any(map(_IN_TF32.search, names))
     for words, some, texts in (
         (_CAUSE, ~convolution, _TF32),
@@ -63,7 +69,8 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
         if speedup > 1:
             slow = (product & (unit == "FP32 FMA") & some)[busy.name]
             text = f"{words}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
-            yield from _faster(busy, slow, speedup, "tensor-cores", words, text, dialect_text(busy.case, texts))
+            remedy = dialect_text(busy.case, _HALF if half else texts)
+            yield from _faster(busy, slow, speedup, "tensor-cores", words, text, remedy)
     if (speedup := _speedup(busy, "fp64")) > 1:
         double = (product & np.array([bool(_DOUBLE.search(name)) for name in names], bool))[busy.name]
         text = f"{_IN_FP64}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast in TF32"
@@ -89,15 +96,15 @@ def _faster(
         yield busy.finding(kind, cause, text, remedy, gain, int(busy.length[rows].sum()))
 
 
-def _speedup(busy: Busy, slower: str = "fp32") -> float:
-    """How many times as fast the report's GPU multiplies in TF32 as in a slower type; 0 where it is not known."""
+def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:
+    """How many times as fast the report's GPU multiplies in ``fast`` as in a slower type; 0 where it is not known."""
     for gpu in busy.case.facts.attribution.trace.report.about.cuda_gpus:
         if gpu.compute_capability is None:
             continue
         capability = ".".join(map(str, gpu.compute_capability))
         try:
-            fast, slow = (flops_per_clock(capability, dtype, name=gpu.name) for dtype in ("tf32", slower))
+            high, low = (flops_per_clock(capability, dtype, name=gpu.name) for dtype in (fast, slower))
         except NsysprofError:
             continue
-        return fast / slow
+        return high / low
     return 0.0

@@ -16,9 +16,10 @@ from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
+from tests.kit.kineto import annotation, launch, operator, write_trace
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
+from tests.kit.trace import Gpu, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
 from tests.why.test_why import NCCL
 
 STEPS = 12
@@ -209,9 +210,14 @@ SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, fal
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>"
 TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"
 LOSS = "void cunn_SoftMax{0}<8, c10::BFloat16, float, c10::BFloat16, LogSoftMax{0}Epilogue>"
-SCALE, ADD, GELU = (
+CAST = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::"
+    "[lambda() (instance 3)]::operator ()() const::[lambda(float) (instance 1)], std::array<char *, (unsigned long)2>,"
+    " 4, at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1>>(int, T1)"
+)
+SCALE, ADD, GELU, FILL = (
     f"void at::native::vectorized_elementwise_kernel<4, at::native::{each}>"
-    for each in ("AUnaryFunctor<MulFunctor>", "CUDAFunctor_add", "GeluCUDAKernelImpl")
+    for each in ("AUnaryFunctor<MulFunctor>", "CUDAFunctor_add", "GeluCUDAKernelImpl", "FillFunctor<float>")
 )
 
 
@@ -300,6 +306,11 @@ HAS = [
      1_750_000, "", "if TF32 is precise enough, set CUDNN"),
     (in_a_row(NORM, GELU, NORM, GELU), "training-mode", "batch norm in training mode without a backward pass",
      1_000_000, "", "call model.eval()"),
+    (in_a_row(PRODUCT, FILL, PRODUCT), "memset", "kernels that fill memory with a constant", 500_000, "",
+     "allocate memory that is overwritten anyway with torch.empty"),
+    (in_a_row(PRODUCT, CAST, PRODUCT), "casts", "kernels that only convert between types", 500_000, "",
+     "keep weights and inputs in the type of the products"),
+    (kernel("stencil", 4096, local=4096), "spills", "stencil", 892_126, "", "keep values in registers (32)"),
     (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_750_000, "", "use blocks of 128 to 256 threads"),
     (kernel("heavy", 140, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 939_394, "",
      "launch a multiple of 132 blocks"),
@@ -387,7 +398,7 @@ NOT = [
     pytest.param(recorder(20 * US), nothing, id="a recorder that is soon done"),
     pytest.param(collective(beside=True), nothing, id="a collective beside a kernel"),
     pytest.param(in_a_row(NORM, "cudnn::bn_bw_1C11_kernel_new"), nothing, id="batch norm in training"),
-    pytest.param(optimizer(4), nothing, id="an optimizer of few launches"),
+    pytest.param(optimizer(2), nothing, id="an optimizer of few launches"),
     pytest.param(kernel("add", 128), nothing, id="a grid that leaves four of 132 multiprocessors empty"),
 ]
 
@@ -706,6 +717,64 @@ def test_small_grids_at_a_time_leave_the_gpu_empty_together(trace: MakeTrace) ->
     assert grid.lost_ns / STEPS == pytest.approx(2 * MS, rel=0.02)
     assert grid.gain_ns / STEPS == pytest.approx(2 * MS, rel=0.05)
     assert not [each for each in diagnosis_of(trace(*steps(act(True)).items)).findings if each.kind == "small-grid"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        (CAST.replace("LoadWithCast", "LoadWithoutCast").replace("StoreWithCast", "StoreWithoutCast"), {}),  # a copy
+        ("stencil", {"local": 32}),  # of a stack: 32 bytes of each thread are 14 µs
+    ],
+)
+def test_kernels_that_look_like_casts_and_spills(trace: MakeTrace, name: str, shape: dict[str, int]) -> None:
+    """Copies between equal types, and threads with little local memory."""
+    found = diagnosis_of(trace(*steps(kernel(name, 4096, **shape)).items)).findings
+    assert not {"casts", "spills"} & {each.kind for each in found}
+
+
+def test_gpus_without_fast_tf32_are_told_of_half_precision(trace: MakeTrace) -> None:
+    """A GeForce multiplies as fast in TF32 as in FP32, a V100 has none."""
+    act = kernel("ampere_sgemm_128x64_tn", 264)
+    for name, major, minor, times in (("NVIDIA GeForce RTX 3060", 8, 6, 2), ("Tesla V100", 7, 0, 8)):
+        gpu = Gpu(0, name, {"computeMajor": major, "computeMinor": minor})
+        [found] = diagnosis_of(trace(gpu, *steps(act).items)).findings
+        assert found.kind == "tensor-cores"
+        assert found.remedy.startswith("if half precision is precise enough")
+        assert f"up to {times} times as fast" in found.text
+
+
+def test_a_boolean_mask_goes_with_its_kernels(trace: MakeTrace) -> None:
+    """Without the mask neither the wait nor the kernels that count its elements are left."""
+
+    def act(program: Program) -> None:
+        for _ in range(8):
+            program.launch("at::native::DeviceSelectSweepKernel<NonZeroOp>", 3 * US)
+            program.copy(2, 4, 2 * US)
+            program.wait()
+            program.code(20 * US)
+            program.launch(GELU, 5 * US)
+
+    first, *_ = diagnosis_of(trace(*steps(act).items)).findings
+    assert (first.kind, first.cause) == ("synchronization", "nonzero() in step*")
+    assert first.remedy.startswith("replace the boolean mask")
+
+
+def test_an_operator_on_the_cpu_is_named(tmp_path: Path) -> None:
+    """`aten::randn` takes 3 ms of each step and launches nothing; an operator that launches is no work of the CPU."""
+    events: list[Any] = []
+    for at in range(0, 120 * MS, 10 * MS):
+        events.append(annotation(f"ProfilerStep#{at // (10 * MS)}", at, at + 10 * MS))
+        events.append(operator("aten::randn", at + US, at + 3 * MS))
+        events.append(operator("aten::normal_", at + 2 * US, at + 3 * MS - US))
+        events.append(operator("aten::mm", at + 3 * MS + US, at + 6 * MS))
+        began = at + 3 * MS + 10 * US
+        events += launch("gemm", (began, began + 5 * US), (began + 9 * US, at + 10 * MS), id=at)
+    found = diagnosis_of(write_trace(tmp_path / "t.json", events)).findings
+    [first] = [each for each in found if each.kind == "cpu-code"]
+    assert first.cause == "CPU time in aten::randn in ProfilerStep*"
+    assert first.lost_ns / first.steps == pytest.approx(3 * MS, rel=0.01)
+    assert first.remedy.startswith("run this operator on the GPU")
+    assert not any("aten::mm" in each.cause for each in found)
 
 
 @pytest.mark.parametrize(

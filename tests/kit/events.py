@@ -210,6 +210,7 @@ class Kernel(_Op):
     block: tuple[int, int, int] = (128, 1, 1)
     registers: int = 32
     shared: tuple[int, int] = (0, 0)
+    local: int = 0
 
     def _short(self) -> Text:
         if self.short is not None or isinstance(self.name, bytes):
@@ -221,9 +222,9 @@ class Kernel(_Op):
             "CUPTI_ACTIVITY_KIND_KERNEL",
             "demangledName shortName mangledName launchType cacheConfig registersPerThread gridX gridY gridZ"
             " blockX blockY blockZ staticSharedMemory dynamicSharedMemory sharedMemoryExecuted graphNodeId"
-            " sharedMemoryLimitConfig",
+            " sharedMemoryLimitConfig localMemoryPerThread",
             *(strings(self.name), strings(self._short()), strings(self.name), 1, 1, self.registers),
-            *(*self.grid, *self.block, *self.shared, 32768, self.graph_node, 0),
+            *(*self.grid, *self.block, *self.shared, 32768, self.graph_node, 0, self.local),
             **self._head(self.start, self.end, self.id),
         )
 
