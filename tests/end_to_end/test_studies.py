@@ -556,36 +556,6 @@ def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
         assert said.format(round(rate)) in text
 
 
-def test_the_gradients_of_tiled_o6_are_quoted_as_measured() -> None:
-    """Each cell of the table of problems; backward is what forward takes less."""
-    folder = ANALYSIS / "tiled-attention" / "o5-o6"
-    frame = pd.read_csv(folder / "gradients.csv").set_index(["run", "problem", "backend", "part"])["us"]
-    section, _, later = (folder / "README.md").read_text("utf-8").split("## Gradients")[1].partition("\n### ")
-    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| B")]
-    assert len(rows) == 8  # the last one is the head of the next table
-
-    def shown(time: float) -> str:
-        return f"{time:,.0f}" if time >= 100 else f"{time:.1f}"
-
-    for problem, *cells in rows[:-1]:
-        name = problem.strip().replace(", no mask", "")
-        name += "" if name.endswith("bf16") else " fp16"
-        together, forward = (
-            [frame["landed", name, backend, part] for backend in ("tiled_o6", "cudnn", "flash")]
-            for part in ("forward and backward", "forward")
-        )
-        backward = [both - one for both, one in zip(together, forward, strict=True)]
-        first = frame.get(("first build", name, "tiled_o6", "forward and backward"))
-        wanted = [*map(shown, (*together, *backward)), "" if first is None else shown(first)]
-        assert [cell.strip() for cell in cells] == wanted
-    builds = pd.read_csv(folder / "gradients-builds.csv").query("run > 3").groupby(["problem", "build"])["median_us"]
-    order = ["without", "copying thread", "fence", "each", "fence, each"]
-    medians = builds.median().unstack()[order].map("{:,.1f}".format)
-    later = later.partition("### Forward and backward")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in later.splitlines() if line.startswith("| B")]
-    assert {problem: cells for problem, *cells in rows} == {name: [*row] for name, *row in medians.itertuples()}
-
-
 @pytest.mark.parametrize(
     ("study", "head", "results"),
     [
@@ -646,46 +616,3 @@ def test_the_losses_of_training_are_quoted_as_recorded() -> None:
         (f"{each['highest_after_20']:.2f}", str(each["at_step"]), "yes" if each["jump"] else "no")
         for each in jump["variants"].values()
     ]
-
-
-def test_the_page_of_runs_quotes_its_counts() -> None:
-    """Row by row."""
-    folder = ANALYSIS / "between-runs"
-    counts = pd.read_csv(folder / "counts.csv")
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (?:one|three) \|.*$", text, re.MULTILINE)
-    said = [[cell.strip().removesuffix(" %") for cell in row.split("|")[1:-1]] for row in rows]
-    assert len(said) == len(counts)
-    for cells, row in zip(said, counts.to_dict("records"), strict=True):
-        shares = (row["median_moved"], row["most_moved"], row["median_half_width"])
-        words = [str(row[name]) for name in ("runs", "machine", "of", "kind", "intervals", "disjoint")]
-        assert cells == [*words, *(f"{share:.1%}".removesuffix("%") for share in shares)]
-
-
-def test_the_page_of_tiled_o6_quotes_its_medians() -> None:
-    """Each cell of its two tables of outcomes, from the sweep or the run that it says."""
-    folder = ANALYSIS / "tiled-attention" / "o5-o6"
-    times = pd.read_csv(folder / "times.csv").groupby(["run", "build"])["median_us"].agg(set)
-    sweep = pd.read_csv(ANALYSIS / "best-kernels" / "results.csv")
-    outcome, variants = (
-        part.partition("\n\n- **")[0]
-        for part in (folder / "README.md")
-        .read_text(encoding="utf-8")
-        .split("## Outcome")[1]
-        .split("### Result of the second prediction")
-    )
-
-    def table(text: str) -> list[list[str]]:
-        lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith(("| B", "| the same"))]
-        return [[cell.strip() for cell in line] for line in lines]
-
-    rows = table(outcome)
-    assert len(rows) == 12
-    measured = {f"{ns / 1e3:.1f}" for ns in sweep["graph_median_ns"].dropna()}
-    for row in rows:
-        assert {cell for cell in row[1:6] if cell} <= measured
-        assert float(row[7]) in times["landed", "tiled_o6"]
-    runs = [("prologue", build) for build in ("tiled_o5", "tiled_o6", "brief", "early", "quartered", "remember")]
-    for row in table(variants):
-        for cell, run in zip(row[1:], [*runs, ("prologue", "early, remember"), ("now", "tiled_o6")], strict=True):
-            assert float(cell) in times[run]

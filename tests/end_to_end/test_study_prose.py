@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from tests.kit.o6_claims import O6, claims_of_o6
 from tests.kit.prose_claims import PROSE, TESTED
 from tests.kit.record_claims import RECORDS, RECORDS_TESTED
 from tests.kit.study_figures import ANALYSIS
 
-CLAIMS = {**PROSE, **RECORDS}
+CLAIMS = {**PROSE, **RECORDS, O6: claims_of_o6}
 UNIT = r"(?:x|[  ]?(?:%|µs|ms|s|[KMG]i?B|cycles|TFLOP/s|[GTM]B/s|[MG]Hz|W|times|points|G))"
 FIGURE = re.compile(
     rf"[^.]{{0,30}}?(?<![\w.,])(?:\d[\d.,]*{UNIT}(?![\w-])|\d+[.,]\d+(?![\w.]|,\d)"
@@ -30,10 +31,11 @@ def prose_of(study: str) -> tuple[str, str]:
         assert found == 1, head
     text, _, given = text.partition("Not recomputable from this folder")
     given, _, rest = given.partition("\n\n")
-    for head in re.findall(r'"(\| [^"]+)"', given):
-        text, rest = (re.sub(rf"^{re.escape(head)}.*?\n\n", f"{head}\n\n", each, flags=re.DOTALL | re.MULTILINE)
-                      for each in (text, f"{rest}\n\n"))  # fmt: skip
-    return " ".join(f"{text}\n\n{rest}".split()), " ".join(given.split())
+    given, text = " ".join(given.split()), f"{text}\n\n{rest}\n\n"
+    for head in re.findall(r'"([|#][^"]+)"', given):  # a table, or a section
+        end = r"\n\n" if head[0] == "|" else r"\n(?=#)"
+        text = re.sub(rf"^{re.escape(head)}.*?{end}", f"{head}\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    return " ".join(text.split()), given
 
 
 @pytest.mark.parametrize("study", CLAIMS)

@@ -331,5 +331,9 @@ TESTED = {
     "short-block": ["S | naive"],
     "decoding": ["| math"],
     "selection": ["configuration | call"],
+    "tiled-attention/o5-o6": [
+        "problem | `flash` | `cudnn` | FlashAttention 4 | `tiled_o5` | `tiled_o6` | against",
+        "problem | `flash` | `cudnn` | `tiled_o6` | against",
+    ],
     "training": ["program | math", "run | step", "S | efficient", "one thing changed"],
 }
