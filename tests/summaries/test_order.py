@@ -17,9 +17,8 @@ def everything(path: Path) -> str:
     return repr([(found[name].json(1 << 30), found[name].show(99)) for name in ("copies", "memory", "unified")])
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_any_order_of_rows_gives_the_same(seed: int, trace: MakeTrace, tmp_path: Path) -> None:
-    """With much that happens at the same time, on two GPUs, and addresses that are used again."""
+def at_once(seed: int) -> list[Items]:
+    """Steps with much that happens at the same time, on two GPUs, and addresses that are used again."""
     rng = random.Random(seed)
     items: list[Items] = [Range(f"step{at}", 100 * at, 100 * at + 99) for at in range(8)]
     for number in range(1, 240):
@@ -36,6 +35,12 @@ def test_any_order_of_rows_gives_the_same(seed: int, trace: MakeTrace, tmp_path:
             PageFault(at, instruction=rng.choice(["main", "load"])),
         ]
         items.append(rng.choice(choices))
-    path = trace(*items)
+    return items
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_of_rows_gives_the_same(seed: int, trace: MakeTrace, tmp_path: Path) -> None:
+    """Of each thing that happens at the same time as others, too."""
+    path = trace(*at_once(seed))
     first = everything(path)
     assert all(everything(permute(path, tmp_path / "again.sqlite", seed)) == first for seed in (1, 2, 3))
