@@ -98,7 +98,7 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
     bare, some = wanted.replace("*", ""), texts[:10_000]
     of_word: dict[str, list[str]] = {}
     for text in some:
-        for word in set(re.findall(r"\w+", text)):
+        for word in sorted(set(re.findall(r"\w+", text))):
             of_word.setdefault(word, []).append(text)
     words = get_close_matches(bare.rsplit("/", 1)[-1], of_word, _MAX_NAMES, 0.6)
     with_word = dict.fromkeys(text for word in words for text in of_word[word])

@@ -128,6 +128,7 @@ def _timed(loaded: LoadedReport, level: Level) -> list[Timed]:
     out = []
     for code, (_, on) in sorted(total.items(), key=lambda each: -each[1][0])[:MAX_PATHS]:
         mine = np.flatnonzero((path.codes == code) & (gpu == -on))
+        mine = mine[np.lexsort((windows["end_ns"][mine], windows["start_ns"][mine]))]
         n, span = len(mine), length[mine]
         busy = span - windows["idle_ns"][mine]
         edges = (windows["start_ns"][mine], windows["end_ns"][mine])

@@ -66,7 +66,7 @@ def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]
     low = glob.lower()
     found = found or [at for at, name in enumerate(names) if name and fnmatchcase(name.lower(), low)]
     if not found:
-        near = ", ".join(map(repr, near_names([name for name in names if name], glob)))
+        near = ", ".join(map(repr, near_names(sorted(filter(None, names)), glob)))
         raise NsysprofError(
             f"no {what} of {file} matches {glob!r}" + (f"; near it: {near}" if near else f"; it has no {what} at all"),
             "a * stands for any text: '*gemm*'",

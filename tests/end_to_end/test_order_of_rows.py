@@ -1,13 +1,16 @@
 """Rows of a report in any order, under any ids: the same bytes in all outputs."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from nsysprof.fleet import cluster
 from tests.conftest import MakeTrace
 from tests.kit.command_line import quietly
+from tests.kit.fuzz import examine_here
 from tests.kit.permutation import permute
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
@@ -83,3 +86,68 @@ def test_comparisons(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.Monke
             files = [_FILE_SIZE.sub(b"", (folder / "out" / name).read_bytes()) for name in ("gap.csv", "gap.json")]
             done.append((printed, *files))
         assert done[0] == done[1]
+
+
+_PLAIN = ("--no-charts", "--force")
+_READS: list[tuple[str, ...]] = [  # all commands that read reports
+    *((name, "r.sqlite", "-o", name, "--full", *_PLAIN) for name in _COMMANDS if name != "forecast"),
+    ("why", "r.sqlite", "-o", "per", "--per", "*", *_PLAIN),
+    ("analyze", "r.sqlite", "-o", "stream", "--by", "stream", *_PLAIN),
+    ("forecast", "r.sqlite", "-o", "drop", "--drop-sync=*", "--scale=gemm=0.5", "--as-profiled", *_PLAIN),
+    ("compare", "r.sqlite", "o.sqlite", "-o", "compare", "--range", "whole trace", *_PLAIN),
+    ("fleet", "r.sqlite", "o.sqlite", "-o", "fleet", *_PLAIN),
+    ("history", "r.sqlite", "o.sqlite", "-o", "history", "--cache", os.devnull, *_PLAIN),
+    ("ranges", "r.sqlite", "--json"),
+    ("check", "--init", "r.sqlite", "-o", "budget.toml", "--force"),
+    ("scrub", "r.sqlite", "-o", "scrubbed.sqlite", "--force"),
+    ("export", "r.sqlite", "--to", "perfetto", "-o", "exported", "--force"),
+]
+
+
+# What may differ: digests and sizes of files, what a process takes, and ranges that last to the end of the recording.
+_MAY_DIFFER = re.compile(
+    r'"(?:size_bytes|seconds|peak_bytes)": [\d.]+|[0-9a-f]{64}|[\d.]+ [KMG]iB|,[\d.]+,\d{8,}$'
+    r"|(?<!\d)(?:1\d|[3-9])\d{9}(?!\d)|(?<![\d.])\d+\.\d\d s\b",
+    re.MULTILINE,
+)
+
+
+def _undone(text: str) -> str:
+    """The text without what `permute` changed: a name, numbers above 4,000 or 5,000, times behind 1 or 2 s."""
+    text = _MAY_DIFFER.sub("", text.replace("lobd", "load"))
+    text = re.sub(r"(?<![\d.])[45](,?0\d\d)(?![\d.])", r"4\1", text)
+    return re.sub(r"(?<![\d.])[12](0\d{8})(?!\d)", r"1\1", text)
+
+
+def answers(
+    sources: Sequence[Path], folder: Path, order: int, monkeypatch: pytest.MonkeyPatch, seed: int = 1
+) -> dict[str, str]:
+    """What all commands print and write of two reports, as they are or changed in all that must not matter."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    name = ("load", "lobd") if order else ("", "")
+    for file, source in zip(("r.sqlite", "o.sqlite"), sources, strict=True):
+        permute(source, folder / file, seed * order, 10**9 * (1 + order), name, 4_000 + 1_000 * order)
+        os.utime(folder / file, (1_000_000_000, 1_000_000_000))
+    done = [(arguments, quietly(*arguments)) for arguments in _READS]
+    told = {" ".join(arguments): f"{each.code} {each.out} {each.err}" for arguments, each in done}
+    files = {
+        str(file.relative_to(folder)): file.read_text(encoding="utf-8")
+        for file in sorted(folder.rglob("*"))
+        if file.suffix in (".csv", ".json", ".toml")
+    }
+    return {name: _undone(text) for name, text in {**told, **files}.items()}
+
+
+@pytest.mark.parametrize("seed", [2, 15, 16])
+def test_times_and_numbers_decide_nothing(
+    seed: int, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second later, under other names and numbers and in another order, all commands print and write the same."""
+    monkeypatch.setattr(cluster, "examine_all", examine_here)
+    make = random_report if seed % 2 else random_waits
+    sources = [trace(*make(number), duration=10**10) for number in (seed, seed + 1_000_003)]
+    first, other = (answers(sources, tmp_path / f"{order}", order, monkeypatch) for order in range(2))
+    assert first.keys() == other.keys()
+    for name, text in first.items():
+        assert text == other[name], name

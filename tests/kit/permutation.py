@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 _TEXTS = {"CpuInstruction", "nameId", "textId", "demangledName", "shortName", "mangledName", "jsonTextId", "filenameId"}
+_TIMES = {"start", "end", "timestamp"}
+_NUMBERS = {"globalPid": 1 << 24, "globalTid": (1 << 24) + 1, "pid": 1, "streamId": 1}
 
 
 def _renumbered(rng: random.Random, connection: sqlite3.Connection, names: list[str]) -> dict[str, dict[object, int]]:
@@ -22,10 +24,13 @@ def _renumbered(rng: random.Random, connection: sqlite3.Connection, names: list[
     return {**dict.fromkeys(_TEXTS, told), "correlationId": dict(zip(sorted(calls), others, strict=True))}
 
 
-def permute(path: Path, to: Path, seed: int) -> Path:
+def permute(
+    path: Path, to: Path, seed: int, shift: int = 0, renamed: tuple[str, str] = ("", ""), more: int = 0
+) -> Path:
     """Copy an SQLite report with the rows of each table shuffled, and ids renumbered.
 
-    0 leaves them, and writes them anew all the same.
+    0 leaves them, and writes them anew all the same. All times are ``shift`` later, a name is ``renamed``, and the
+    numbers of processes, threads and streams are ``more``.
     """
     rng = random.Random(seed)
     shutil.copy(path, to)
@@ -46,5 +51,14 @@ def permute(path: Path, to: Path, seed: int) -> Path:
                 marks = ", ".join("CAST(? AS TEXT)" if isinstance(value, bytes) else "?" for value in row)
                 renumbered = [places[at].get(value, value) if at in places else value for at, value in enumerate(row)]
                 connection.execute(f'INSERT INTO "{name}" VALUES ({marks})', renumbered)
+            for column in _TIMES & set(columns) if shift else ():
+                connection.execute(f'UPDATE "{name}" SET "{column}" = "{column}" + ?', (shift,))
+            for column, by in _NUMBERS.items() if more else ():
+                if column in columns:
+                    numbers = f"{column} > 0 AND {column} <> 4294967295"  # the latter stands for no stream
+                    changed = f'UPDATE "{name}" SET {column} = {column} + ? WHERE {numbers}'
+                    connection.execute(changed, (by * more,))
+            for column in {"text", "value"} & set(columns) if all(renamed) else ():
+                connection.execute(f'UPDATE "{name}" SET "{column}" = ? WHERE "{column}" = ?', renamed[::-1])
         connection.commit()
     return to
