@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof.core.units import format_ns
 from nsysprof.statistics.contrast import DEFAULT_RULES
-from tests.kit.prose_claims import percent, reported, span, sweep
+from tests.kit.prose_claims import percent, span, sweep
 from tests.kit.record_claims import row, table, written
 from tests.kit.study_figures import ANALYSIS
 
@@ -50,7 +50,6 @@ def claims_of_o6() -> Iterator[str]:
     yield from _counters()
     yield from _gradients()
     yield from _fences()
-    yield f"(132 SMs, {reported('best-kernels', 'power limit')})"
 
 
 def _outcome() -> Iterator[str]:

@@ -123,7 +123,6 @@ def claims_of_best_kernels() -> Iterator[str]:
     yield f"package takes {of.between('flash_attn', 'flash', of.shapes, 'eager')} as long"
     apart = [of.ns(shape, "flash_attn", "median_ns") - of.ns(shape, "flash", "median_ns") for shape in of.shapes]
     yield f"({span(each / 1e3 for each in apart)} µs more)"
-    yield f"NVIDIA H200 ({reported('best-kernels', 'power limit')})"
 
 
 def claims_of_short_block() -> Iterator[str]:
