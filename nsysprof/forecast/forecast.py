@@ -29,12 +29,10 @@ from nsysprof.formats.run_record import file_facts
 from nsysprof.kernels.classify import Rules, kinds_of
 from nsysprof.statistics.confidence import median_interval
 from nsysprof.statistics.dependence import dependence
-from nsysprof.trace.details import unpacked
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits import edits
 from nsysprof.waits.change import Step, steps_of
 from nsysprof.waits.changes import AbstainError, Changes
-from nsysprof.waits.program import Program
 from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Network, Times, replay
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans
@@ -218,15 +216,13 @@ def _steps(case: Case, wanted: Changes) -> list[Step]:
 # ---- what is not known
 
 
-def _overlap(program: Program, times: Times) -> int:
+def _overlap(case: Case, times: Times) -> int:
     """For how long compute kernels of a GPU run side by side, added over GPUs; without those of a few blocks."""
-    trace = program.attribution.trace
-    grids, kernel = trace.report.reader.grids(), trace.ops.kind == KERNEL
-    computes = kernel & ~program.facts.communication[trace.ops.name]
-    if len(grids) == np.count_nonzero(kernel):
-        sms = max((gpu.sm_count or 0 for gpu in trace.report.about.cuda_gpus), default=0)
-        x, y, z = unpacked(grids)
-        computes[kernel] &= (grids == 0) | (x * y * z > MIN_BLOCKS * sms)
+    trace, known = case.program.attribution.trace, case.launches
+    computes = (trace.ops.kind == KERNEL) & ~case.facts.communication[trace.ops.name]
+    if known is not None:
+        few = (known.blocks > 0) & (known.blocks <= MIN_BLOCKS * known.sms)
+        computes &= ~few[known.of]
     total = 0
     for gpu in np.unique(trace.op_gpu[trace.op_gpu >= 0]).tolist():
         rows = np.flatnonzero(computes & (trace.op_gpu == gpu))
@@ -270,7 +266,7 @@ def _answered(
     for step in steps:
         step.apply(edited)
     after = replay(edited)
-    overlap = _overlap(program, after) - _overlap(program, base)
+    overlap = _overlap(case, after) - _overlap(case, base)
     if overlap > MAX_OVERLAP * int(length.sum()):
         raise AbstainError(
             f"kernels would run side by side for {format_ns(overlap)} longer than recorded, and the model does not"

@@ -196,10 +196,6 @@ class Reader(ABC):
         """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not recorded."""
         return np.empty(0, np.int64)
 
-    def blocks(self) -> NDArray[np.int64]:
-        """The block of each kernel, in threads, likewise."""
-        return np.empty(0, np.int64)
-
     def call_list(self, progress: Progress | None = None) -> details.CallList:
         """All host CUDA calls, including those that launched nothing."""
         return details.NO_CALLS

@@ -6,7 +6,7 @@ Also the usual delays before they start.
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.columns import pick
+from nsysprof.core.columns import marked, pick
 from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import KERNEL, MEMCPY, Trace
@@ -36,8 +36,8 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lag
     behind = known & (ready >= called) & (lag >= 0)
     soon = behind & (lag <= UNEXPLAINED_NS)
     op = mean_latency(lag[soon & (row >= 0)], 0)
-    kernels = np.unique(ops.launch[(ops.kind == KERNEL) & (ops.launch >= 0)])
-    lengths = (trace.launches.end - trace.launches.start)[kernels if len(kernels) else slice(None)]
+    kernels = marked(ops.launch[(ops.kind == KERNEL) & (ops.launch >= 0)], len(trace.launches))
+    lengths = (trace.launches.end - trace.launches.start)[kernels if kernels.any() else slice(None)]
     last = np.sort(ops.end)
     ends = host.time[host.sync[1]]
     place = np.searchsorted(last, ends, side="right") - 1

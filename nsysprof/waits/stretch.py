@@ -6,6 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.columns import marked
 from nsysprof.trace.details import CallList, Collectives, HostActivity, StreamEvents
 from nsysprof.trace.variants import only_ops
 from nsysprof.waits.facts import Facts
@@ -54,7 +55,7 @@ def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Str
     within[chosen.last[chosen.last >= 0]] = True
     ops = np.flatnonzero(within)
     launch = trace.ops.launch[ops]
-    launches = np.unique(launch[launch >= 0]).astype(np.intp)
+    launches = np.flatnonzero(marked(launch[launch >= 0], len(trace.launches)))
     cut = replace(attribution, trace=only_ops(trace, within), owner=attribution.owner[launches],
                   outcome=attribution.outcome[launches], replay=None, recorded=None)  # fmt: skip
     calls = facts.activity.calls

@@ -151,15 +151,7 @@ class KinetoReader(Reader):
 
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel; empty if not recorded."""
-        return self._of_kernels("grid")
-
-    def blocks(self) -> NDArray[np.int64]:
-        """The block of each kernel; empty if not recorded."""
-        return self._of_kernels("block")
-
-    def _of_kernels(self, name: str) -> NDArray[np.int64]:
-        gpu = self.events.gpu
-        values: NDArray[np.int64] = gpu[name][gpu["kind"] == KERNEL]
+        values: NDArray[np.int64] = self.events.gpu["grid"][self.events.gpu["kind"] == KERNEL]
         return values if values.any() else values[:0]
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:

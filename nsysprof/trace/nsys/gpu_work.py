@@ -1,6 +1,5 @@
 """Read GPU work from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE, with its launch parameters."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,11 +199,8 @@ def _details(block: Block) -> OpDetails:
     )
 
 
-def read_grids(source: Source, columns: Sequence[str] = GRID) -> NDArray[np.int64]:
-    """The grid of each kernel in file order, packed (see `grid_text`); empty if not recorded.
-
-    Other ``columns``: for instance `BLOCK`.
-    """
-    blocks = read_blocks(source, _KERNELS, columns) if has_all(source, _KERNELS, WORK_NEEDS) else ()
-    grids = [packed(*(column(block, name) for name in columns)) for block in blocks]
+def read_grids(source: Source) -> NDArray[np.int64]:
+    """The grid of each kernel in file order, packed (see `grid_text`); empty if not recorded."""
+    blocks = read_blocks(source, _KERNELS, GRID) if has_all(source, _KERNELS, WORK_NEEDS) else ()
+    grids = [packed(*(column(block, name) for name in GRID)) for block in blocks]
     return np.concatenate([np.empty(0, np.int64), *grids])

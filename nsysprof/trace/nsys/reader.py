@@ -21,7 +21,7 @@ from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
 from nsysprof.trace.nsys.dependencies import read_dependencies
-from nsysprof.trace.nsys.gpu_work import BLOCK, read_grids, read_op_details
+from nsysprof.trace.nsys.gpu_work import read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
 from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, read_other_calls
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
@@ -99,10 +99,6 @@ class NsysReader(Reader):
     def grids(self) -> NDArray[np.int64]:
         """The grid of each kernel."""
         return self._read(read_grids)
-
-    def blocks(self) -> NDArray[np.int64]:
-        """The block of each kernel."""
-        return self._read(read_grids, BLOCK)
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:
         """All host CUDA calls."""
