@@ -49,6 +49,8 @@ class Groups:
     @classmethod
     def of(cls, code: NDArray[np.integer]) -> Groups:
         """Group the rows by code."""
+        if int(code.max(initial=0)) < 1 << 31:
+            code = code.astype(np.int32, copy=False)  # sorts in half of the time
         codes, size = np.unique(code, return_counts=True)
         return cls(code, codes.astype(np.int64), size.astype(np.int64))
 

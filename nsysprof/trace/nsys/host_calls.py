@@ -347,7 +347,7 @@ def _in_order(
         values = columns[name]
         equal[some] &= values[order[some + 1]] == values[order[some]]
     order = settled(order, equal, *keys)
-    return {"start": start} | {name: arena.take(values, order) for name, values in columns.items()}
+    return {"start": start} | {name: arena.take(columns.pop(name), order) for name in list(columns)}
 
 
 def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
