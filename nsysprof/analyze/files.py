@@ -40,6 +40,7 @@ def write_tables(
     ``packs``.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
+    left_out = write_json(breakdown, written[2])  # first: it tells whose folder this is, if the rest is interrupted
     write_csv(breakdown.columns("ranges"), written[0])
     write_csv(breakdown.columns("kernels"), written[1])
     for answer in breakdown.summaries.values():
@@ -55,7 +56,9 @@ def write_tables(
         notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
     packed = _packed(breakdown, written) if packs else {}
     most = FEW_ROWS if packed else MAX_ROWS
-    if left_out := write_json(breakdown, folder / "analysis.json", most, packed):
+    if packed:
+        left_out = write_json(breakdown, folder / "analysis.json", most, packed)
+    if left_out:
         files = " and ".join(each["file"] for each in left_out.values())
         notes.insert(0, f"analysis.json holds the {most:,} rows with the most time; all are in {files}")
     if packed:
