@@ -260,6 +260,7 @@ def _gpu_activity(
     for gpu in np.unique(trace.op_gpu[of_process]).tolist():
         rows = np.flatnonzero(of_process & (trace.op_gpu == gpu))
         rows = rows[np.argsort(ops.start[rows], kind="stable")]
+        rows = trace.settled(rows, ops.start[rows])
         lines = gpu_lines(trace, communication, gpu, process)
         kernels = union(lines.compute, lines.communication)
         *blocking, blocking_op = (

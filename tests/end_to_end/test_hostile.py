@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +19,10 @@ import pytest
 
 from nsysprof import NsysprofError, attribute, break_down, cli, open_report, read_tables
 from nsysprof.analyze.record_source import record_source
+from nsysprof.fleet import cluster
 from tests.conftest import MakeTrace
 from tests.kit.command_line import known_failure, quietly
+from tests.kit.fuzz import examine_here
 from tests.kit.parquet_export import parquet_export
 from tests.kit.trace import (
     Diagnostic,
@@ -536,3 +539,62 @@ def test_rows_by_device_without_any_device(trace: MakeTrace, analyze: Analyze) -
     code, _, out = analyze(trace(Range("step", 0, 100), duration=END), "--by", "device")
     assert code == 0
     assert all("None" not in row for row in answer(out)["ranges"])
+
+
+# ---- small files: what a command reads beside a report
+
+_ODD: dict[str, bytes] = {
+    "nothing": b"",
+    "not UTF-8": b"\xff\xfe\x00\xd8" * 9,
+    "nested": b'{"a":' * 100_000,
+    "lists": b"[" * 1_000_000,
+    "too large": b" " * (17 << 20),
+    "a long number": b'{"schema": ' + b"9" * 100_000 + b"}",
+    "another type": b'["schema", {"workload": [1]}, NaN, -Infinity]',
+}
+_SMALL: dict[str, tuple[str, ...]] = {  # each file with a command that reads it
+    "report.json": ("analyze", "REPORT", "--no-charts"),
+    "report.counters.csv": ("hotspots", "REPORT", "--no-charts"),
+    "report.counters.json": ("hotspots", "REPORT", "--no-charts"),
+    "history.db": ("history", "REPORT", "--cache", "FILE", "--no-charts"),
+    "budget.toml": ("check", "REPORT", "FILE"),
+    "rules.toml": ("analyze", "REPORT", "--rules", "FILE", "--no-charts"),
+    "peaks.json": ("hotspots", "REPORT", "--peaks", "FILE", "--no-charts"),
+    "samples.json": ("bench", "report", "FILE"),
+    "names.txt": ("fleet", "--from", "FILE", "--no-charts"),
+}
+_SHIPPED = Path(__file__).parents[2] / "traces"
+
+
+def _spoiled(name: str) -> dict[str, bytes]:
+    """`_ODD`, and a file of that name as it is written, cut, with wrong numbers and with bytes that are no text."""
+    whole = _SHIPPED.joinpath(name.replace("report", "run"))
+    if not whole.exists():
+        return _ODD
+    text = whole.read_bytes()
+    numbers = {odd: re.sub(rb"(?<=[ ,])\d+(?=[,\n])", odd, text) for odd in (b"-1", b"NaN", b"9" * 400)}
+    more = {f"numbers {odd[:9]!r}": content for odd, content in numbers.items()}
+    return {**_ODD, **more, "cut": text[: len(text) * 2 // 3], "bytes": text.replace(b"e", b"\xff")}
+
+
+@pytest.mark.parametrize("name", _SMALL)
+def test_small_files_that_make_no_sense_are_answered(
+    name: str, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence or an answer without them, and neither a traceback nor much time or memory."""
+    monkeypatch.setattr(cluster, "examine_all", examine_here)
+    report = trace(Range("step", 0, 100), launch_kernel("k", (10, 20), (30, 40), id=1), duration=END)
+    shutil.copy(_SHIPPED / "run.json", report.with_suffix(".json"))
+    for end in ("csv", "json"):
+        shutil.copy(_SHIPPED / f"run.counters.{end}", report.with_suffix(f".counters.{end}"))
+    for what, content in _spoiled(name).items():
+        file = report.with_name(name)
+        file.write_bytes(content)
+        words = [word.replace("REPORT", str(report)).replace("FILE", str(file)) for word in _SMALL[name]]
+        out = [] if name == "budget.toml" else ["-o", str(tmp_path / f"out-{len(what)}"), "--force"]
+        begun = time.process_time()
+        done = quietly(*words, *out)
+        assert time.process_time() - begun < 5, what
+        assert "Traceback" not in done.err, what
+        if done.code and done.code != (2 if name == "names.txt" else 3):  # no names, and a limit that is broken
+            assert known_failure(done), what

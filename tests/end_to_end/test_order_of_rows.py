@@ -116,7 +116,8 @@ def _undone(text: str) -> str:
     """The text without what `permute` changed: a name, numbers above 4,000 or 5,000, times behind 1 or 2 s."""
     text = _MAY_DIFFER.sub("", text.replace("lobd", "load"))
     text = re.sub(r"(?<![\d.])[45](,?0\d\d)(?![\d.])", r"4\1", text)
-    return re.sub(r"(?<![\d.])[12](0\d{8})(?!\d)", r"1\1", text)
+    text = re.sub(r"(?<=thread )[45]0*…", "…", text)
+    return re.sub(r"(?<![\d.])(?:[12](?=0)|1?(?=999))(\d{9})(?!\d)", r"\1", text)
 
 
 def answers(
@@ -139,7 +140,7 @@ def answers(
     return {name: _undone(text) for name, text in {**told, **files}.items()}
 
 
-@pytest.mark.parametrize("seed", [2, 15, 16])
+@pytest.mark.parametrize("seed", [4, 15, 16])
 def test_times_and_numbers_decide_nothing(
     seed: int, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
