@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
+from nsysprof.core.arena import sort_groups
 from nsysprof.core.columns import marked, sums
 from nsysprof.core.intervals import Index, Ints, contained_slices, expand_ranges, layers, merge, slice_reduce
 from nsysprof.trace.trace import START_END, Trace
@@ -82,7 +83,7 @@ def _parts(
     elif attribution.threads != "strict":
         place_of_launch = trace.thread_process[launches.thread]
         place_of_range = trace.thread_process[place_of_range]
-    order = np.lexsort((launches.end, launches.start, place_of_launch))
+    order, _ = sort_groups(place_of_launch, launches.start, launches.end, trace.arena)
     places = np.flatnonzero(np.bincount(place_of_range))
     bounds = np.searchsorted(place_of_launch[order], [places, places + 1])
     for place, first, last in zip(places.tolist(), *bounds.tolist(), strict=True):

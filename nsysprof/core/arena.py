@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nsysprof.core.intervals import settled
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 
@@ -135,21 +136,14 @@ def sort_groups(
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Return the order by group, start and end, or for equal starts ``longest`` first, and the starts in that order.
 
-    For rows already in order, a plain sort by group suffices.
+    Linear for rows that are already in order of time, or a few such tables one behind the other.
     """
-    order = np.argsort(group, kind="stable")
+    order = np.lexsort((start, group))
     values = arena.take(start, order)
-    starts_group = np.zeros(len(values) + 1, bool)
-    starts_group[np.cumsum(np.bincount(group))] = True
-    for first in range(0, len(values) - 1, _CHUNK):
-        part = slice(first, first + _CHUNK)
-        step = np.diff(values[first : first + _CHUNK + 1])
-        ties = first + np.flatnonzero((step <= 0) & ~starts_group[1:-1][part])
-        longer = end[order[ties + 1]] - end[order[ties]]
-        if (values[ties + 1] < values[ties]).any() or ((longer > 0) if longest else (longer < 0)).any():
-            order = np.lexsort((-end if longest else end, start, group))
-            return order, arena.take(start, order)
-    return order, values
+    same = values[1:] == values[:-1]
+    ties = np.flatnonzero(same)
+    same[ties] = group[order[ties]] == group[order[ties + 1]]
+    return settled(order, same, -end if longest and same.any() else end), values
 
 
 def parse_size(text: str) -> int:
