@@ -97,11 +97,10 @@ def test_the_package_publishes_what_was_measured(study: ModuleType) -> None:
 
 
 def test_the_second_record_follows_from_its_forecasts_and_outcomes(tmp_path: Path) -> None:
-    """Its results, the tables of its README, and at least 40 judged gains."""
+    """Its results, and at least 40 judged gains."""
     folder = FOLDER.parent / "forecasts-2"
     command = [sys.executable, str(folder / "judge.py"), "-o", str(tmp_path)]
-    tables = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert set(tables.splitlines()) <= set((folder / "README.md").read_text(encoding="utf-8").splitlines())
+    subprocess.run(command, capture_output=True, check=True)
     results = (tmp_path / "results.csv").read_text(encoding="utf-8")
     assert results == (folder / "results.csv").read_text(encoding="utf-8")
     verdicts = [row["verdict"] for row in csv.DictReader(results.splitlines())]

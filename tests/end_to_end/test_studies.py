@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,28 +175,6 @@ def test_every_study_is_in_the_index() -> None:
     index = (ANALYSIS / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\]\(([\w-]+)/README\.md\)", index))
     assert named == {path.parent.name for path in ANALYSIS.glob("*/README.md")}
-
-
-def test_the_selection_is_that_of_the_calls() -> None:
-    """Row by row what is picked and what can, as the table of all calls has them."""
-    calls = pd.read_csv(ANALYSIS / "selection" / "selection.csv", keep_default_na=False)
-    text = readme_of("selection")
-    rows = re.findall(r"\| `(\S+)` \| ([a-z ,]+) \| (\w+) \|((?: (?:yes|no)? ?\|){5})", text)
-    assert len(rows) == 15
-    for configuration, call, picked, cells in rows:
-        what, _, how = call.partition(", ")
-        at = calls[(calls["configuration"] == configuration) & (calls["call"] == what)]
-        at = at[at["deterministic"] == bool(how)].set_index("backend")
-        assert at["picked"]["auto"] == picked
-        words = {"computed": "yes", "unsupported": "no"}
-        backends = ("flash", "efficient", "cudnn", "flex", "flash_attn_4")
-        assert [cell.strip() for cell in cells.split("|")[:-1]] == [
-            words.get(at["status"].get(name, ""), "") for name in backends
-        ]
-    computed = calls[calls["status"] == "computed"]
-    autos = computed[computed["backend"] == "auto"]
-    assert set(autos[~autos["deterministic"]]["picked"]) == {"cudnn"}
-    assert set(autos[autos["deterministic"]]["picked"]) == {"flash"}
 
 
 # ---- what the READMEs say
@@ -524,65 +501,3 @@ def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
         frame = pd.read_csv(ANALYSIS / study / "results.csv")
         [rate] = frame.loc[(frame["backend"] == backend) & (frame["seq"] == seq), "graph_tflops"]
         assert said.format(round(rate)) in text
-
-
-@pytest.mark.parametrize(
-    ("study", "head", "results"),
-    [
-        ("best-kernels", "| µs without", "."),
-        ("short-block", "| S | naive", "."),
-        ("training", "| program", "block gpt"),
-        ("training", "| S | efficient", "backward"),
-        ("decoding", "| | math", "prefill decode-graph"),
-        (
-            "tiled-attention/o5-o6/wide",
-            "| problem | `flash` | `cudnn` | FlashAttention 4 | `tiled_o5` | `tiled_o6` | ag",
-            "sigma-3 sigma-30 sigma-30-128",
-        ),
-        ("tiled-attention/o5-o6/backward", "| problem | `flash` | `cudnn` | `tiled_o6` |", "fp16 bf16"),
-    ],
-)
-def test_tables_of_a_page_quote_the_sweeps(study: str, head: str, results: str) -> None:
-    """Each latency, speed-up, size and rate of the table that begins so is one of the sweeps of the study."""
-    folder = ANALYSIS / study
-    page = next(each / "README.md" for each in (folder, folder.parent) if (each / "README.md").exists())
-    text = page.read_text(encoding="utf-8")
-    table = text[text.index(f"\n{head}") :].partition("\n\n")[0].splitlines()[3:]
-    frames = [pd.read_csv(folder / each / "results.csv") for each in results.split()]
-    ratios = pd.concat(pd.read_csv(folder / each / "comparisons.csv") for each in results.split())
-    known = {*ratios["speedup"].map(format_ratio), *map(ratio_cell, ratios.to_dict("records"))}
-    for frame in frames:
-        for ns in pd.concat([frame["median_ns"], frame["graph_median_ns"]]).dropna():
-            known |= {format_ns(ns), f"{ns / 1e3:.1f}", f"{ns / 1e3:.0f}", f"{ns / 1e3:.0f} µs", f"{ns / 1e3:.1f} µs"}
-        known |= set(frame["temporary_bytes"].dropna().map(format_bytes))
-        known |= {f"{rate:,.0f}" for rate in frame["tokens_per_s"].dropna()}
-    cells = [cell.strip(" *") for line in table for cell in line.split("|")[2:-1]]
-    assert len(cells) > 10
-    assert [cell for cell in cells if cell and cell not in known] == []
-
-
-def test_the_losses_of_training_are_quoted_as_recorded() -> None:
-    """Row by row, with how far each is from the first: up to the step at which all jump, there, and behind it."""
-    folder = ANALYSIS / "training"
-    rows = re.findall(r"^\| (\w+), machine (\d) \|(.*)\|$", (folder / "README.md").read_text("utf-8"), re.M)
-    every = [json.loads((folder / f"losses-{number}.json").read_text("utf-8"))["runs"] for number in (1, 2)]
-    runs = [(number, run) for number, each in enumerate(every, 1) for run in each]
-    base = every[0][0]["losses"]
-    assert len(rows) == len(runs)
-    for (backend, machine, cells), (number, run) in zip(rows, runs, strict=True):
-        assert (backend, machine) == (run["backend"], str(number))
-        away = [abs(loss - own) for loss, own in zip(run["losses"], base, strict=True)]
-        apart = [max(away[:46]), away[46], max(away[47:])]
-        step = f"{statistics.median(run['step_ns']) / 1e6:.1f} ms"
-        own = [step, f"{run['tokens_per_s']:,}", f"{run['peak_bytes'] / 2**30:.1f} GiB"]
-        said = [cell.strip() for cell in cells.split("|")]
-        assert said[:4] == [*own, f"{statistics.mean(run['losses'][-20:]):.3f}"]
-        assert [float(cell) for cell in said[4:]] == [
-            float(f"{far:.1g}" if far < 0.01 else f"{far:.2g}") for far in apart
-        ]
-    jump = json.loads((folder / "jump.json").read_text("utf-8"))
-    rows = re.findall(r"^\| (.+?) \| ([\d.]+) \| (\d+) \| (yes|no)", (folder / "README.md").read_text("utf-8"), re.M)
-    assert [(high, at, said) for _, high, at, said in rows] == [
-        (f"{each['highest_after_20']:.2f}", str(each["at_step"]), "yes" if each["jump"] else "no")
-        for each in jump["variants"].values()
-    ]

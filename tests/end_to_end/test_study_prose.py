@@ -5,12 +5,13 @@ import re
 import pytest
 
 from tests.end_to_end.test_studies import CLAIMS as SWEEPS
+from tests.kit.forecast_claims import FORECASTS
 from tests.kit.o6_claims import O6, claims_of_o6
-from tests.kit.prose_claims import PROSE, TESTED, reported
-from tests.kit.record_claims import RECORDS, RECORDS_TESTED
+from tests.kit.prose_claims import PROSE, reported
+from tests.kit.record_claims import RECORDS
 from tests.kit.study_figures import ANALYSIS
 
-CLAIMS = {**SWEEPS, **PROSE, **RECORDS, O6: claims_of_o6}
+CLAIMS = {**SWEEPS, **PROSE, **RECORDS, **FORECASTS, O6: claims_of_o6}
 UNIT = r"(?:x|[  ]?(?:%|µs|ms|s|[KMG]i?B|cycles|TFLOP/s|[GTM]B/s|[MG]Hz|W|times|points|G))"
 FIGURE = re.compile(
     rf"[^.]{{0,30}}?(?<![\w.,])(?:\d[\d.,]*{UNIT}(?![\w-])|\d+[.,]\d+(?![\w.]|,\d)"
@@ -24,12 +25,9 @@ NO_FIGURE = re.compile(
 
 
 def prose_of(study: str) -> tuple[str, str]:
-    """The text with single blanks, without code and without tables of other tests; and what cannot be recomputed."""
+    """The text with single blanks, without code and what is excepted as a whole; and the exceptions."""
     text = (ANALYSIS / study / "README.md").read_text(encoding="utf-8")
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    for head in {**TESTED, **RECORDS_TESTED}.get(study, ()):
-        text, found = re.subn(rf"^\| ?{re.escape(head)}.*?\n\n", "", f"{text}\n\n", flags=re.DOTALL | re.MULTILINE)
-        assert found == 1, head
     text, _, given = text.partition("Not recomputable from this folder")
     given, _, rest = given.partition("\n\n")
     given, text = " ".join(given.split()), f"{text}\n\n{rest}\n\n"

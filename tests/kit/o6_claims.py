@@ -6,12 +6,15 @@ from statistics import median
 
 import numpy as np
 
+from nsysprof.bench.words import ratio_cell
 from nsysprof.core.units import format_ns
 from nsysprof.statistics.contrast import DEFAULT_RULES
-from tests.kit.prose_claims import percent, span, sweep
-from tests.kit.record_claims import row, table, written
+from tests.kit.prose_claims import percent, row, span, sweep
+from tests.kit.record_claims import table, written
 from tests.kit.study_figures import ANALYSIS
 
+KERNELS: tuple[str, ...] = ("flash", "cudnn", "flash_attn_4", "tiled_o5", "tiled_o6")
+SOME = ("flash", "cudnn", "tiled_o6")
 O6, TWO = "tiled-attention/o5-o6", "tiled_o6, two warpgroups in queries"
 # The problems of the tables of outcomes: as they are called there, and in the files.
 SMALL, USUAL, LONG, FULL = (f"B1 H8 {sizes}" for sizes in ("S1024 D64", "S4096 D64", "S8192 D64", "S4096 D64, no mask"))
@@ -53,14 +56,14 @@ def claims_of_o6() -> Iterator[str]:
 
 
 def _outcome() -> Iterator[str]:
-    at, names = sweep("best-kernels"), ("flash", "cudnn", "flash_attn_4", "tiled_o5", "tiled_o6")
+    at = sweep("best-kernels")
     text = (ANALYSIS / O6 / "README.md").read_text("utf-8")
     rows = [line.split(" | ") for line in text.partition("## Outcome")[0].splitlines() if line.startswith("| ")]
     said, saved = {cells[0].removeprefix("| "): cells[3] for cells in rows}, []
     for problem in (SMALL, USUAL, *SIGMA, LONG, FULL, D64, SHORT, MIDDLE, D128, DENSE, BF16):
         where = known_as(problem)
         shape = re.sub(r"(causal|full) (\w+16)", r"\2 \1", where).replace(" ", ".")
-        times = [at.ns(shape, name) / 1e3 for name in names]
+        times = [at.ns(shape, name) / 1e3 for name in KERNELS]
         best = float(np.nanmin(times[:4]))
         predicted = said[problem].split()[0]
         ahead = "level" if problem == USUAL else percent(best / times[4] - 1)
@@ -85,6 +88,19 @@ def _outcome() -> Iterator[str]:
     yield f"costs {percent(now[0] / plain - 1)} at D=128 ({now[0]:.0f} against {plain:.0f} µs in run `now`"
     more = [at.ns(wide.format(30), name) / at.ns(usual, name) - 1 for name in ("tiled_o6", "tiled_o5")]
     yield f"It costs {percent(more[0])} at B1 H8 D64, where it costs `tiled_o5` {percent(round(more[1], 1))}"
+    wide_ones = {
+        "σ = 3": "wide/sigma-3",
+        "D64 causal, σ = 30": "wide/sigma-30",
+        "D128 causal, σ = 30": "wide/sigma-30-128",
+    }
+    backward = {f"{D64} causal": "backward/fp16", f"{D128} causal": "backward/fp16", "causal bf16": "backward/bf16"}
+    for head, folder in {**wide_ones, **backward}.items():
+        names, beaten = (KERNELS, ("tiled_o5", "flash_attn_4")) if head in wide_ones else (SOME, SOME[:2])
+        of = sweep(f"{O6}/{folder}")
+        [shape] = [each for each in of.shapes if len(of.shapes) == 1 or f".{head.split()[3]}." in each]
+        us = [f"{of.ns(shape, name) / 1e3:.1f}" for name in names]
+        ratios = [ratio_cell(of.pair(shape, name, "tiled_o6")) for name in beaten]
+        yield f"{head} | {' | '.join([*us, *ratios])} |"
     slow = [sweep(f"{O6}/wide/{name}") for name in ("sigma-3", "sigma-30")]
     pairs = [each.pair(each.shapes[0], base, "tiled_o6")
              for each, base in zip(slow, ("tiled_o5", "flash_attn_4"), strict=True)]  # fmt: skip

@@ -57,6 +57,11 @@ class Sweep:
         return format_share(1 - self.ns(shape, backend) / self.ns(shape, backend, "median_ns"))
 
 
+def row(*cells: object) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
 def percent(share: float, digits: int = 0) -> str:
     """`2 %`, with fewer digits than tables have."""
     return f"{100 * share:.{digits}f} %"
@@ -84,7 +89,7 @@ def claims_of_best_kernels() -> Iterator[str]:
     """Thirteen problems, and the package of flash."""
     at, others = sweep("best-kernels"), ("flash", "cudnn", "flash_attn_4")
     small, usual, *large = (at.shapes[which] for which in (1, 4, 9, 10))
-    best = pd.read_csv(ANALYSIS / "best-kernels" / "decisions.csv").set_index("kind")
+    best: Any = pd.read_csv(ANALYSIS / "best-kernels" / "decisions.csv").set_index("kind")
     alone = best[(best["best"] == "tiled_o6") & best["as_good"].isna()]["best"]
     yield f"`tiled_o6` is the fastest in {COUNTS[len(alone['graph'])]}**"
     assert all(at.pair(shape, name, "tiled_o6")["verdict"] == FASTER for shape, name in product(at.shapes, others))
@@ -93,6 +98,12 @@ def claims_of_best_kernels() -> Iterator[str]:
     known = [shape for shape in at.shapes if ("graph", shape, "tiled_o5", "tiled_o6") in at.pairs]
     won = [shape for shape in known if at.pair(shape, "tiled_o5", "tiled_o6")["verdict"] == FASTER]
     yield f"`tiled_o5` in {COUNTS[len(won)]} of the {COUNTS[len(known)]}"
+    for shape, first, level in zip(best.loc["graph", "configuration"], best.loc["graph", "best"],
+                                   best.loc["graph", "as_good"].fillna(""), strict=True):  # fmt: skip
+        times = {name: "" if np.isnan(ns := at.ns(shape, name)) else f"{ns / 1e3:.1f}" for name in (*others, *TILED)}
+        problem = shape.replace(".fp16", "").replace(".x", ", σ = ").replace("full", "no mask").replace(".", " ")
+        said = [f"**{time}**" if name in (first, *level.split()) else time for name, time in times.items()]
+        yield row(re.sub(r"bf16 (\w+)", r"\1 bf16", problem), *said)
     yield f"{at.pair(usual, 'tiled_o5', 'tiled_o6')['speedup']:.3f}x as fast (σ = 1)"
     narrow = at.pair(f"{usual}.x3", "tiled_o5", "tiled_o6")
     yield f"{narrow['speedup']:.3f}x ({narrow['speedup_low']:.3f}–{narrow['speedup_high']:.3f}; σ = 3)"
@@ -131,6 +142,12 @@ def claims_of_short_block() -> Iterator[str]:
     every = list(product(at.shapes, fused))
     eager, graph = ([at.ns(*each, column) / 1e3 for each in every] for column in ("median_ns", "graph_median_ns"))
     yield f"a block takes {span(eager)} µs at all lengths. Replayed as a CUDA graph, it takes {span(graph)} µs"
+    for shape in at.shapes:
+        cells = [
+            [at.ns(shape, name, column) for name in ("naive", *fused)] for column in ("median_ns", "graph_median_ns")
+        ]
+        said = [f"{ns / 1e3:.0f} µs" for ns in cells[0]] + [f"{ns / 1e3:.1f} µs" for ns in cells[1]]
+        yield row(int(at.ns(shape, "naive", "seq")), *said)
     short, *_, long = at.shapes
     yield f"takes {at.launching(short, 'cudnn')} of a call of `cudnn` at S=32"
     shares = sorted(at.launching(long, name) for name in fused)
@@ -153,6 +170,16 @@ def claims_of_decoding() -> Iterator[str]:
     at, decode = sweep("decoding/prefill"), sweep("decoding/decode-graph")
     [shape], [token] = at.shapes, decode.shapes
     yield f"{int(at.ns(shape, 'math', 'vocab')):,} words"
+    seq, every, three = int(at.ns(shape, "math", "seq")), ("math", "flash", "cudnn", "auto"), ("math", "flash", "cudnn")
+    for head, column in ((f"prompt of {seq:,} tokens, without launches", "graph_median_ns"),
+                         ("the same, with launches", "median_ns")):  # fmt: skip
+        yield row(head, *(format_ns(at.ns(shape, name, column)) for name in every))
+    sizes = [format_bytes(at.ns(shape, name, "temporary_bytes")) for name in every]
+    yield row("memory in addition to weights and inputs", *sizes)
+    times = [format_ns(decode.ns(token, name, "median_ns")) for name in three]
+    yield f"decoding a token after {seq:,} tokens, as a CUDA graph | {' | '.join(times)} |"
+    rates = [f"{decode.ns(token, name, 'tokens_per_s'):,.0f}" for name in three]
+    yield f"tokens per second, in all 8 sequences | {' | '.join(rates)} |"
     names = ("flash", "cudnn")
     prompt = [at.speed(shape, "math", name, digits=1) for name in names]
     decoded = [decode.speed(token, "math", name, "eager", 1) for name in names]
@@ -196,12 +223,21 @@ def claims_of_selection() -> Iterator[str]:
     yield f"reaches only {min(slower)} to {max(slower)} in these three"
     calls = pd.read_csv(ANALYSIS / "selection" / "selection.csv")
     computed = calls[calls["status"] == "computed"]
+    words, page = {"computed": "yes", "unsupported": "no"}, (ANALYSIS / "selection" / "README.md").read_text("utf-8")
+    for (shape, call, fixed), each in calls.groupby(["configuration", "call", "deterministic"]):
+        head, of = f"| `{shape}` | {call}{', deterministic' if fixed else ''} |", each.set_index("backend")
+        if head in page:
+            names = ("flash", "efficient", "cudnn", "flex", "flash_attn_4")
+            said = " | ".join(words.get(of["status"].get(name, ""), "") for name in names)
+            yield f"{head} {of['picked']['auto']} | {said} |"
+    assert set(calls["picked"][calls["deterministic"]].dropna()) == {"flash"}
+    assert set(calls["picked"][~calls["deterministic"]].dropna()) == {"cudnn"}
     yield f"{(calls['status'] == 'unsupported').sum()} of {len(calls)} calls were refused"
     worst = (computed["error"] / computed["tolerance"]).max()
     yield f"at most {percent(worst)} of the tolerance in all {len(computed)} calls"
     held = computed.set_index(["configuration", "backend"])["temporary_bytes"].astype(float)
-    names = ("efficient", "cudnn", "flex")
-    sizes = {mask: [re.sub(r"\.0+ ", " ", format_bytes(held[usual.format(512, f".{mask}"), name])) for name in names]
+    same = ("efficient", "cudnn", "flex")
+    sizes = {mask: [re.sub(r"\.0+ ", " ", format_bytes(held[usual.format(512, f".{mask}"), name])) for name in same]
              for mask in ("bool", "window:256", "padding", "float")}  # fmt: skip
     yield f"need {sizes['bool'][0]} in addition"
     assert sizes["bool"] == sizes["window:256"]
@@ -217,6 +253,10 @@ def claims_of_training() -> Iterator[str]:
     gains = [
         each.pair(shape, "math", name)["speedup"] for each in (block, gpt) for shape in each.shapes for name in kernels
     ]
+    for each, shape in ((at, shape) for at in (block, gpt) for shape in at.shapes):
+        batch, heads, seq = (int(each.ns(shape, "math", name)) for name in ("batch", "heads", "seq"))
+        problem = f"block, B{batch} H{heads} S{seq}" if each is block else f"GPT, 12 layers, B{batch} S{seq}"
+        yield row(problem, format_ns(each.ns(shape, "math")), *(each.speed(shape, "math", name) for name in kernels))
     yield f"becomes {min(gains):.1f}x to {max(gains):.0f}x as fast"
     call = gpt.pair(model, "math", "flash", "eager")
     yield f"GPT's step is {ratio_cell(call).replace(' (', ' as fast with `flash` (')}"
@@ -271,6 +311,19 @@ def _losses_of_training() -> Iterator[str]:
     away = {key: abs(losses - base) for key, losses in runs.items()}
     yield f"at most {percent(max((each / base).max() for each in away.values()), 1)} from the losses of `math`"
     yield f"with {every[0]['batch']} x {every[0]['seq']:,} tokens per step"
+    for at, each in enumerate(every):
+        for run in each["runs"]:
+            far = away[run["backend"], at]
+            shown = [far[:46].max(), far[46], far[47:].max()]
+            apart = [f"{float(f'{most:.1g}' if most < 0.01 else f'{most:.2g}'):g}" for most in shown]
+            step, size = np.median(run["step_ns"]) / 1e6, run["peak_bytes"] / 2**30
+            own = [
+                f"{step:.1f} ms",
+                f"{run['tokens_per_s']:,}",
+                f"{size:.1f} GiB",
+                f"{np.mean(run['losses'][-20:]):.3f}",
+            ]
+            yield row(f"{run['backend']}, machine {at + 1}", *own, *apart)
     assert max(each[:46].max() for each in away.values()) < 5e-4
     yield f"jump to {span((losses[46] for losses in runs.values()), 1)} for one step"
     assert (runs["math", 1] == base).all()
@@ -289,6 +342,9 @@ def _losses_of_training() -> Iterator[str]:
     yield f"(mean cosine {jump['along']['0'][1]:.3f}:"
     yield f"After the update the cosine is {whole[1]:.3f}"
     named = jump["variants"]
+    for name, each in named.items():
+        said = name.replace("as in gpt2.py", "nothing"), f"{each['highest_after_20']:.2f}", each["at_step"]
+        yield row(*said, "yes" if each["jump"] else "no")[:-2]
     last = [named[name]["last_10"] for name in ("gradients clipped at 1", "20 steps of warm-up", "as in gpt2.py")]
     yield f"(last ten losses {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
     assert "AdamW with beta2 0.95" in named
@@ -298,6 +354,12 @@ def _losses_of_training() -> Iterator[str]:
 def _backward() -> Iterator[str]:
     at, fixed = sweep("training/backward"), sweep("training/deterministic")
     [shape] = fixed.shapes
+    names = ("efficient", "flash", "cudnn", "flash_attn_4", "tiled_o6")
+    for each in at.shapes:
+        graph, eager = (
+            [at.ns(each, name, column) / 1e3 for name in names] for column in ("graph_median_ns", "median_ns")
+        )
+        yield row(int(at.ns(each, "flash", "seq")), *(f"{us:.1f}" for us in graph), *(f"{us:.0f}" for us in eager))
     yield f"(`tiled_o6` reaches {at.between('flash_attn_4', 'tiled_o6', at.shapes[:3])})"
     yield f"faster at S=4096 ({at.speed(at.shapes[3], 'flash_attn_4', 'tiled_o6')})"
     assert at.pair(at.shapes[4], "flash_attn_4", "tiled_o6")["verdict"] == NO_CLEAR_CHANGE
@@ -323,16 +385,4 @@ PROSE: dict[str, Callable[[], Iterator[str]]] = {
     "decoding": claims_of_decoding,
     "selection": claims_of_selection,
     "training": claims_of_training,
-}
-# The first cell of each table that another test compares with the files, cell by cell.
-TESTED = {
-    "best-kernels": ["µs without"],
-    "short-block": ["S | naive"],
-    "decoding": ["| math"],
-    "selection": ["configuration | call"],
-    "tiled-attention/o5-o6": [
-        "problem | `flash` | `cudnn` | FlashAttention 4 | `tiled_o5` | `tiled_o6` | against",
-        "problem | `flash` | `cudnn` | `tiled_o6` | against",
-    ],
-    "training": ["program | math", "run | step", "S | efficient", "one thing changed"],
 }
