@@ -10,8 +10,9 @@ from tests.kit.o6_claims import O6, claims_of_o6
 from tests.kit.prose_claims import PROSE, reported
 from tests.kit.record_claims import RECORDS
 from tests.kit.study_figures import ANALYSIS
+from tests.kit.training_claims import claims_of_training
 
-CLAIMS = {**SWEEPS, **PROSE, **RECORDS, **FORECASTS, O6: claims_of_o6}
+CLAIMS = {**SWEEPS, **PROSE, **RECORDS, **FORECASTS, O6: claims_of_o6, "training": claims_of_training}
 UNIT = r"(?:x|[  ]?(?:%|µs|ms|s|[KMG]i?B|cycles|TFLOP/s|[GTM]B/s|[MG]Hz|W|times|points|G))"
 FIGURE = re.compile(
     rf"[^.]{{0,30}}?(?<![\w.,])(?:\d[\d.,]*{UNIT}(?![\w-])|\d+[.,]\d+(?![\w.]|,\d)"
