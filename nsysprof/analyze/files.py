@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.findings import listed
 from nsysprof.core.columns import ColumnTable
 from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
-from nsysprof.results.files import ROWS_AT_ONCE, write_csv, write_document
+from nsysprof.results.files import ROWS_AT_ONCE, document_head, write_csv, write_document
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.unified import UnifiedMemory
-from nsysprof.trace.report import describe_report
 
 _OF_SUMMARIES = {table.file: table for summary in SUMMARIES for table in summary.tables}
 # Above this many instances `instances.csv` is only written when asked for.
@@ -95,9 +93,7 @@ def write_json(
     """
     most = most or MAX_ROWS
     head: dict[str, Any] = {
-        "schema": ANALYSIS_SCHEMA,
-        "report": describe_report(breakdown.attribution.trace.report),
-        "nsysprof": __version__,
+        **document_head(ANALYSIS_SCHEMA, breakdown.attribution.trace.report),
         "options": {
             "threads": breakdown.attribution.threads,
             "graphs": breakdown.attribution.graphs,

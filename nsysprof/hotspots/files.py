@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from nsysprof import __version__
 from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.hotspots.hotspots import Hotspots
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.hotspots.text import command, spot_sentence
-from nsysprof.results.files import write_answer
-from nsysprof.trace.report import describe_report
+from nsysprof.results.files import document_head, write_answer
 
 SCHEMA = "nsysprof-hotspots/1"
 FILES = ("hotspots.csv", "hotspots.json")
@@ -25,9 +23,7 @@ def hotspots_document(answer: Hotspots) -> dict[str, Any]:
     """The answer as JSON can hold it, but for its kernels."""
     place, limits, best = answer.place, answer.limits, answer.best
     return {
-        "schema": SCHEMA,
-        "report": describe_report(answer.attribution.trace.report),
-        "nsysprof": __version__,
+        **document_head(SCHEMA, answer.attribution.trace.report),
         "by": answer.by,
         "path": place.path if place else None,
         "gpu": place.gpu if place else None,

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nsysprof import __version__
 from nsysprof.core.columns import Column, ColumnTable, Texts, known
 from nsysprof.core.files import csv_field, whole_file
 from nsysprof.errors import NsysprofError
+from nsysprof.trace.report import describe_report
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nsysprof.trace.trace import Report
 
     Tables = ColumnTable | pd.DataFrame | Iterable[ColumnTable] | Iterable[pd.DataFrame]
 
@@ -42,6 +46,11 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
                 file.write(",".join(map(csv_field, table.columns)) + "\n")
             for columns in _encoded(table, encode):
                 file.write("".join(_filled(columns, [""] * len(columns), ",", "%s\n")))
+
+
+def document_head(schema: str, report: Report) -> dict[str, Any]:
+    """The first members of a document about a report."""
+    return {"schema": schema, "report": describe_report(report), "nsysprof": __version__}
 
 
 def write_document(

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof import __version__
 from nsysprof.diagnosis.text import records as diagnosis_records
-from nsysprof.results.files import plain, records, write_answer
+from nsysprof.results.files import document_head, plain, records, write_answer
 from nsysprof.statistics.judge import CLASSES, TYPICAL
 from nsysprof.steps.findings import findings
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.tables import LEDGER, STEPS
-from nsysprof.trace.report import describe_report
 
 SCHEMA = "nsysprof-steps/1"
 FILES = ("steps.csv", "steps_ledger.csv", "steps.json")
@@ -28,9 +26,7 @@ def write_steps(answer: Steps, folder: Path) -> list[Path]:
 def steps_document(answer: Steps) -> dict[str, Any]:
     """The result for JSON: report, paths with their distributions, findings, and atypical steps."""
     return {
-        "schema": SCHEMA,
-        "report": describe_report(answer.attribution.trace.report),
-        "nsysprof": __version__,
+        **document_head(SCHEMA, answer.attribution.trace.report),
         "chosen": answer.chosen or None,
         "chosen_steps": answer.level.record(sum(chain.judgement.warm_up for chain in answer.chains))
         if answer.level

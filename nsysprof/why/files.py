@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from nsysprof import __version__
 from nsysprof.diagnosis.text import records as diagnosis_records
-from nsysprof.results.files import records, write_answer
+from nsysprof.results.files import document_head, records, write_answer
 from nsysprof.results.table import Column, table
-from nsysprof.trace.report import describe_report
 from nsysprof.why.why import Why
 
 WHY = table(
@@ -56,9 +54,7 @@ def why_document(answer: Why) -> dict[str, Any]:
     )
     names = ["windows", "window_ns", "compute_ns", "communication_ns", "blocking_ns", "copies_ns", "idle_ns"]
     return {
-        "schema": SCHEMA,
-        "report": describe_report(answer.attribution.trace.report),
-        "nsysprof": __version__,
+        **document_head(SCHEMA, answer.attribution.trace.report),
         "chosen": answer.chosen or None,
         "chosen_steps": answer.level.record(answer.warm_up) if answer.level else None,
         "picked": answer.picked or None,
