@@ -120,6 +120,18 @@ class Attribution:
         return out
 
 
+class Attributed:
+    """A result about an ``attribution``."""
+
+    attribution: Attribution
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about doubtful or missing data in the trace."""
+        trace = self.attribution.trace
+        return (*trace.report.about.warnings, *trace.warnings)
+
+
 def attribute(
     report: str | os.PathLike[str] | Report | Trace | Attribution,
     threads: str = "follow",

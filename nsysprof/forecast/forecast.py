@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
@@ -63,7 +63,7 @@ MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GP
 
 
 @dataclass(frozen=True, repr=False)
-class Forecast(Shown):
+class Forecast(Attributed, Shown):
     """The forecast of a change for the steps of a program.
 
     ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
@@ -134,12 +134,6 @@ class Forecast(Shown):
     def basis(self) -> str:
         """The basis of the numbers."""
         return "as profiled" if self.unprofiled is None else self.unprofiled.words
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about doubtful or missing data in the trace."""
-        trace = self.attribution.trace
-        return (*trace.report.about.warnings, *trace.warnings)
 
     @property
     def question_hash(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
 from nsysprof.charts.notebook import Shown
@@ -66,7 +66,7 @@ class Chain:
 
 
 @dataclass(frozen=True, repr=False)
-class Steps(Shown):
+class Steps(Attributed, Shown):
     """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
     ``chains`` are the steps per path, GPU and process. ``level`` are their ranges, ``left_out`` counts instances
@@ -95,12 +95,6 @@ class Steps(Shown):
         chosen = windows_of(self.level, self.facts.communication)
         case = case_of(chosen.attribution, None, self.facts.kinds, self.merge_names, chosen=chosen, facts=self.facts)
         return diagnose(case)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about doubtful or missing data in the trace."""
-        trace = self.attribution.trace
-        return (*trace.report.about.warnings, *trace.warnings)
 
     @cached_property
     def ranked(self) -> list[Chain]:

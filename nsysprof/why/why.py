@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Shown
@@ -33,7 +33,7 @@ _PLACE = [*PLACE]
 
 
 @dataclass(frozen=True, repr=False)
-class Why(Shown):
+class Why(Attributed, Shown):
     """Why the GPUs of a report waited.
 
     ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the whole
@@ -92,12 +92,6 @@ class Why(Shown):
         for name, words in self.facts.words.items():  # a code each, not a text each
             waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
         return waits
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Sentences about doubtful or missing data in the trace."""
-        trace = self.attribution.trace
-        return (*trace.report.about.warnings, *trace.warnings)
 
     @property
     def kinds(self) -> Kinds:
