@@ -12,6 +12,7 @@ import pytest
 
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys, find_nsys
+from tests.kit.command_line import Run, runner
 from tests.kit.trace import Items, write
 
 # What numpy and torch compute here is small: more threads, here and in what is started, cost more than they bring.
@@ -65,6 +66,12 @@ def trace(tmp_path: Path) -> MakeTrace:
         return write(path, items, **how)
 
     return build
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `nsysprof ARGUMENTS …` in this process, through `main()`, in the test's own folder."""
+    return runner(tmp_path, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.tables import CAPTURED
 from nsysprof.analyze.text import summary
 from tests.conftest import MakeTrace
-from tests.kit.command_line import Run, runner
+from tests.kit.command_line import Run
 from tests.kit.reports import RUN, attributed, broken_down
 from tests.kit.trace import GraphNode, GraphTrace, Items, Kernel, Launch, Memset, Range, launch_kernel
 
@@ -40,8 +41,8 @@ def report(*, graphs: int = 2, device: int = 0) -> list[Items]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(tmp_path, capsys, monkeypatch, "analyze")
+def run(run: Run) -> Run:
+    return partial(run, "analyze")
 
 
 def answer(path: Path, graphs: str = "launched", **how: Any) -> Breakdown:

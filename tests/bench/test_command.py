@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from nsysprof.bench.sweep import SweepJob, bench_plan, open_sweep, run_sweep
 from nsysprof.commands.bench import ResultOptions, run_job
 from nsysprof.errors import NsysprofError
 from tests.kit.bench_samples import in_runs, made_up, point_of, write_samples
-from tests.kit.command_line import Run, runner
+from tests.kit.command_line import Run
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--device", "cpu", "--heads", "2", "--head-dim", "8", "--dtype", "fp32", "--no-charts", "--runs", "1"]
@@ -45,9 +46,9 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None or find_spec("nvtx")
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def bench(run: Run) -> Run:
     """Runs `nsysprof bench ARGUMENTS` in the test's folder."""
-    return runner(tmp_path, capsys, monkeypatch, "bench")
+    return partial(run, "bench")
 
 
 def samples_of(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 
 from nsysprof import cli
 from tests.kit import fake_ncu, fake_nsys
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def _install_recorders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_stdout_is_the_document_of_the_manual(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """Schema and keys are as listed, in that order; without `-o` no folder of results is left."""
     for module in {"fleet": ("distributed",), "bench": ("torch", "nvtx")}.get(command, ()):
@@ -81,7 +81,7 @@ def test_stdout_is_the_document_of_the_manual(
     if command in ("capture", "counters"):
         _install_recorders(tmp_path / "tools", monkeypatch)
     typed = shlex.split(COMMANDS[command])
-    done = runner(tmp_path, capsys, monkeypatch)(*typed, *(["--json"] * ("--json" not in typed)))
+    done = run(*typed, *(["--json"] * ("--json" not in typed)))
     document: dict[str, Any] = json.loads(done.out)
     assert done.code == (3 if command == "doctor" else 0), done.err
     schema, keys = listed(command)
@@ -91,21 +91,17 @@ def test_stdout_is_the_document_of_the_manual(
         assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_failure_prints_no_document(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_prints_no_document(run: Run) -> None:
     """Where there is no answer stdout is empty, and the message is on stderr."""
-    done = runner(tmp_path, capsys, monkeypatch)("analyze", "nothing.sqlite", "--json")
+    done = run("analyze", "nothing.sqlite", "--json")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("nsysprof: ")
 
 
-def test_files_are_written_where_a_folder_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_written_where_a_folder_is_named(tmp_path: Path, run: Run) -> None:
     """With `-o` the document on stdout is that of the folder, byte by byte, and no charts are drawn."""
     report = ROOT / "traces" / "two-processes.sqlite"
-    done = runner(tmp_path, capsys, monkeypatch)("why", report, "--json", "-o", "out")
+    done = run("why", report, "--json", "-o", "out")
     assert done.out == (tmp_path / "out" / "why.json").read_text(encoding="utf-8")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["why.csv", "why.json"]
 
@@ -121,9 +117,7 @@ def test_every_command_has_it() -> None:
         pytest.fail(f"docs/json.md: add a row of `{name}` to the table of documents")
 
 
-def test_all_commands_answer_for_the_same_steps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_commands_answer_for_the_same_steps(tmp_path: Path, run: Run) -> None:
     """Four steps and a first one that takes longer: the same level, share and warm-up in each document."""
     items: list[Items] = []
     for number in range(5):
@@ -134,7 +128,6 @@ def test_all_commands_answer_for_the_same_steps(
             launch_kernel("k", (at + 10, at + 20), (at + 30, work), id=number + 1),
         ]
     write(tmp_path / "report.sqlite", items)
-    run = runner(tmp_path, capsys, monkeypatch)
     for command in ("analyze", "why", "steps", "forecast"):
         more = ["--scale", "k=0.5", "--as-profiled"] if command == "forecast" else []
         done = run(command, "report.sqlite", "--json", *more)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof.commands.screen import show
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 
 TEXT = """\
 cause      kernels
@@ -72,13 +72,13 @@ RULER = re.compile(r"-+(?:  -+)+$")
 
 @pytest.mark.parametrize("table", TABLES)
 def test_tables_are_as_wide_as_the_terminal(
-    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """At 80, 120 and 160 columns no line is longer, and no row is broken; a wider one shows no fewer columns."""
     if table == "fleet":
         pytest.importorskip("distributed")
     (tmp_path / "budget.toml").write_text(BUDGET, encoding="utf-8")
-    call, rulers = runner(tmp_path, capsys, monkeypatch), []
+    call, rulers = run, []
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for width in (80, 120, 160):

@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.compare.op_causes import CAST_DOWN, CAST_UP, GUARD, MASK_ADD, MASK_BUILD, PV, QK, SCALING, SOFTMAX
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
-from tests.kit.command_line import Run, runner
+from tests.kit.command_line import Run
 from tests.kit.reports import BLOCK, RUN, attributed
 from tests.kit.trace import Range, launch_kernel
 
@@ -322,9 +322,9 @@ def test_the_model_stays_within_what_the_memory_gives() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run: Run) -> Run:
     """Runs `nsysprof compare --no-charts …` in this process, through `main()`, in the test's own folder."""
-    return runner(tmp_path, capsys, monkeypatch, "compare", "--no-charts")
+    return partial(run, "compare", "--no-charts")
 
 
 @pytest.fixture

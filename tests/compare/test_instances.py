@@ -8,7 +8,7 @@ from nsysprof.compare.comparison import Comparison, compare
 from nsysprof.errors import NsysprofError
 from nsysprof.steps.steps import steps as timed
 from tests.conftest import MakeTrace
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.reports import RUN, attributed
 from tests.kit.trace import Items, Range, launch_kernel
 
@@ -62,11 +62,8 @@ def test_without_a_range_nothing_is_compared() -> None:
     assert "--slowest" in str(stop.value.hint)
 
 
-def test_the_command(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(trace: MakeTrace, run: Run) -> None:
     """`compare REPORT --range GLOB --slowest`, and what makes no sense is usage."""
-    run = runner(tmp_path, capsys, monkeypatch)
     path = str(steps(trace, (1000, 1010, 5000, 990)))
     done = run("compare", path, "--range", "step*", "--slowest", "--no-charts", "-o", "out")
     assert done.code == 0

@@ -1,6 +1,7 @@
 """Layers of CUDA graphs against those of the eager run: each replay is a call."""
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from nsysprof.attribution.range_work import index_work, range_work
 from nsysprof.compare.comparison import Comparison, compare
 from tests.conftest import MakeTrace
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.reports import attributed
 from tests.kit.trace import GraphNode, Items, Kernel, Launch, Range
 
@@ -150,11 +151,9 @@ def test_windows_of_replays_by_brute_force(trace: MakeTrace, seed: int) -> None:
     assert calls_of.get(-1, {None}) == {None}
 
 
-def test_the_command_takes_the_option(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_takes_the_option(trace: MakeTrace, run: Run) -> None:
     """`compare --graphs captured` lays eager layers beside captured ones; without it nothing ran in the latter."""
-    run = runner(tmp_path, capsys, monkeypatch, "compare")
+    run = partial(run, "compare")
     asked = [trace(*program(), duration=END), "--base", "EAGER/iter*/layer*", "--new", "CAPTURE/layer*", "--no-charts"]
     done = run(*asked, "--graphs", "captured")
     assert done.code == 0

@@ -1,5 +1,6 @@
 """The roofline of a comparison: where kernels stand, what is refused, and what ``roofline.png`` shows; never pixels."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.compare.conftest import answer
 from tests.compare.test_counter_match import PAIR, both_calls, compared
 from tests.conftest import MakeTrace
 from tests.kit.calls import FLASH, GEMM, SOFTMAX, math_and_flash, run
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.counters import Counted
 from tests.kit.figures import check_texts, title_of
 from tests.kit.trace import Gpu
@@ -274,14 +275,12 @@ def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: p
 # ---- the command
 
 
-def test_the_command(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     """Counters beside the report or named make a roofline; without them none stays from before."""
     path = math_and_flash(trace)
     compared(path, counted(*USUAL))
     file = path.with_suffix(".counters.csv")
-    run_it = runner(tmp_path, capsys, monkeypatch, "compare")
+    run_it = partial(run, "compare")
     asked = (path.name, "--base", PAIR["base"], "--new", PAIR["new"], "--all", "-o", "out")
     done = run_it(*asked)
     assert done.code == 0

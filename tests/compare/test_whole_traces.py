@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nsysprof.errors import NsysprofError
 from tests.compare.conftest import answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM, run
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.gpu_samples import gpu_samples
 from tests.kit.trace import Items, Kernel, Launch, Memcpy, MpiCall, launch_kernel, launch_memcpy
 
@@ -181,11 +182,9 @@ def test_a_trace_without_gpu_work_is_refused(trace: MakeTrace) -> None:
         answer(idle, trace(*program(300)))
 
 
-def test_charts_and_page_of_whole_traces(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_charts_and_page_of_whole_traces(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     """All files are written; the document has the pair, and the page does not call it a call."""
-    done = runner(tmp_path, capsys, monkeypatch, "compare")(*both(trace), "--html", "-o", "out")
+    done = partial(run, "compare")(*both(trace), "--html", "-o", "out")
     assert done.code == 0
     document = json.loads((tmp_path / "out" / "gap.json").read_text(encoding="utf-8"))
     assert [pair["pair"] for pair in document["pairs"]] == ["whole trace"]

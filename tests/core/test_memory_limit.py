@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import allocator, open_report, read_tables
 from nsysprof.trace.trace import Trace
 from tests.conftest import MakeTrace
-from tests.kit.command_line import known_failure, runner
+from tests.kit.command_line import Run, known_failure
 from tests.kit.random_reports import random_report
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -298,11 +299,9 @@ def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
             assert "TMPDIR=FOLDER" in (found.value.hint or "")
 
 
-def test_the_command_takes_a_limit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_takes_a_limit(tmp_path: Path, run: Run) -> None:
     """``--memory-limit`` changes nothing of what is printed and written; what is no size is a known failure."""
-    run = runner(tmp_path, capsys, monkeypatch, "analyze")
+    run = partial(run, "analyze")
     path = TRACES / "two-processes.sqlite"
     texts = []
     for folder, more in (("memory", ()), ("scratch", ("--memory-limit", "1MB"))):

@@ -19,7 +19,7 @@ import typer
 from nsysprof import cli
 from nsysprof.analyze import files as analysis_files
 from tests.conftest import MakeTrace
-from tests.kit.command_line import Done, Run, known_failure, runner
+from tests.kit.command_line import Done, Run, known_failure
 from tests.kit.trace import Gpu, Items, Kernel, Range, ThreadName, launch_kernel, launch_memcpy
 
 ROOT = Path(__file__).parents[2]
@@ -57,12 +57,6 @@ orphan       other           1    4 ns          2.2 %
 
 1 note: --full
 """
-
-
-@pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `nsysprof …` in this process, through `main()`, in the test's own folder."""
-    return runner(tmp_path, capsys, monkeypatch)
 
 
 def shell(line: str, folder: Path, **environment: str) -> Done:

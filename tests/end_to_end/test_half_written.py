@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.command_line import Done, runner
+from tests.kit.command_line import Done, Run
 
 resource = pytest.importorskip("resource")
 
@@ -56,11 +56,8 @@ def small_disk(most: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_full_disk_leaves_nothing(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing(name: str, tmp_path: Path, run: Run) -> None:
     """One line says what could not be written, and there is neither a part of it nor a folder for it."""
-    run = runner(tmp_path, capsys, monkeypatch)
     arguments, most = WRITES[name]
     with small_disk(most):
         done = run(*arguments)
@@ -69,12 +66,10 @@ def test_a_full_disk_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["analyze", "check", "export", "scrub", "why"])
-def test_a_place_that_takes_no_files_is_named(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_takes_no_files_is_named(name: str, tmp_path: Path, run: Run) -> None:
     """Such as a disc, or /proc, where not even the superuser writes."""
     arguments = [str(one).replace("out", "/proc/nsysprof-out") for one in WRITES[name][0][:-1]]
-    done = runner(tmp_path, capsys, monkeypatch)(*arguments, "/proc/nsysprof-out")
+    done = run(*arguments, "/proc/nsysprof-out")
     assert "/proc" in said(done)
     assert list(tmp_path.iterdir()) == []
 

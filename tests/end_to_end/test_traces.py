@@ -22,7 +22,7 @@ from nsysprof.formats.run_record import record_beside
 from nsysprof.kernels.backends import judge_backends
 from nsysprof.summaries.every import FILES as SUMMARY_FILES
 from nsysprof.trace.report import open_report
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.reports import BLOCK, TRACES, TWO, attributed, broken_down
 
 README = (TRACES / "README.md").read_text(encoding="utf-8")
@@ -251,11 +251,8 @@ def test_the_machine_is_that_of_the_records() -> None:
 
 
 @every
-def test_analyze_from_end_to_end(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_analyze_from_end_to_end(name: str, tmp_path: Path, run: Run) -> None:
     """The command ends well, says what is expected and no more, and leaves tables that add up and pictures."""
-    run = runner(tmp_path, capsys, monkeypatch)
     done = run("analyze", TRACES / f"{name}.sqlite", "--full")
     assert done.code == 0
     folder = tmp_path / f"{name}.analysis"

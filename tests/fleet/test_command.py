@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +20,7 @@ from nsysprof.fleet.cluster import ClusterChoice, examine_all
 from nsysprof.fleet.examine import ReportTask, answer_file, examine_report, keep_answer, kept_in
 from nsysprof.fleet.inputs import ReportFile, find_reports
 from nsysprof.formats.rank_answer import ReportAnswer
-from tests.kit.command_line import Run, runner
+from tests.kit.command_line import Run
 
 ROOT = Path(__file__).parents[2]
 TWO = ROOT / "analysis" / "two-ranks"
@@ -90,9 +91,9 @@ def scheduler() -> Iterator[str]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(run: Run) -> Run:
     """Runs `nsysprof fleet …` in this process, through `main()`, in the test's own folder."""
-    return runner(tmp_path, capsys, monkeypatch, "fleet")
+    return partial(run, "fleet")
 
 
 @pytest.fixture

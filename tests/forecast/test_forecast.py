@@ -1,6 +1,7 @@
 """Forecasts from real and tiny reports: what they say, what they rest on, and when there is none."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from nsysprof.waits.replay import NEVER, ZERO, replay
 from nsysprof.waits.spans import moments_of
 from tests.conftest import MakeTrace
 from tests.kit import simulated
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES, attributed
@@ -390,11 +391,9 @@ def test_the_document_holds_the_question_and_its_hash(tmp_path: Path) -> None:
     assert document["low_ns"] <= document["forecast_ns"] <= document["high_ns"]
 
 
-def test_the_command_writes_what_it_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_what_it_says(tmp_path: Path, run: Run) -> None:
     """Sentence on stdout, folder with document and page; 3 for a refusal."""
-    run = runner(tmp_path, capsys, monkeypatch, "forecast")
+    run = partial(run, "forecast")
     done = run(BLOCK, "--range", STEPS, "--graph", "backward", "-o", str(tmp_path / "a"), "--html", "--md")
     assert done.code == 0, done.err
     assert "as a CUDA graph" in done.out

@@ -12,7 +12,7 @@ from nsysprof.page.environment import report_facts
 from nsysprof.trace.report import open_report
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
-from tests.kit.command_line import Run, runner
+from tests.kit.command_line import Run
 from tests.kit.html_page import parse
 from tests.kit.kineto import annotation, write_trace
 from tests.kit.reports import BLOCK
@@ -24,12 +24,6 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def nsysprof(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `nsysprof ARGUMENTS …` in an empty folder."""
-    return runner(tmp_path, capsys, monkeypatch)
-
-
 @pytest.fixture(params=COMMANDS)
 def command(request: pytest.FixtureRequest, trace: MakeTrace) -> list[str]:
     """Either command on a tiny report, without charts."""
@@ -37,9 +31,9 @@ def command(request: pytest.FixtureRequest, trace: MakeTrace) -> list[str]:
     return [each.format(report=report) for each in COMMANDS[request.param]] + ["--no-charts"]
 
 
-def test_the_page_is_one_of_the_files(command: list[str], nsysprof: Run, tmp_path: Path) -> None:
+def test_the_page_is_one_of_the_files(command: list[str], run: Run, tmp_path: Path) -> None:
     """With --html there is a page, with --no-charts without pictures, and the last line names it."""
-    done = nsysprof(*command, "--html", "-o", str(tmp_path / "out"))
+    done = run(*command, "--html", "-o", str(tmp_path / "out"))
     assert done.code == 0
     assert "report.html" in done.err.splitlines()[-1]
     page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
@@ -50,10 +44,10 @@ def test_the_page_is_one_of_the_files(command: list[str], nsysprof: Run, tmp_pat
 @pytest.mark.parametrize(
     ("command", "section"), [("steps", "paths"), ("forecast --scale *gemm*=0.5", "parts"), ("why", "rows")]
 )
-def test_answers_share_their_page(command: str, section: str, nsysprof: Run, tmp_path: Path) -> None:
+def test_answers_share_their_page(command: str, section: str, run: Run, tmp_path: Path) -> None:
     """Summary, tables and environment; no head of a table is empty, and only `why` carries the timeline's code."""
     typed = [*command.split(), BLOCK, "--no-charts", "--html", "-o", "out"]
-    assert nsysprof(*typed, *(["--range", "RUN::math::S1024/iter*"] * ("forecast" in command))).code == 0
+    assert run(*typed, *(["--range", "RUN::math::S1024/iter*"] * ("forecast" in command))).code == 0
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     page, name = parse(text), command.split(maxsplit=1)[0]
     assert f"{name}.json" in page.one("footer").text
@@ -64,18 +58,18 @@ def test_answers_share_their_page(command: str, section: str, nsysprof: Run, tmp
     assert ("uPlot" in text) == (name == "why")
 
 
-def test_an_earlier_page_does_not_stay(command: list[str], nsysprof: Run, tmp_path: Path) -> None:
+def test_an_earlier_page_does_not_stay(command: list[str], run: Run, tmp_path: Path) -> None:
     """Without --html there is no page, and that of an earlier run of the same report goes, which is said."""
     out = tmp_path / "out"
-    nsysprof(*command, "--html", "-o", str(out))
-    done = nsysprof(*command, "-o", str(out))
+    run(*command, "--html", "-o", str(out))
+    done = run(*command, "-o", str(out))
     assert done.code == 0
     assert "removed from an earlier" in done.err
     assert "report.html" in done.err.splitlines()[-1]
     assert not (out / "report.html").exists()
 
 
-def test_commands_in_one_folder_leave_each_others_pages(nsysprof: Run, tmp_path: Path, trace: MakeTrace) -> None:
+def test_commands_in_one_folder_leave_each_others_pages(run: Run, tmp_path: Path, trace: MakeTrace) -> None:
     """The page of another command is like anybody's file: it goes for --html with --force only."""
     report, out, page = str(math_and_flash(trace)), str(tmp_path / "out"), tmp_path / "out" / "report.html"
     analyze, compare = (
@@ -84,23 +78,23 @@ def test_commands_in_one_folder_leave_each_others_pages(nsysprof: Run, tmp_path:
     )
     for first, second in ((analyze, compare), (compare, analyze)):
         for command in (analyze, compare):
-            assert nsysprof(*command).code == 0
-        assert nsysprof(*first, "--html", "--force").code == 0
+            assert run(*command).code == 0
+        assert run(*first, "--html", "--force").code == 0
         text = page.read_text()
-        done = nsysprof(*second)
+        done = run(*second)
         assert (done.code, "removed" in done.err) == (0, False)
-        refused = nsysprof(*second, "--html")
+        refused = run(*second, "--html")
         assert refused.code == 1
         assert "out holds report.html, not written by " in refused.err
         assert page.read_text() == text
-        assert nsysprof(*second, "--html", "--force").code == 0
+        assert run(*second, "--html", "--force").code == 0
         assert page.read_text() != text
-        assert nsysprof(*second, "--html").code == 0
-        assert "removed from an earlier" in nsysprof(*second).err
+        assert run(*second, "--html").code == 0
+        assert "removed from an earlier" in run(*second).err
         assert not page.exists()
 
 
-def test_the_page_shows_the_record_that_was_used(nsysprof: Run, tmp_path: Path) -> None:
+def test_the_page_shows_the_record_that_was_used(run: Run, tmp_path: Path) -> None:
     """Of `--record`, of either report its own, and not that of a file that lies beside the report."""
     source = Path(__file__).parents[2] / "traces" / "run.sqlite"
     record = json.loads(source.with_suffix(".json").read_text())
@@ -116,7 +110,7 @@ def test_the_page_shows_the_record_that_was_used(nsysprof: Run, tmp_path: Path) 
         ([*both, "--record", "base.json", "--record", "new.json"], ["base", "new"]),
         ([*both, "--record", "base.json"], ["base", "beside"]),
     ):
-        assert nsysprof(*arguments, "--html", "--no-charts", "--force", "-o", "out").code == 0
+        assert run(*arguments, "--html", "--no-charts", "--force", "-o", "out").code == 0
         page = parse((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
         text = page.one("section", id="environment").text
         assert re.findall("hash-([a-z]+)", text) == shown

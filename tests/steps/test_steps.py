@@ -20,7 +20,7 @@ from nsysprof.steps.ledger import NEAR
 from nsysprof.steps.steps import NO_GPU, Steps
 from nsysprof.steps.text import steps_text
 from tests.conftest import MakeTrace
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.program import MS, US, Program
 from tests.kit.random_reports import random_report
@@ -403,11 +403,8 @@ def test_nothing_that_repeats_is_refused_with_what_helps(trace: MakeTrace) -> No
     assert "--ranges found" in str(stop.value.hint)
 
 
-def test_the_command_writes_what_the_answer_holds(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_what_the_answer_holds(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     """Files, exit code, and a second run in the same folder; an other report is refused there."""
-    run = runner(tmp_path, capsys, monkeypatch)
     path = trace(*program({20: "sleep", 21: "clock"}).items)
     done = run("steps", str(path), "--no-charts", "-o", "out")
     assert done.code == 0

@@ -33,7 +33,7 @@ from nsysprof.trace.trace import (
     Stream,
     Trace,
 )
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.reports import attributed
 
 ROOT = Path(__file__).parents[2]
@@ -140,11 +140,9 @@ def test_a_toy_trace_is_attributed_and_broken_down(toy: Path) -> None:
     assert {outcome: row for outcome, row in ledger.items() if row[0]} == {"own thread": (2, 50), "followed": (1, 15)}
 
 
-def test_the_command_line_reads_a_toy_trace(
-    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_reads_a_toy_trace(toy: Path, tmp_path: Path, run: Run) -> None:
     """Text, charts, tables and the page come out as for any report; what it does not record is not made up."""
-    done = runner(tmp_path, capsys, monkeypatch)("analyze", toy, "--full", "--html", "-o", tmp_path / "out")
+    done = run("analyze", toy, "--full", "--html", "-o", tmp_path / "out")
     assert done.code == 0, done.err
     sentences = " ".join(done.out.split())
     assert "run.toy: report of the toy profiler, version not recorded " in sentences
@@ -157,11 +155,8 @@ def test_the_command_line_reads_a_toy_trace(
     assert {"timeline.png", "report.html"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
-def test_the_other_commands_read_a_toy_trace(
-    toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_commands_read_a_toy_trace(toy: Path, tmp_path: Path, run: Run) -> None:
     """A budget, a comparison, an export and the part of a fleet that a worker does need nothing more."""
-    run = runner(tmp_path, capsys, monkeypatch)
     assert run("check", "--init", toy).code == 0
     assert run("check", toy, "budget.toml").code == 0
     compared = run("compare", toy, "--base", "train", "--new", "train/forward", "-o", "gap")

@@ -9,7 +9,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.reports import TWO, attributed
 from tests.why.test_instance import steps
 from tests.why.test_why import check_sums
@@ -54,11 +54,8 @@ def test_a_number_that_no_path_has_is_refused(trace: MakeTrace) -> None:
     assert "nsysprof steps" in str(stop.value.hint)
 
 
-def test_on_the_command_line_they_exclude_each_other(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_the_command_line_they_exclude_each_other(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     """A number means the step of that number, so nothing is skipped before."""
-    run = runner(tmp_path, capsys, monkeypatch)
     path = str(trace(*steps(SLEEPS)))
     done = run("why", path, "--instance", "1", "--no-charts", "-o", "out")
     assert done.code == 0

@@ -8,7 +8,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
-from tests.kit.command_line import runner
+from tests.kit.command_line import Run
 from tests.kit.reports import attributed
 from tests.kit.trace import Items, Range, launch_kernel
 from tests.why.test_instance import account, steps
@@ -66,12 +66,10 @@ def test_a_process_without_calls_is_named(trace: MakeTrace) -> None:
         per(trace(*steps((300_000,)), *other), "layer*", "step")
 
 
-def test_markdown_has_trees_in_blocks_and_findings_in_a_list(
-    trace: MakeTrace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_markdown_has_trees_in_blocks_and_findings_in_a_list(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     """A name that is markup in Markdown stays a name."""
     path = trace(*steps((900_000, 500_000, 700_000)), Range("<b>", 200, 900_800))
-    done = runner(tmp_path, capsys, monkeypatch)("why", str(path), "--range", "step", "--md", "--no-charts")
+    done = run("why", str(path), "--range", "step", "--md", "--no-charts")
     assert done.code == 0
     before, tree, _ = done.out.split("```")
     assert tree.startswith("text\n")
