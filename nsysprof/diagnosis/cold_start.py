@@ -44,10 +44,11 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
     if not len(ops):
         return
     busy = merge(*(np.concatenate(each) for each in zip(*case.facts.attribution.trace.gpu_busy.values(), strict=True)))
-    outside = (calls.end <= ops.start.min()) | (calls.start >= ops.end.max())
+    behind = calls.start >= ops.end.max()
+    outside = (calls.end <= ops.start.min()) | behind
     found = []
     for code in (*SET_UP_PURPOSES, *_MEMORY):
-        mine = (case.purpose[:-1] == code) & (outside if code in _MEMORY else case.once[:-1])
+        mine = (case.purpose[:-1] == code) & (outside if code in _MEMORY else case.once[:-1] & ~behind)
         start, end = merge(calls.start[mine], calls.end[mine])
         ns = int((end - start - covered(busy, start, end)).sum())  # a call that waits for a kernel sets nothing up
         if ns >= (MIN_NS if code in _MEMORY else 1):

@@ -66,7 +66,8 @@ class Diagnosis:
     time outside all steps, ``outside`` what most of that is, with its time. ``idle_outside_ns``: for how long GPUs idle
     outside steps that were found, between their first and last operations, ``gap_ns`` at once; ``mostly``: where there
     is no finding, the cause that the steps wait for most, with its share; ``tried``: whether a replay that reproduces
-    the steps said that nothing helps; ``launches`` that are recorded.
+    the steps said that nothing helps; ``launches`` that are recorded; ``before``: the range that takes longest of those
+    that end before the first GPU operation, and for how many ns.
     """
 
     chosen: Chosen
@@ -89,6 +90,7 @@ class Diagnosis:
     mostly: str = ""
     tried: bool = False
     launches: int = 0
+    before: tuple[str, int] = ("", 0)
 
     @property
     def repeats(self) -> bool:
@@ -231,7 +233,21 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         or ("residual" in vars(case) and any(map(case.known, case.places))),
         launches=len(trace.launches) or int((case.purpose == LAUNCH).sum()),
         left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
+        before=_before(case),
     )
+
+
+def _before(case: Case) -> tuple[str, int]:
+    """The range that takes longest of those that end before the first GPU operation, and its time in ns."""
+    trace = case.facts.attribution.trace
+    if not len(trace.ops) or not len(trace.ranges):
+        return "", 0
+    rows = np.flatnonzero(trace.ranges.end <= trace.ops.start.min())
+    length = trace.ranges.end[rows] - trace.ranges.start[rows]
+    if not len(rows):
+        return "", 0
+    at = int(length.argmax())
+    return trace.range_names[trace.ranges.name[rows[at]]].text, int(length[at])
 
 
 def _migrated(case: Case) -> int:

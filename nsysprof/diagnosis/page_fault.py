@@ -27,22 +27,28 @@ _HOST = {
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
 _FAULT_NS = 50_000  # what a fault takes at most, by and large
+_FEW = 0.05  # of allocations: if so few are managed, kernels hardly use them
 SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to tell, and to advise nothing else
 
 
 def fault_share(case: Case) -> float:
     """The share of kernel time that may be page faults, by the recorded migrations; 1.0 if none are recorded.
 
-    0.0 for programs without managed memory, with prefetching, or with recorded GPU page faults.
+    0.0 for programs with (almost) no managed memory, with prefetching, or with recorded GPU page faults.
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
-    used = [calls.names[code] for code in np.unique(calls.name).tolist()]
+    count = np.bincount(calls.name, minlength=len(calls.names)).tolist()
+    used = [name for name, times in zip(calls.names, count, strict=True) if times]
     if any("MemPrefetch" in name for name in used) or trace.page_faults.recorded[1]:
         return 0.0
     to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)[trace.ops.name]
     moves = int(((trace.ops.kind == MIGRATION) & to_gpu).sum())
     if not (trace.ops.kind == MIGRATION).any():
-        return float(any(re.match(r"(?:cuda|hip)MallocManaged", name) for name in used))
+        allocated = [
+            sum(times for name, times in zip(calls.names, count, strict=True) if re.match(pattern, name))
+            for pattern in (r"(?:cuda|hip)MallocManaged", r"(?:cuda|hip)Malloc(?!Host)|cuMemAlloc")
+        ]
+        return float(allocated[0] > _FEW * allocated[1])
     busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
     return min(moves * _FAULT_NS / max(busy, 1), 1.0)
 

@@ -18,6 +18,7 @@ _MOSTLY = 0.5
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
+_LONG_NS = 100_000_000  # before the first GPU operation: less is not worth a line
 _IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said about
 
 
@@ -55,12 +56,21 @@ def _set_up_text(diagnosis: Diagnosis) -> str:
     took, total = sum(ns for _, ns in once), sum(each.total_ns for each in diagnosis.times)
     if any(each.kind == COLD and each.lost_ns for each in diagnosis.findings):
         return ""  # the first finding says for how long the GPU waits for it
-    if took <= (1.0 if diagnosis.repeats else _SOME) * total or (
-        diagnosis.repeats and not diagnosis.chosen.level.found
-    ):
+    if diagnosis.repeats and not diagnosis.chosen.level.found:
         return ""
+    if took <= (1.0 if diagnosis.repeats else _SOME) * total:
+        return f"{_before_text(diagnosis)}; " if _before_text(diagnosis) else ""
     names = join_words([name for name, _ in once])
     return f"set-up takes {format_ns(took)} of the {format_ns(diagnosis.recorded_ns)} recorded ({names}); "
+
+
+def _before_text(diagnosis: Diagnosis) -> str:
+    """What takes longer before the first GPU operation than all steps that were found; empty if nothing does."""
+    name, ns = diagnosis.before
+    annotated = diagnosis.repeats and not diagnosis.chosen.level.found
+    if annotated or ns < max(_LONG_NS, *(each.total_ns for each in diagnosis.times)):
+        return ""
+    return f"{one_line(name, _PATH)} takes {format_ns(ns)} before the first GPU operation"
 
 
 def _outside_text(diagnosis: Diagnosis) -> str:
@@ -91,12 +101,17 @@ def nothing_text(diagnosis: Diagnosis) -> str:
             "The program launches GPU work, but none was recorded: the work failed, or this machine cannot record it."
         )
         return failed if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
+    if _before_text(diagnosis):
+        name = one_line(diagnosis.before[0], _PATH)
+        return (
+            f"Most of the recording lies before the first GPU operation: shorten {name}, or record several warm steps."
+        )
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
         kernels = f", most in {diagnosis.busiest}" if diagnosis.busiest else ""
-        if moved := _migrated_text(diagnosis):
-            return f"No wait between GPU operations{moved}: keep pages where they are used (--full: unified memory)."
-        return f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
+        moved = _migrated_text(diagnosis)
+        paging = f"No wait between GPU operations{moved}: keep pages where they are used (--full: unified memory)."
+        return paging if moved else f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
         return f"Warm-up takes {share} of the {of}, waiting alone: record some steps after warm-up."

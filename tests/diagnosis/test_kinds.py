@@ -806,6 +806,31 @@ def test_a_cold_start_is_told_once(trace: MakeTrace) -> None:
     assert "set-up takes" not in headline(diagnosis, "r")
 
 
+def test_unloading_at_the_end_is_no_set_up(trace: MakeTrace) -> None:
+    """Modules are loaded for 10 ms, 2 of them beside a kernel, and unloaded for 20 ms behind the last one."""
+    program = one_pass(MS, 2 * MS)
+    program.call("cuModuleLoadData", 10 * MS)
+    program.launch("mul", 2 * MS)
+    program.wait()
+    program.call("cuModuleUnload", 20 * MS)
+    assert dict(diagnosis_of(trace(*program.items)).once)["module loading"] == 8 * MS
+
+
+@pytest.mark.parametrize("load_ns", [50 * MS, 500 * MS])
+def test_what_is_long_before_the_gpu_works_is_told(trace: MakeTrace, load_ns: int) -> None:
+    """A loop found by its pattern, without a wait, behind a range that takes longer than all of its steps, or not."""
+    program = Program()
+    with program.range("load"):
+        program.code(load_ns)
+    for _ in range(30):
+        for name in ("a", "b", "c"):
+            program.launch(name, MS)
+    diagnosis = diagnosis_of(trace(*program.items))
+    told = load_ns > 100 * MS
+    assert ("load takes 500 ms before the first GPU operation; " in headline(diagnosis, "r")) is told
+    assert nothing_text(diagnosis).startswith("Most of the recording lies before" if told else "No wait to fix")
+
+
 def test_idle_time_outside_found_steps_is_told(trace: MakeTrace) -> None:
     """A loop without a wait, then two kernels of their own, each behind 20 ms of code."""
     program = Program()
@@ -879,8 +904,10 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     prefetches, or the pages that moved explain little of its 20 ms.
     """
 
-    def managed(api: str, moved: int = 0, kind: int = 11) -> list[Finding]:
+    def managed(api: str, moved: int = 0, kind: int = 11, others: int = 0) -> list[Finding]:
         program = one_pass(MS, 20 * MS)
+        for _ in range(others):
+            program.call("cudaMalloc", 10)
         program.call(api, 10 * US)
         program.call("cudaMallocManaged", 10 * US)
         program.items += [
@@ -894,6 +921,7 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     assert "record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true" in first.text
     assert "cudaMemPrefetchAsync" in first.remedy
     assert [each.kind for each in managed("cudaMemPrefetchAsync")] == ["small-grid"]
+    assert [each.kind for each in managed("cudaMalloc", others=60)] == ["small-grid"]
     assert [each.kind for each in managed("cudaMalloc", 2)] == ["small-grid"]
     assert [each.kind for each in managed("cudaMalloc", 100)] == ["small-grid", "page-fault"]
     assert [each.kind for each in managed("cudaMalloc", 300)] == ["page-fault", "small-grid"]
